@@ -1,1 +1,3 @@
-//! To be written.
+//! Rung 01.
+mod error;
+pub use error::{Error, Result};
