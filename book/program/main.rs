@@ -1,0 +1,2 @@
+//! Builds, checks and serves the book.
+fn main() {}
