@@ -1,3 +1,46 @@
-//! Rung 01.
+//! Rung 01: a language model, and the plainest way to make it speak.
+mod attention;
+mod checkpoint;
+mod config;
+mod decode;
 mod error;
+mod executor;
+mod feed_forward;
+mod generate;
+pub mod kernels;
+mod linear;
+mod load;
+pub mod measurement;
+mod micro_gpt;
+mod model;
+pub mod numerics;
+mod pass;
+mod projection;
+pub mod roofline;
+mod rope;
+mod rung;
+mod sampler;
+mod softmax_attention;
+mod tokenizer;
+
+pub use attention::{Attention, LayerSpec, NaiveAttention};
+pub use checkpoint::Checkpoint;
+pub use config::Config;
+pub use decode::{Decoder, NaiveDecoder};
 pub use error::{Error, Result};
+pub use executor::{CpuExecutor, Executor, Logits};
+pub use feed_forward::{FeedForward, SwiGlu};
+pub use generate::{Generate, Request, Step, generate};
+pub use kernels::Isa;
+pub use linear::{DenseLinear, Linear};
+pub use load::{LoadOptions, Pack, Tensors};
+pub use micro_gpt::{Lists, MicroConfig, MicroGpt};
+pub use model::{Block, Model};
+pub use numerics::Element;
+pub use pass::{Pass, Span, Visible, Want};
+pub use projection::{GroupedProjection, KeysValues, Projected, Projection};
+pub use rope::Rope;
+pub use rung::{NAIVE, Rung, Settings};
+pub use sampler::{Sampler, Sampling, argmax};
+pub use softmax_attention::{KeyValues, SPLIT, attend_span};
+pub use tokenizer::{TokenStream, Tokenizer};

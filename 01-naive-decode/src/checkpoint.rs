@@ -1,0 +1,119 @@
+//! Weights on disk: a safetensors file, memory-mapped, handed out tensor by tensor.
+
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors};
+use std::fs::File;
+use std::path::Path;
+
+/// A safetensors file in memory, either mapped from disk or built into the program.
+pub struct Checkpoint {
+    file: String,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Mapped(Mmap),
+    Embedded(&'static [u8]),
+}
+
+impl Checkpoint {
+    /// Maps a file; pages are read when a tensor on them is first asked for.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or is not a whole safetensors file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        // SAFETY: the map is read-only. Should another process change the file meanwhile, the
+        // numbers change; every read stays inside the map, whose length is fixed here.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        Checkpoint { file: path.display().to_string(), bytes: Bytes::Mapped(map) }.checked()
+    }
+
+    /// Wraps bytes that are part of the program; `name` is what errors call them.
+    ///
+    /// # Errors
+    /// If they are not a whole safetensors file.
+    pub fn embedded(name: &str, bytes: &'static [u8]) -> Result<Self> {
+        Checkpoint { file: name.to_owned(), bytes: Bytes::Embedded(bytes) }.checked()
+    }
+
+    /// Name that errors give this file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Size of the file in bytes.
+    pub fn size(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Reads one tensor as f32, converting bf16 and f16.
+    ///
+    /// # Errors
+    /// If it is missing, has another shape, holds something else than floating point numbers, or
+    /// holds a NaN or an infinity.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let view = self.view()?.tensor(name).map_err(|_| Error::MissingTensor {
+            file: self.file.clone(),
+            tensor: name.into(),
+            expected: shape.to_vec(),
+        })?;
+        if view.shape() != shape {
+            return Err(Error::TensorShape {
+                file: self.file.clone(),
+                tensor: name.into(),
+                expected: shape.to_vec(),
+                found: view.shape().to_vec(),
+            });
+        }
+        let bytes = view.data();
+        let values: Vec<f32> = match view.dtype() {
+            Dtype::F32 => decode(bytes, f32::from_le_bytes),
+            Dtype::BF16 => decode(bytes, |b| bf16::from_le_bytes(b).to_f32()),
+            Dtype::F16 => decode(bytes, |b| f16::from_le_bytes(b).to_f32()),
+            other => {
+                let problem =
+                    format!("tensor `{name}` has type {other:?}, expected F32, BF16 or F16");
+                return Err(Error::file(&self.file, problem));
+            }
+        };
+        match values.iter().position(|v| !v.is_finite()) {
+            None => Ok(values),
+            Some(at) => Err(Error::file(
+                &self.file,
+                format!("tensor `{name}` holds {} at {at}, expected finite numbers", values[at]),
+            )),
+        }
+    }
+
+    /// Whether the file has a tensor of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.view().is_ok_and(|tensors| tensors.tensor(name).is_ok())
+    }
+
+    fn checked(self) -> Result<Self> {
+        self.view()?;
+        Ok(self)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Embedded(bytes) => bytes,
+        }
+    }
+
+    fn view(&self) -> Result<SafeTensors<'_>> {
+        SafeTensors::deserialize(self.bytes()).map_err(|e| {
+            let size = self.size();
+            Error::file(&self.file, format!("not a whole safetensors file ({size} bytes): {e}"))
+        })
+    }
+}
+
+fn decode<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    bytes.as_chunks::<N>().0.iter().map(|&b| value(b)).collect()
+}

@@ -1,0 +1,196 @@
+//! The shape of a Llama-family model, read from a Hugging Face `config.json`.
+
+use crate::error::{Error, Result};
+use serde::Deserialize;
+
+/// Sizes and constants of one model.
+///
+/// Invariants, checked on reading: every size is positive, `heads` is a multiple of `kv_heads`,
+/// `head_dim` is even (RoPE turns pairs).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Query heads per block.
+    pub heads: usize,
+    /// Key-value heads per block; `heads / kv_heads` query heads share each.
+    pub kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+    /// Width of the feed-forward block.
+    pub intermediate_size: usize,
+    /// Tokens in the vocabulary.
+    pub vocab_size: usize,
+    /// Added to the mean square before the root in RMSNorm.
+    pub rms_norm_eps: f32,
+    /// Base of RoPE's frequencies.
+    pub rope_theta: f64,
+    /// Tokens the model was trained to see at once.
+    pub trained_context: usize,
+    /// Whether the output head is the embedding table.
+    pub tied_head: bool,
+    /// Tokens that end a text.
+    pub end_tokens: Vec<u32>,
+}
+
+/// `config.json` as it stands, before anything is checked.
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default)]
+    architectures: Vec<String>,
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    num_key_value_heads: Option<usize>,
+    head_dim: Option<usize>,
+    intermediate_size: usize,
+    vocab_size: usize,
+    rms_norm_eps: f32,
+    rope_theta: Option<f64>,
+    rope_scaling: Option<serde_json::Value>,
+    max_position_embeddings: usize,
+    #[serde(default)]
+    tie_word_embeddings: bool,
+    #[serde(default)]
+    attention_bias: bool,
+    #[serde(default)]
+    mlp_bias: bool,
+    hidden_act: Option<String>,
+    eos_token_id: Option<OneOrMany>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+impl Config {
+    /// Reads a `config.json`; `file` is the name that errors give it.
+    ///
+    /// # Errors
+    /// Malformed JSON, an architecture or a feature that this crate does not have, or sizes that
+    /// contradict each other; each names the field, what it says and what was expected.
+    pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
+        let raw: Raw = serde_json::from_slice(json).map_err(|e| Error::file(file, e))?;
+        let refuse = |field: &str, found: String, expected: &str| {
+            Err(Error::file(file, format!("{field} is {found}, expected {expected}")))
+        };
+        match raw.architectures.as_slice() {
+            [] => return refuse("architectures", "empty".into(), "[\"LlamaForCausalLM\"]"),
+            [one] if one == "LlamaForCausalLM" => {}
+            other => {
+                return refuse("architectures", format!("{other:?}"), "[\"LlamaForCausalLM\"]");
+            }
+        }
+        if let Some(activation) = raw.hidden_act.filter(|a| a != "silu") {
+            return refuse("hidden_act", activation, "silu");
+        }
+        if raw.attention_bias || raw.mlp_bias {
+            return refuse("attention_bias or mlp_bias", "true".into(), "no biases");
+        }
+        if let Some(scaling) = raw.rope_scaling.filter(|s| !s.is_null()) {
+            return refuse("rope_scaling", scaling.to_string(), "none in this rung");
+        }
+        let heads = raw.num_attention_heads;
+        let config = Config {
+            hidden_size: raw.hidden_size,
+            layers: raw.num_hidden_layers,
+            heads,
+            kv_heads: raw.num_key_value_heads.unwrap_or(heads),
+            head_dim: raw.head_dim.unwrap_or(raw.hidden_size / heads.max(1)),
+            intermediate_size: raw.intermediate_size,
+            vocab_size: raw.vocab_size,
+            rms_norm_eps: raw.rms_norm_eps,
+            rope_theta: raw.rope_theta.unwrap_or(10_000.0),
+            trained_context: raw.max_position_embeddings,
+            tied_head: raw.tie_word_embeddings,
+            end_tokens: match raw.eos_token_id {
+                None => Vec::new(),
+                Some(OneOrMany::One(id)) => vec![id],
+                Some(OneOrMany::Many(ids)) => ids,
+            },
+        };
+        for (field, size) in [
+            ("hidden_size", config.hidden_size),
+            ("num_hidden_layers", config.layers),
+            ("num_attention_heads", config.heads),
+            ("num_key_value_heads", config.kv_heads),
+            ("head_dim", config.head_dim),
+            ("intermediate_size", config.intermediate_size),
+            ("vocab_size", config.vocab_size),
+            ("max_position_embeddings", config.trained_context),
+        ] {
+            // The upper bound keeps products of three sizes far from overflow.
+            if size == 0 || size > 1 << 24 {
+                return refuse(field, size.to_string(), "between 1 and 16,777,216");
+            }
+        }
+        if !config.heads.is_multiple_of(config.kv_heads) {
+            let expected = format!("a divisor of num_attention_heads, {}", config.heads);
+            return refuse("num_key_value_heads", config.kv_heads.to_string(), &expected);
+        }
+        if !config.head_dim.is_multiple_of(2) {
+            return refuse("head_dim", config.head_dim.to_string(), "an even number");
+        }
+        let positive = |v: f64| v.is_finite() && v > 0.0;
+        if !positive(config.rope_theta) {
+            return refuse("rope_theta", config.rope_theta.to_string(), "a positive number");
+        }
+        if !positive(config.rms_norm_eps as f64) {
+            return refuse("rms_norm_eps", config.rms_norm_eps.to_string(), "a positive number");
+        }
+        Ok(config)
+    }
+
+    /// Query heads that share one key-value head.
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Numbers that one token's keys and values come to, over all layers: `2 · L · H_kv · D`.
+    pub fn kv_values_per_token(&self) -> usize {
+        2 * self.layers * self.kv_heads * self.head_dim
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 96, "vocab_size": 300, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 128, "eos_token_id": 0}"#;
+
+    #[test]
+    fn reads_the_usual_fields_and_their_defaults() {
+        let config = Config::from_json("config.json", SMALL.as_bytes()).unwrap();
+        assert_eq!((config.head_dim, config.group()), (16, 2));
+        assert_eq!(config.end_tokens, [0]);
+        assert_eq!(config.rope_theta, 10_000.0);
+        assert_eq!(config.kv_values_per_token(), 2 * 2 * 2 * 16);
+    }
+
+    #[test]
+    fn refusals_name_field_found_and_expected() {
+        for (from, to, words) in [
+            ("LlamaForCausalLM", "MambaForCausalLM", ["architectures", "Mamba", "Llama"]),
+            ("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", ["value_heads", "3", "4"]),
+            ("\"hidden_size\": 64", "\"hidden_size\": 0", ["hidden_size", "0", "between 1"]),
+            ("\"vocab_size\": 300", "\"vocab_size\": \"x\"", ["invalid type", "string", "line"]),
+            ("1e-5", "-1.0", ["rms_norm_eps", "-1", "positive"]),
+            ("\"eos_token_id\"", "\"head_dim\": 3, \"eos_token_id\"", ["head_dim", "3", "even"]),
+        ] {
+            let json = SMALL.replace(from, to);
+            assert_ne!(json, SMALL);
+            let said = Config::from_json("config.json", json.as_bytes()).unwrap_err().to_string();
+            for word in words.iter().chain(&["config.json"]) {
+                assert!(said.contains(word), "`{said}` lacks `{word}`");
+            }
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The inner loop, written once and compiled for each instruction set.
+//!
+//! One output element is one chain of fused multiply-adds in ascending `k`. The sixteen lanes of a
+//! panel are sixteen *different* outputs, never parts of one sum, so the width of a register, the
+//! number of rows and the number of threads cannot change a bit of any result. The loop is written
+//! over a [`Vector`] of any width; a fused multiply-add rounds once, by definition, on all of them.
+
+mod vector;
+
+use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two, silu};
+use vector::Vector;
+
+/// An instruction set that this machine has been found to have.
+///
+/// Values come only from [`Isa::available`] and its shorthands, so holding one is proof that the
+/// code compiled for it may run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Isa(Path);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Path {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+impl Isa {
+    /// Whatever the compiler may assume of any processor of this architecture.
+    pub const SCALAR: Isa = Isa(Path::Scalar);
+
+    /// Every instruction set that this machine can run, slowest first.
+    pub fn available() -> Vec<Isa> {
+        let mut found = vec![Isa::SCALAR];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                found.push(Isa(Path::Avx2));
+            }
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("fma") {
+                found.push(Isa(Path::Avx512));
+            }
+        }
+        // Every AArch64 processor has NEON with fused multiply-add, and the compiler knows it.
+        #[cfg(target_arch = "aarch64")]
+        found.push(Isa(Path::Neon));
+        found
+    }
+
+    /// The fastest instruction set that this machine can run.
+    pub fn best() -> Isa {
+        *Isa::available().last().expect("the scalar path is always there")
+    }
+
+    /// Name as people write it: "AVX-512", "AVX2", "NEON", "scalar".
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Path::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512 => "AVX-512",
+            #[cfg(target_arch = "aarch64")]
+            Path::Neon => "NEON",
+        }
+    }
+}
+
+impl std::fmt::Debug for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Sixteen running sums for each of `R` rows.
+pub type Sums<const R: usize> = [[f32; LANES]; R];
+
+/// A loop to be compiled for every instruction set.
+trait Kernel {
+    type Result;
+    /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own.
+    ///
+    /// # Safety
+    /// The instruction set of `V` must be present.
+    unsafe fn run<V: Vector>(self) -> Self::Result;
+}
+
+impl Isa {
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> K::Result {
+        // SAFETY, for every arm: an `Isa` exists only where its instructions were detected.
+        match self.0 {
+            // SAFETY: plain floats are everywhere.
+            Path::Scalar => unsafe { kernel.run::<f32>() },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: see above.
+            Path::Avx2 => unsafe { run_avx2(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: see above.
+            Path::Avx512 => unsafe { run_avx512(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: NEON is part of the architecture's baseline.
+            Path::Neon => unsafe { kernel.run::<std::arch::aarch64::float32x4_t>() },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn run_avx2<K: Kernel>(kernel: K) -> K::Result {
+    // SAFETY: this function is compiled for the instruction set and only called where it is.
+    unsafe { kernel.run::<std::arch::x86_64::__m256>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn run_avx512<K: Kernel>(kernel: K) -> K::Result {
+    // SAFETY: this function is compiled for the instruction set and only called where it is.
+    unsafe { kernel.run::<std::arch::x86_64::__m512>() }
+}
+
+/// Adds `Σ_k x[k][r] · panel[k][lane]` to `sums[r][lane]`, one chain per element, ascending `k`.
+///
+/// `x` is `[k][R]`, so that the loop walks both operands forward; `panel` is `[k][LANES]`.
+pub fn multiply_rows<const R: usize>(
+    isa: Isa,
+    x: &[[f32; R]],
+    panel: &[[f32; LANES]],
+    sums: &mut Sums<R>,
+) {
+    isa.run(MultiplyRows { x, panel, sums });
+}
+
+struct MultiplyRows<'a, const R: usize> {
+    x: &'a [[f32; R]],
+    panel: &'a [[f32; LANES]],
+    sums: &'a mut Sums<R>,
+}
+
+impl<const R: usize> Kernel for MultiplyRows<'_, R> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for first in (0..LANES).step_by(V::WIDTH) {
+            // SAFETY: the caller vouches for the instruction set.
+            unsafe {
+                let mut acc = [V::splat(0.0); R];
+                for (acc, sums) in acc.iter_mut().zip(self.sums.iter()) {
+                    *acc = V::load(&sums[first..]);
+                }
+                for (xk, wk) in self.x.iter().zip(self.panel) {
+                    let w = V::load(&wk[first..]);
+                    for r in 0..R {
+                        acc[r] = acc[r].add_product(V::splat(xk[r]), w);
+                    }
+                }
+                for (acc, sums) in acc.iter().zip(self.sums.iter_mut()) {
+                    acc.store(&mut sums[first..]);
+                }
+            }
+        }
+    }
+}
+
+/// `out[p][lane] = Σ_k x[k] · panels[p][k][lane]` for one row and `P` panels at once.
+///
+/// One row alone is a single chain per lane, and a chain waits for its own last result; several
+/// panels side by side fill those waits. The sums are the same as [`multiply_rows`]'s.
+///
+/// # Panics
+/// If a panel is shorter than `x`.
+pub fn multiply_row<const P: usize>(
+    isa: Isa,
+    x: &[f32],
+    panels: [&[[f32; LANES]]; P],
+    out: &mut Sums<P>,
+) {
+    isa.run(MultiplyRow { x, panels: panels.map(|panel| &panel[..x.len()]), out });
+}
+
+struct MultiplyRow<'a, const P: usize> {
+    x: &'a [f32],
+    panels: [&'a [[f32; LANES]]; P],
+    out: &'a mut Sums<P>,
+}
+
+impl<const P: usize> Kernel for MultiplyRow<'_, P> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for first in (0..LANES).step_by(V::WIDTH) {
+            // SAFETY: the caller vouches for the instruction set.
+            unsafe {
+                let mut acc = [V::splat(0.0); P];
+                for (k, &xk) in self.x.iter().enumerate() {
+                    let xk = V::splat(xk);
+                    for p in 0..P {
+                        let w = V::load(&self.panels[p][k][first..]);
+                        acc[p] = acc[p].add_product(xk, w);
+                    }
+                }
+                for (acc, out) in acc.iter().zip(self.out.iter_mut()) {
+                    acc.store(&mut out[first..]);
+                }
+            }
+        }
+    }
+}
+
+/// Turns base-2 scores into softmax weights relative to their integer maximum, in place.
+///
+/// `scores` is whole tiles of [`LANES`]. A score whose bit in `visible` is zero becomes weight
+/// zero (tile `t`, lane `l` is bit `l` of `visible[t]`). Returns the maximum of `floor(score)`
+/// and the sum of the weights, added lane by lane.
+pub fn softmax_weights(isa: Isa, scores: &mut [[f32; LANES]], visible: &[u16]) -> (i32, f32) {
+    isa.run(SoftmaxWeights { scores, visible })
+}
+
+struct SoftmaxWeights<'a> {
+    scores: &'a mut [[f32; LANES]],
+    visible: &'a [u16],
+}
+
+impl Kernel for SoftmaxWeights<'_> {
+    type Result = (i32, f32);
+
+    /// Plain loops over sixteen lanes, which the compiler turns into the instruction set's own.
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> (i32, f32) {
+        let mut high = [f32::NEG_INFINITY; LANES];
+        for (tile, &visible) in self.scores.iter_mut().zip(self.visible) {
+            for lane in 0..LANES {
+                // What may not be seen scores minus infinity, whose weight is exactly zero.
+                let seen = visible as u32 & (1 << lane) != 0;
+                tile[lane] = if seen { tile[lane] } else { f32::NEG_INFINITY };
+                high[lane] = if tile[lane] > high[lane] { tile[lane] } else { high[lane] };
+            }
+        }
+        let maximum = high.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s)).floor() as i32;
+        let mut sums = [0.0f32; LANES];
+        for tile in self.scores {
+            for lane in 0..LANES {
+                let s = tile[lane];
+                let (p, i) = exp2_parts(s);
+                let weight = p * power_of_two(i.saturating_sub(maximum));
+                tile[lane] = if s == f32::NEG_INFINITY { 0.0 } else { weight };
+                sums[lane] += tile[lane];
+            }
+        }
+        (maximum, join_lanes(&sums))
+    }
+}
+
+/// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
+pub fn silu_gate(isa: Isa, gate: &mut [f32], up: &[f32]) {
+    isa.run(SiluGate { gate, up });
+}
+
+struct SiluGate<'a> {
+    gate: &'a mut [f32],
+    up: &'a [f32],
+}
+
+impl Kernel for SiluGate<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for (g, &u) in self.gate.iter_mut().zip(self.up) {
+            *g = silu(*g) * u;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        (0..n)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 8) as f32 / 8_388_608.0 - 1.0
+            })
+            .collect()
+    }
+
+    fn bits(visible: std::ops::Range<usize>) -> Vec<u16> {
+        let bit = |t, l: usize| (visible.contains(&(t * LANES + l)) as u16) << l;
+        (0..visible.end.div_ceil(LANES)).map(|t| (0..LANES).map(|l| bit(t, l)).sum()).collect()
+    }
+
+    /// One chain, one element at a time: the definition.
+    fn chain(x: impl Iterator<Item = f32>, w: impl Iterator<Item = f32>) -> f32 {
+        x.zip(w).fold(0.0, |sum, (x, w)| x.mul_add(w, sum))
+    }
+
+    #[test]
+    fn every_path_gives_the_defining_chain() {
+        for isa in Isa::available() {
+            for k in [1, 2, 31, 256] {
+                let x = numbers(k * 8, 1);
+                let (x8, _) = x.as_chunks::<8>();
+                let w = numbers(k * LANES, 2);
+                let (panel, _) = w.as_chunks::<LANES>();
+                let mut sums = [[0.0; LANES]; 8];
+                multiply_rows(isa, x8, panel, &mut sums);
+                for r in 0..8 {
+                    for lane in 0..LANES {
+                        let expected =
+                            chain(x8.iter().map(|x| x[r]), panel.iter().map(|w| w[lane]));
+                        assert_eq!(sums[r][lane].to_bits(), expected.to_bits(), "{isa:?} k={k}");
+                    }
+                }
+                let row: Vec<f32> = x8.iter().map(|x| x[3]).collect();
+                let mut out = [[0.0; LANES]; 4];
+                multiply_row(isa, &row, [panel; 4], &mut out);
+                assert_eq!(out, [sums[3]; 4], "{isa:?} k={k}: one row differs from many");
+            }
+        }
+    }
+
+    #[test]
+    fn softmax_and_gate_give_the_same_bits_on_every_path() {
+        let scores: Vec<f32> = numbers(7 * LANES, 3).iter().map(|s| s * 40.0).collect();
+        let gate = numbers(100, 4);
+        let run = |isa: Isa| {
+            let mut tiles = scores.as_chunks::<LANES>().0.to_vec();
+            let (maximum, sum) = softmax_weights(isa, &mut tiles, &bits(5..97));
+            let mut gated = gate.clone();
+            silu_gate(isa, &mut gated, &gate);
+            let bits: Vec<u32> =
+                tiles.into_flattened().iter().chain(&gated).map(|v| v.to_bits()).collect();
+            (maximum, sum.to_bits(), bits)
+        };
+        let expected = run(Isa::SCALAR);
+        for isa in Isa::available() {
+            assert_eq!(run(isa), expected, "{isa:?}");
+        }
+        let weights = &expected.2[..7 * LANES];
+        assert!(weights[..5].iter().chain(&weights[97..]).all(|&w| w == 0));
+        assert!(weights[5..97].iter().all(|&w| f32::from_bits(w) > 0.0));
+    }
+
+    #[test]
+    fn softmax_agrees_with_double_precision() {
+        let scores: Vec<f32> = numbers(64, 5).iter().map(|s| s * 20.0).collect();
+        let mut tiles = scores.as_chunks::<LANES>().0.to_vec();
+        let (_, sum) = softmax_weights(Isa::best(), &mut tiles, &bits(0..50));
+        let exact: Vec<f64> = scores[..50].iter().map(|&s| 2f64.powf(s as f64)).collect();
+        let total: f64 = exact.iter().sum();
+        for (w, e) in tiles.as_flattened().iter().zip(exact) {
+            assert!((*w as f64 / sum as f64 - e / total).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn nothing_visible_weighs_nothing() {
+        let mut tiles = vec![[1.0; LANES]];
+        let (_, sum) = softmax_weights(Isa::best(), &mut tiles, &[0]);
+        assert_eq!((sum, tiles[0]), (0.0, [0.0; LANES]));
+    }
+}

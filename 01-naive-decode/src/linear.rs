@@ -1,0 +1,174 @@
+//! The first seam: how a weight matrix is stored and multiplied.
+
+use crate::error::{Error, Result};
+use crate::kernels::{Isa, multiply_row, multiply_rows};
+use crate::numerics::LANES;
+use ndarray::{Array2, ArrayView2};
+use rayon::prelude::*;
+
+/// A weight matrix that can be applied to rows of activations.
+///
+/// Rung 01 has plain f32. Later rungs swap in narrower formats behind the same trait.
+pub trait Linear: Send + Sync {
+    /// `x [rows, inputs]` → `[rows, outputs]`: each output the chain over ascending inputs.
+    ///
+    /// # Panics
+    /// If `x` has another width than [`Linear::inputs`]; the model's construction rules that out.
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32>;
+    /// Width of the rows it takes.
+    fn inputs(&self) -> usize;
+    /// Width of the rows it gives.
+    fn outputs(&self) -> usize;
+    /// Bytes that one pass over the weights reads.
+    fn bytes(&self) -> usize;
+}
+
+/// A plain f32 matrix in panels: `[outputs / 16][inputs][16 outputs]`.
+///
+/// One panel holds sixteen neighbouring outputs, `k` by `k`, so the inner loop reads memory
+/// straight forward whether it has one row or a thousand.
+pub struct DenseLinear {
+    panels: Vec<[f32; LANES]>,
+    inputs: usize,
+    outputs: usize,
+    isa: Isa,
+}
+
+/// Below this many multiply-adds, waking another thread costs more than it saves.
+const SERIAL_WORK: usize = 1 << 16;
+
+impl DenseLinear {
+    /// Packs a row-major `[outputs][inputs]` matrix, the order of a checkpoint.
+    ///
+    /// # Errors
+    /// If `weights` does not have `outputs × inputs` values.
+    pub fn new(weights: &[f32], outputs: usize, inputs: usize, isa: Isa) -> Result<Self> {
+        if weights.len() != outputs * inputs || inputs == 0 {
+            return Err(Error::invalid(
+                "weight count of a linear layer",
+                weights.len(),
+                format!("{outputs} outputs x {inputs} inputs"),
+            ));
+        }
+        let mut panels = vec![[0.0; LANES]; outputs.div_ceil(LANES) * inputs];
+        for (output, row) in weights.chunks_exact(inputs).enumerate() {
+            let panel = &mut panels[output / LANES * inputs..][..inputs];
+            for (lanes, &w) in panel.iter_mut().zip(row) {
+                lanes[output % LANES] = w;
+            }
+        }
+        Ok(DenseLinear { panels, inputs, outputs, isa })
+    }
+
+    /// One row: panels four at a time, so that four chains per lane are in flight.
+    fn apply_row(&self, x: &[f32], first_panel: usize, out: &mut [[f32; LANES]]) {
+        let panel = |p: usize| &self.panels[(first_panel + p) * self.inputs..][..self.inputs];
+        let (fours, rest) = out.as_chunks_mut::<4>();
+        for (i, four) in fours.iter_mut().enumerate() {
+            let at = [0, 1, 2, 3].map(|p| panel(4 * i + p));
+            multiply_row(self.isa, x, at, four);
+        }
+        for (i, lanes) in rest.iter_mut().enumerate() {
+            let mut one = [[0.0; LANES]];
+            multiply_row(self.isa, x, [panel(4 * fours.len() + i)], &mut one);
+            *lanes = one[0];
+        }
+    }
+
+    /// Many rows against one panel; `out` is `[rows][LANES]`.
+    fn apply_panel(&self, tiles: &RowTiles, panel: usize, out: &mut [[f32; LANES]]) {
+        let panel = &self.panels[panel * self.inputs..][..self.inputs];
+        let (eights, rest) = out.as_chunks_mut::<8>();
+        for (tile, sums) in tiles.eights.chunks_exact(self.inputs).zip(eights) {
+            multiply_rows(self.isa, tile, panel, sums);
+        }
+        for (row, lanes) in tiles.rest.chunks_exact(self.inputs).zip(rest) {
+            let mut one = [[0.0; LANES]];
+            multiply_row(self.isa, row, [panel], &mut one);
+            *lanes = one[0];
+        }
+    }
+}
+
+/// Activations regrouped for the inner loop: eight rows side by side, then the few left over.
+struct RowTiles {
+    /// `[rows / 8][inputs]`, each entry one `k` of eight rows.
+    eights: Vec<[f32; 8]>,
+    /// `[rows % 8][inputs]`, as they were.
+    rest: Vec<f32>,
+}
+
+impl RowTiles {
+    fn new(x: &[f32], width: usize) -> Self {
+        let mut blocks = x.chunks_exact(8 * width);
+        let mut eights = vec![[0.0; 8]; x.len() / width / 8 * width];
+        for (block, tile) in blocks.by_ref().zip(eights.chunks_exact_mut(width)) {
+            for (r, row) in block.chunks_exact(width).enumerate() {
+                tile.iter_mut().zip(row).for_each(|(t, &v)| t[r] = v);
+            }
+        }
+        RowTiles { eights, rest: blocks.remainder().to_vec() }
+    }
+}
+
+impl Linear for DenseLinear {
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+        let rows = x.nrows();
+        assert_eq!(x.ncols(), self.inputs, "activations are as wide as the weights' inputs");
+        let x = x.as_standard_layout();
+        let x = x.as_slice().expect("standard layout is contiguous");
+        let panels = self.outputs.div_ceil(LANES);
+        // Sums come out panel by panel, `[panels][rows][LANES]`; threads share out the panels.
+        let mut sums = vec![[0.0f32; LANES]; panels * rows];
+        let threads = rayon::current_num_threads();
+        let serial = threads == 1 || rows * self.inputs * self.outputs < SERIAL_WORK;
+        let per_task = if serial { panels } else { panels.div_ceil(threads).next_multiple_of(4) };
+        if rows == 1 {
+            let task = |(i, out): (usize, &mut [[f32; LANES]])| {
+                self.apply_row(x, i * per_task, out);
+            };
+            if serial {
+                task((0, &mut sums));
+            } else {
+                sums.par_chunks_mut(per_task).enumerate().for_each(task);
+            }
+            let mut flat = sums.into_flattened();
+            flat.truncate(self.outputs);
+            return Array2::from_shape_vec((1, self.outputs), flat).expect("one row of outputs");
+        }
+        let tiles = RowTiles::new(x, self.inputs);
+        let task = |(panel, out): (usize, &mut [[f32; LANES]])| {
+            self.apply_panel(&tiles, panel, out);
+        };
+        if serial {
+            sums.chunks_mut(rows.max(1)).enumerate().for_each(task);
+        } else {
+            sums.par_chunks_mut(rows.max(1)).enumerate().for_each(task);
+        }
+        // `[panels][rows][LANES]` → `[rows][outputs]`
+        let mut out = vec![0.0; rows * self.outputs];
+        let gather = |(row, out): (usize, &mut [f32])| {
+            for (panel, out) in out.chunks_mut(LANES).enumerate() {
+                out.copy_from_slice(&sums[panel * rows + row][..out.len()]);
+            }
+        };
+        if serial {
+            out.chunks_mut(self.outputs).enumerate().for_each(gather);
+        } else {
+            out.par_chunks_mut(self.outputs).enumerate().for_each(gather);
+        }
+        Array2::from_shape_vec((rows, self.outputs), out).expect("one value per output")
+    }
+
+    fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn bytes(&self) -> usize {
+        self.panels.len() * LANES * size_of::<f32>()
+    }
+}

@@ -1,0 +1,168 @@
+//! A Llama-family model. Written once: no later rung changes this file.
+//!
+//! What the rungs change stands behind its seams: how matrices are stored ([`Linear`]), how rows
+//! become keys and values ([`Projection`]), where those live and how they are read ([`Attention`]).
+
+use crate::attention::{Attention, LayerSpec};
+use crate::error::{Error, Result};
+use crate::feed_forward::FeedForward;
+use crate::kernels::Isa;
+use crate::linear::Linear;
+use crate::numerics::{Element, rms_norm};
+use crate::pass::Pass;
+use crate::projection::{KeysValues, Projection};
+use crate::rope::Rope;
+use crate::{Config, Logits};
+use ndarray::{Array2, Axis};
+
+/// One transformer block.
+pub struct Block {
+    /// RMSNorm weight before attention, `[hidden]`.
+    pub attention_norm: Vec<f32>,
+    /// Maps around attention.
+    pub projection: Box<dyn Projection>,
+    /// Factor on the scores.
+    pub scale: f32,
+    /// How many tokens back a row sees, itself included; everything if not said.
+    pub window: Option<usize>,
+    /// RMSNorm weight before the feed-forward, `[hidden]`.
+    pub feed_forward_norm: Vec<f32>,
+    /// The feed-forward.
+    pub feed_forward: Box<dyn FeedForward>,
+}
+
+/// A whole model, ready to run. Holds no state of any sequence.
+pub struct Model {
+    /// Its shape.
+    pub config: Config,
+    /// Embedding table, `[vocab, hidden]`.
+    pub embedding: Array2<f32>,
+    /// Blocks, first to last.
+    pub blocks: Vec<Block>,
+    /// RMSNorm weight before the head, `[hidden]`.
+    pub final_norm: Vec<f32>,
+    /// `hidden → vocab`
+    pub head: Box<dyn Linear>,
+    /// Position tables; their length is the longest context the model will accept.
+    pub rope: Rope,
+    /// Keys and values are rounded to this type as soon as they are made.
+    pub kv_element: Element,
+    /// Instruction set that the weights were packed for.
+    pub isa: Isa,
+}
+
+impl Model {
+    /// Longest sequence that the model accepts, in tokens.
+    pub fn context(&self) -> usize {
+        self.rope.positions()
+    }
+
+    /// Bytes of keys and values that one token costs whoever keeps them.
+    pub fn kv_bytes_per_token(&self) -> usize {
+        self.config.kv_values_per_token() * self.kv_element.bytes()
+    }
+
+    /// Bytes of weights that one pass reads (of the embedding table, only the rows it looks up).
+    pub fn weight_bytes(&self) -> usize {
+        let norms = (2 * self.blocks.len() + 1) * self.config.hidden_size * size_of::<f32>();
+        let blocks: usize =
+            self.blocks.iter().map(|b| b.projection.bytes() + b.feed_forward.bytes()).sum();
+        blocks + self.head.bytes() + norms
+    }
+
+    /// Runs the pass's rows through every layer and returns the logits that it wants.
+    ///
+    /// Prefill, decode and everything between is this one function: they differ in how many rows
+    /// the pass brings and in what `attention` remembers.
+    ///
+    /// # Errors
+    /// An unknown token, a position past the context, or whatever `attention` refuses; sequences
+    /// are then as they were.
+    pub fn forward(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Logits> {
+        self.check(pass)?;
+        attention.begin(pass)?;
+        let mut logits = Err(Error::invalid("pass", "not run", "run"));
+        // One entry into the thread pool per pass; the parallel loops inside are then cheap.
+        rayon::scope(|_| logits = self.run_layers(pass, attention));
+        let logits = logits?;
+        attention.commit(pass);
+        Ok(logits)
+    }
+
+    fn run_layers(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Logits> {
+        let positions = pass.positions();
+        // x: [rows, hidden], the residual stream
+        let tokens: Vec<usize> =
+            pass.spans.iter().flat_map(|span| span.tokens.iter().map(|&t| t as usize)).collect();
+        let mut x = self.embedding.select(Axis(0), &tokens);
+        // The latest keys and values made, and the layer that made them.
+        let mut latest: Option<(usize, KeysValues)> = None;
+        for (index, block) in self.blocks.iter().enumerate() {
+            let h = self.norm(&x, &block.attention_norm);
+            let projected = block.projection.project(h.view(), &positions, &self.rope)?;
+            if let Some(mut made) = projected.kv {
+                for values in [&mut made.k, &mut made.v] {
+                    let values = values.as_slice_mut().expect("projections are contiguous");
+                    self.kv_element.round(values);
+                }
+                latest = Some((index, made));
+            }
+            let (kv_layer, kv) = latest.as_ref().ok_or_else(|| {
+                Error::invalid("layer 0's keys and values", "none", "its own: none come before")
+            })?;
+            let layer =
+                LayerSpec { index, kv_layer: *kv_layer, window: block.window, scale: block.scale };
+            let attended =
+                attention.attend(layer, pass, projected.q.view(), kv.k.view(), kv.v.view())?;
+            x += &block.projection.output(attended);
+            let h = self.norm(&x, &block.feed_forward_norm);
+            x += &block.feed_forward.apply(h.view());
+        }
+        // Only the rows that somebody will read go through the head, the widest matrix of all.
+        let x = x.select(Axis(0), &pass.wanted());
+        let h = self.norm(&x, &self.final_norm);
+        Ok(self.head.apply(h.view()))
+    }
+
+    fn norm(&self, x: &Array2<f32>, weight: &[f32]) -> Array2<f32> {
+        let x_values = x.as_slice().expect("the residual stream is contiguous");
+        let normed = rms_norm(x_values, weight, self.config.rms_norm_eps);
+        Array2::from_shape_vec(x.dim(), normed).expect("a norm keeps the shape")
+    }
+
+    fn check(&self, pass: &Pass) -> Result<()> {
+        for span in &pass.spans {
+            for (what, found) in [
+                ("positions of a span", span.positions.len()),
+                ("visible slots of a span", span.sees.len()),
+            ] {
+                if found != span.rows() {
+                    let expected = format!("one for each of its {} tokens", span.rows());
+                    return Err(Error::invalid(what, found, expected));
+                }
+            }
+            // No attention holds slots past the span's end; a pass that looks there is malformed.
+            if let Some(seen) = span.sees.iter().find(|seen| seen.end() > span.end()) {
+                let expected = format!("slots below {}", span.end());
+                return Err(Error::invalid("visible slots of a row", seen.end(), expected));
+            }
+            if let Some(&token) =
+                span.tokens.iter().find(|&&token| token as usize >= self.config.vocab_size)
+            {
+                return Err(Error::invalid(
+                    "token",
+                    token,
+                    format!("an id below the vocabulary's {}", self.config.vocab_size),
+                ));
+            }
+            if let Some(&position) = span.positions.iter().find(|&&p| p >= self.context()) {
+                return Err(Error::Capacity {
+                    what: "the model's context".into(),
+                    capacity: self.context(),
+                    asked: position + 1,
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! The few functions whose rounding decides whether two rungs agree.
+//!
+//! Everything here is plain `f32` arithmetic in a stated order: no platform `exp`, no reassociated
+//! sum. The same source therefore gives the same bits on every machine, whatever instructions the
+//! compiler picks for it.
+
+use half::{bf16, f16};
+
+/// How many numbers move side by side: one AVX-512 register, two AVX2 ones, four NEON ones.
+///
+/// It is part of the *numerics*, not only of the speed: sums that are not products of a weight
+/// matrix are kept as this many interleaved partial sums, on every machine.
+pub const LANES: usize = 16;
+
+/// `2^s` split as `(2^f, i)` with `i = floor(s)` and `f = s - i` in `[0, 1)`.
+///
+/// The integer part stays an integer, so that moving it (a softmax's running maximum) is a change
+/// of exponent, which is exact. The polynomial has degree 6 and a relative error below 6.5e-8.
+#[inline(always)]
+pub fn exp2_parts(s: f32) -> (f32, i32) {
+    let whole = s.floor();
+    let f = s - whole;
+    let mut p = 0.000_216_129_24_f32;
+    p = p.mul_add(f, 0.001_246_784_5);
+    p = p.mul_add(f, 0.009_675_452);
+    p = p.mul_add(f, 0.055_485_282);
+    p = p.mul_add(f, 0.240_229_31);
+    p = p.mul_add(f, 0.693_147_06);
+    p = p.mul_add(f, 1.0);
+    (p, whole as i32)
+}
+
+/// `2^e` for an integer `e`; zero below -126, infinity above 127.
+///
+/// The cut at the bottom is far under anything a sum of weights near 1 can notice.
+#[inline(always)]
+pub fn power_of_two(e: i32) -> f32 {
+    // Clamping to -127 and 128 lands on the bit patterns of +0.0 and of infinity.
+    f32::from_bits(((e.clamp(-127, 128) + 127) as u32) << 23)
+}
+
+/// `e^x`, by way of base 2.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    let (p, i) = exp2_parts(x * std::f32::consts::LOG2_E);
+    p * power_of_two(i)
+}
+
+/// SiLU, `x · sigmoid(x)`, the gate of Llama's feed-forward block.
+#[inline(always)]
+pub fn silu(x: f32) -> f32 {
+    x / (1.0 + exp(-x))
+}
+
+/// Sum with [`LANES`] interleaved partial sums, joined in lane order.
+pub fn interleaved_sum(terms: impl Iterator<Item = f32>) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    for (i, term) in terms.enumerate() {
+        lanes[i % LANES] += term;
+    }
+    join_lanes(&lanes)
+}
+
+/// The one order in which interleaved partial sums are joined.
+#[inline(always)]
+pub fn join_lanes(lanes: &[f32; LANES]) -> f32 {
+    lanes.iter().fold(0.0, |sum, lane| sum + lane)
+}
+
+/// RMSNorm (Zhang and Sennrich 2019): each row divided by its root mean square, times a weight.
+///
+/// `x` holds rows of `weight.len()` values; the result has the same shape.
+pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
+    let width = weight.len();
+    let mut out = Vec::with_capacity(x.len());
+    for row in x.chunks_exact(width) {
+        let mean_square = interleaved_sum(row.iter().map(|v| v * v)) / width as f32;
+        let scale = 1.0 / (mean_square + epsilon).sqrt();
+        out.extend(row.iter().zip(weight).map(|(v, w)| v * scale * w));
+    }
+    out
+}
+
+/// Number type in which keys and values are kept.
+///
+/// Rounding happens where they are made, in every rung, whether or not that rung stores anything:
+/// a cache that keeps them narrower then changes no bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Element {
+    /// 32-bit float, 4 bytes.
+    #[default]
+    F32,
+    /// bfloat16: f32's range, 8 bits of significand, 2 bytes.
+    Bf16,
+    /// IEEE half precision, 2 bytes.
+    F16,
+}
+
+impl Element {
+    /// Size of one number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Element::F32 => 4,
+            Element::Bf16 | Element::F16 => 2,
+        }
+    }
+
+    /// Rounds every value to the nearest one this type can hold.
+    pub fn round(self, values: &mut [f32]) {
+        match self {
+            Element::F32 => {}
+            Element::Bf16 => values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()),
+            Element::F16 => values.iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp2_is_close_to_the_real_thing_and_exact_at_integers() {
+        for i in -120..120 {
+            let (p, e) = exp2_parts(i as f32);
+            assert_eq!((p, e), (1.0, i));
+        }
+        for i in 0..200_000 {
+            let s = i as f32 * 1e-3 - 100.0;
+            let (p, e) = exp2_parts(s);
+            let relative = p as f64 * 2f64.powi(e) / 2f64.powf(s as f64) - 1.0;
+            assert!(relative.abs() < 1e-7, "2^{s}: relative error {relative:e}");
+            assert!((1.0..2.0).contains(&p), "2^{s}: significand {p}");
+        }
+    }
+
+    #[test]
+    fn moving_the_integer_part_is_exact() {
+        for i in 0..10_000 {
+            let (p, e) = exp2_parts(i as f32 * 0.01 - 50.0);
+            for shift in [-60, -7, 0, 3, 20] {
+                assert_eq!(p * power_of_two(e) * power_of_two(shift), p * power_of_two(e + shift));
+            }
+        }
+    }
+
+    #[test]
+    fn powers_of_two_saturate() {
+        assert_eq!(power_of_two(0), 1.0);
+        assert_eq!(power_of_two(-126), f32::MIN_POSITIVE);
+        assert_eq!(power_of_two(-127), 0.0);
+        assert_eq!(power_of_two(i32::MIN), 0.0);
+        assert_eq!(power_of_two(127), 2f32.powi(127));
+        assert_eq!(power_of_two(128), f32::INFINITY);
+    }
+
+    #[test]
+    fn silu_survives_extremes() {
+        assert_eq!(silu(0.0), 0.0);
+        assert_eq!(silu(200.0), 200.0);
+        assert!(silu(-200.0).abs() < 1e-30);
+        assert!(silu(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn rms_norm_gives_rows_of_unit_mean_square() {
+        let x: Vec<f32> = (0..96).map(|i| (i as f32 * 0.37).sin() * 5.0).collect();
+        let y = rms_norm(&x, &[1.0; 48], 0.0);
+        for row in y.chunks(48) {
+            let mean = row.iter().map(|v| v * v).sum::<f32>() / 48.0;
+            assert!((mean - 1.0).abs() < 1e-5, "{mean}");
+        }
+    }
+
+    #[test]
+    fn elements_round_to_what_they_can_hold() {
+        let mut v = [1.0 + 1.0 / 512.0, 1.0, -3.141_592_7];
+        Element::Bf16.round(&mut v);
+        assert_eq!(v, [1.0, 1.0, -3.140_625]);
+        let before = v;
+        Element::F32.round(&mut v);
+        assert_eq!(v, before);
+    }
+}

@@ -1,0 +1,79 @@
+//! The third seam: how hidden rows become queries, keys and values, and how attention's answer
+//! comes back.
+
+use crate::error::Result;
+use crate::linear::Linear;
+use crate::rope::Rope;
+use ndarray::{Array2, Array3, ArrayView2};
+
+/// Queries of some rows, and the keys and values that go with them.
+pub struct Projected {
+    /// `[rows, heads, D]`, turned by RoPE.
+    pub q: Array3<f32>,
+    /// Keys and values; none if the layer shares those of the nearest earlier layer that made some.
+    pub kv: Option<KeysValues>,
+}
+
+/// Keys and values of the same rows.
+pub struct KeysValues {
+    /// `[rows, kv_heads, D]`, turned by RoPE.
+    pub k: Array3<f32>,
+    /// `[rows, kv_heads, D_v]`.
+    pub v: Array3<f32>,
+}
+
+/// The learned maps on both sides of attention.
+pub trait Projection: Send + Sync {
+    /// Normed hidden rows `[rows, hidden]` at their positions → queries, keys, values.
+    ///
+    /// # Errors
+    /// If a position lies past what `rope` covers.
+    fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected>;
+    /// Attention's answer `[rows, heads, D_v]` → `[rows, hidden]`.
+    fn output(&self, attended: Array3<f32>) -> Array2<f32>;
+    /// Bytes of weights that one pass reads.
+    fn bytes(&self) -> usize;
+}
+
+/// Llama's: one matrix each for queries, keys, values and the way back. Fewer key-value heads than
+/// query heads make it grouped-query attention, as many make it multi-head attention.
+pub struct GroupedProjection {
+    /// `hidden → heads · D`
+    pub q: Box<dyn Linear>,
+    /// `hidden → kv_heads · D`
+    pub k: Box<dyn Linear>,
+    /// `hidden → kv_heads · D`
+    pub v: Box<dyn Linear>,
+    /// `heads · D → hidden`
+    pub o: Box<dyn Linear>,
+    /// Width of one head, `D`.
+    pub head_dim: usize,
+}
+
+impl Projection for GroupedProjection {
+    fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
+        let mut q = self.q.apply(x);
+        let mut k = self.k.apply(x);
+        for rows in [&mut q, &mut k] {
+            for (mut row, &position) in rows.rows_mut().into_iter().zip(positions) {
+                rope.rotate(row.as_slice_mut().expect("rows are contiguous"), position)?;
+            }
+        }
+        let v = self.v.apply(x);
+        let heads = |x: Array2<f32>| {
+            let shape = (x.nrows(), x.ncols() / self.head_dim, self.head_dim);
+            x.into_shape_with_order(shape).expect("a whole number of heads")
+        };
+        Ok(Projected { q: heads(q), kv: Some(KeysValues { k: heads(k), v: heads(v) }) })
+    }
+
+    fn output(&self, attended: Array3<f32>) -> Array2<f32> {
+        let (rows, heads, dim) = attended.dim();
+        let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
+        self.o.apply(flat.view())
+    }
+
+    fn bytes(&self) -> usize {
+        [&self.q, &self.k, &self.v, &self.o].iter().map(|linear| linear.bytes()).sum()
+    }
+}

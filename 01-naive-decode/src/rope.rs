@@ -1,0 +1,120 @@
+//! Rotary position embedding (Su et al. 2021): a position is an angle.
+//!
+//! Each pair of numbers in a query or key is turned by an angle that grows with its position, so
+//! that the dot product of a query and a key depends only on how far apart they are. Pairs are
+//! `(j, j + head_dim / 2)`, as in the Hugging Face Llama.
+
+use crate::error::{Error, Result};
+
+/// Cosines and sines for every position up to a limit.
+#[derive(Clone)]
+pub struct Rope {
+    frequencies: Vec<f64>,
+    magnitude: f64,
+    /// `[positions][half]` of (cosine, sine).
+    table: Vec<(f32, f32)>,
+}
+
+impl Rope {
+    /// RoPE as trained: pair `j` of `head_dim / 2` turns by `theta^(-2j / head_dim)` a position.
+    pub fn new(theta: f64, head_dim: usize, positions: usize) -> Self {
+        let frequencies =
+            (0..head_dim / 2).map(|j| libm::pow(theta, -2.0 * j as f64 / head_dim as f64));
+        Rope::with_frequencies(frequencies.collect(), 1.0, positions)
+    }
+
+    /// RoPE with frequencies of one's own, one per pair, in radians a position.
+    ///
+    /// Context extension is a choice of these. `magnitude` multiplies every cosine and sine, and so
+    /// scales queries and keys alike; it is 1 but in YaRN.
+    pub fn with_frequencies(frequencies: Vec<f64>, magnitude: f64, positions: usize) -> Self {
+        let mut rope = Rope { frequencies, magnitude, table: Vec::new() };
+        rope.extend_to(positions);
+        rope
+    }
+
+    /// Radians a position, one per pair.
+    pub fn frequencies(&self) -> &[f64] {
+        &self.frequencies
+    }
+
+    /// How many positions the table covers.
+    pub fn positions(&self) -> usize {
+        self.table.len() / self.frequencies.len()
+    }
+
+    /// Makes the table cover `positions` at least.
+    pub fn extend_to(&mut self, positions: usize) {
+        for position in self.positions()..positions {
+            // The `libm` crate rather than the platform's: the same table on every system.
+            self.table.extend(self.frequencies.iter().map(|frequency| {
+                let angle = position as f64 * frequency;
+                let cosine = libm::cos(angle) * self.magnitude;
+                (cosine as f32, (libm::sin(angle) * self.magnitude) as f32)
+            }));
+        }
+    }
+
+    /// Turns every head of one row in place; `heads` is `[heads][head_dim]`.
+    ///
+    /// # Errors
+    /// If the position lies past the table.
+    pub fn rotate(&self, heads: &mut [f32], position: usize) -> Result<()> {
+        let half = self.frequencies.len();
+        if position >= self.positions() {
+            return Err(Error::Capacity {
+                what: "the model's context".into(),
+                capacity: self.positions(),
+                asked: position + 1,
+            });
+        }
+        let table = &self.table[position * half..][..half];
+        for head in heads.chunks_exact_mut(2 * half) {
+            let (low, high) = head.split_at_mut(half);
+            for ((a, b), &(cosine, sine)) in low.iter_mut().zip(high).zip(table) {
+                (*a, *b) = (*a * cosine - *b * sine, *b * cosine + *a * sine);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dot(a: &[f32], b: &[f32]) -> f32 {
+        a.iter().zip(b).map(|(a, b)| a * b).sum()
+    }
+
+    #[test]
+    fn only_the_distance_matters() {
+        let rope = Rope::new(10_000.0, 8, 200);
+        let q = [0.3, -0.8, 0.5, 0.1, 0.9, -0.2, 0.4, 0.7];
+        let k = [0.6, 0.2, -0.5, 0.8, -0.1, 0.3, 0.7, -0.9];
+        let at = |position_q, position_k| {
+            let (mut q, mut k) = (q, k);
+            rope.rotate(&mut q, position_q).unwrap();
+            rope.rotate(&mut k, position_k).unwrap();
+            dot(&q, &k)
+        };
+        assert!((at(17, 5) - at(112, 100)).abs() < 1e-5);
+        assert!((at(17, 5) - at(17, 6)).abs() > 1e-2, "and it does matter");
+    }
+
+    #[test]
+    fn position_zero_is_no_turn_and_lengths_are_kept() {
+        let rope = Rope::new(10_000.0, 4, 64);
+        let mut head = [1.0, 2.0, 3.0, 4.0];
+        rope.rotate(&mut head, 0).unwrap();
+        assert_eq!(head, [1.0, 2.0, 3.0, 4.0]);
+        rope.rotate(&mut head, 63).unwrap();
+        assert!((dot(&head, &head) - 30.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_position_past_the_table_is_an_error() {
+        let error = Rope::new(10_000.0, 4, 64).rotate(&mut [0.0; 4], 64).unwrap_err();
+        assert_eq!(error.to_string(), "the model's context holds 64 tokens; 65 were asked for");
+    }
+}

@@ -1,0 +1,178 @@
+//! From logits to the next token.
+//!
+//! The model gives one score (logit) per token of the vocabulary. [`Sampler::distribution`] turns
+//! them into the exact probabilities of the next token, and is the only place where that is
+//! written; [`Sampler::sample`] draws from them with a single random number. Keeping the two apart
+//! lets tests compare draws with probabilities, and lets a later rung accept or refuse the tokens
+//! that a draft model proposed.
+
+mod filters;
+mod sampling;
+
+pub use sampling::Sampling;
+
+use crate::error::{Error, Result};
+use filters::{exponentials, keep_min_p, keep_top_k, keep_top_p, normalise, temper, total};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+
+/// Chooses tokens as a [`Sampling`] says; owns the random numbers of one sequence.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    sampling: Sampling,
+    /// How many tokens at the start of every context are the prompt's.
+    prompt_length: usize,
+    generator: ChaCha8Rng,
+}
+
+impl Sampler {
+    /// A sampler whose random numbers start at `sampling.seed`.
+    ///
+    /// # Errors
+    /// Those of [`Sampling::validate`].
+    pub fn new(sampling: Sampling) -> Result<Self> {
+        sampling.validate()?;
+        // The seed is the key itself, not hashed into one, so nothing but ChaCha decides the draws.
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&sampling.seed.to_le_bytes());
+        Ok(Sampler { sampling, prompt_length: 0, generator: ChaCha8Rng::from_seed(key) })
+    }
+
+    /// The same sampler, told that the first `tokens` tokens of every context are the prompt.
+    ///
+    /// Presence and frequency penalties count generated tokens only. Without this call the whole
+    /// context counts as generated.
+    pub fn with_prompt_length(self, tokens: usize) -> Self {
+        Sampler { prompt_length: tokens, ..self }
+    }
+
+    /// The probability of each token to come next, `[vocabulary]`, summing to 1.
+    ///
+    /// `logits` is `[vocabulary]`; `context` is every token so far, prompt included. The order of
+    /// the steps is Hugging Face's and vLLM's: bias, penalties, temperature, top-k, top-p, min-p.
+    ///
+    /// # Errors
+    /// If a logit is NaN or +inf, if no token is left to choose, or if the context or the logit
+    /// bias names a token outside the vocabulary.
+    pub fn distribution(&self, logits: &[f32], context: &[u32]) -> Result<Vec<f32>> {
+        let mut scores = logits.to_vec();
+        self.add_bias(&mut scores)?;
+        self.penalise(&mut scores, context)?;
+        let likeliest = argmax(&scores)?;
+        if self.sampling.temperature == 0.0 {
+            let mut certain = vec![0.0; scores.len()];
+            certain[likeliest as usize] = 1.0;
+            return Ok(certain);
+        }
+        temper(&mut scores, self.sampling.temperature);
+        if let Some(k) = self.sampling.top_k {
+            keep_top_k(&mut scores, k);
+        }
+        exponentials(&mut scores);
+        let mut weights = scores;
+        keep_top_p(&mut weights, self.sampling.top_p);
+        keep_min_p(&mut weights, self.sampling.min_p);
+        normalise(&mut weights);
+        Ok(weights)
+    }
+
+    /// Draws the next token, using one random number whatever the parameters.
+    ///
+    /// # Errors
+    /// Those of [`Sampler::distribution`].
+    pub fn sample(&mut self, logits: &[f32], context: &[u32]) -> Result<u32> {
+        let probabilities = self.distribution(logits, context)?;
+        Ok(self.draw(&probabilities))
+    }
+
+    /// Draws a token from non-negative `weights` `[vocabulary]`, which need not sum to 1.
+    ///
+    /// The draw is the inverse of the cumulative distribution in order of ids: walk up the ids
+    /// until the weights passed exceed a uniform share of their total.
+    ///
+    /// # Panics
+    /// If no weight is positive.
+    pub fn draw(&mut self, weights: &[f32]) -> u32 {
+        let share = self.uniform() * total(weights);
+        let mut passed = 0.0;
+        let mut positive = None;
+        for (id, &weight) in weights.iter().enumerate().filter(|(_, w)| **w > 0.0) {
+            passed += f64::from(weight);
+            positive = Some(id as u32);
+            if passed > share {
+                break;
+            }
+        }
+        positive.expect("a distribution has a positive weight")
+    }
+
+    /// The next random number, uniform in [0, 1) in steps of 2^-53.
+    pub fn uniform(&mut self) -> f64 {
+        (self.generator.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    fn add_bias(&self, scores: &mut [f32]) -> Result<()> {
+        for &(token, bias) in &self.sampling.logit_bias {
+            *score_of(scores, token, "logit_bias")? += bias;
+        }
+        Ok(())
+    }
+
+    fn penalise(&self, scores: &mut [f32], context: &[u32]) -> Result<()> {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
+            self.sampling;
+        if (repetition_penalty, presence_penalty, frequency_penalty) == (1.0, 0.0, 0.0) {
+            return Ok(());
+        }
+        // For each token of the context, how often it was generated (0: it is in the prompt only).
+        let mut generated = BTreeMap::<u32, u32>::new();
+        for (position, &token) in context.iter().enumerate() {
+            *generated.entry(token).or_default() += u32::from(position >= self.prompt_length);
+        }
+        for (token, count) in generated {
+            let score = score_of(scores, token, "context")?;
+            // Dividing a negative score would make the token likelier.
+            *score = if *score > 0.0 {
+                *score / repetition_penalty
+            } else {
+                *score * repetition_penalty
+            };
+            if count > 0 {
+                *score -= presence_penalty + frequency_penalty * count as f32;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The token with the largest score; the lowest id among equals.
+///
+/// # Errors
+/// If a score is NaN or +inf, or if there is none above -inf.
+pub fn argmax(scores: &[f32]) -> Result<u32> {
+    let mut best = (f32::NEG_INFINITY, None);
+    for (token, &score) in scores.iter().enumerate() {
+        if score.is_nan() || score == f32::INFINITY {
+            let what = format!("score of token {token}");
+            return Err(Error::invalid(what, score, "a number below infinity"));
+        }
+        if score > best.0 {
+            best = (score, Some(token as u32));
+        }
+    }
+    best.1.ok_or_else(|| {
+        Error::invalid("number of tokens that may come next", 0, "a token with a score above -inf")
+    })
+}
+
+fn score_of<'a>(scores: &'a mut [f32], token: u32, place: &str) -> Result<&'a mut f32> {
+    let vocabulary = scores.len();
+    scores.get_mut(token as usize).ok_or_else(|| {
+        Error::invalid(
+            format!("a token in the {place}"),
+            token,
+            format!("an id below the vocabulary's {vocabulary}"),
+        )
+    })
+}

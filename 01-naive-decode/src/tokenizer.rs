@@ -1,0 +1,123 @@
+//! Text to tokens and back.
+//!
+//! A thin wrapper over the `tokenizers` crate, which reads any Hugging Face tokenizer.json. Added
+//! here: errors that say what is wrong, the check that tokenizer and model belong together, and
+//! [`TokenStream`], which turns tokens into text as they come.
+
+mod stream;
+
+pub use stream::TokenStream;
+
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// Models pad their embedding beyond the tokenizer's ids so that the matrix has a round size: by
+/// 0.2 % (Qwen2.5) to 2.4 % (DeepSeek-V2-Lite). A sixteenth is more than any and less than the
+/// distance to another family's vocabulary.
+const PADDING_AT_MOST: usize = 16;
+
+/// A vocabulary and the rules for cutting text into its tokens.
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    name: String,
+}
+
+impl Tokenizer {
+    /// Reads the contents of a tokenizer.json; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// If the contents are not those of a tokenizer.json.
+    pub fn from_bytes(name: &str, json: &[u8]) -> Result<Self> {
+        let inner = tokenizers::Tokenizer::from_bytes(json).map_err(|e| Error::file(name, e))?;
+        Ok(Tokenizer { inner, name: name.into() })
+    }
+
+    /// Reads a tokenizer.json.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not a tokenizer.json.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let json =
+            std::fs::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+        Self::from_bytes(&path.display().to_string(), &json)
+    }
+
+    /// How many ids there are, special tokens included: every id is below it.
+    pub fn vocab_size(&self) -> usize {
+        // Not the number of entries: a vocabulary may skip ids.
+        self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
+    }
+
+    /// Checks that the model with `vocab_size` rows of embeddings can be this tokenizer's.
+    ///
+    /// # Errors
+    /// If some id would have no embedding, or so many embeddings no id that this cannot be padding.
+    pub fn check_vocab_size(&self, vocab_size: usize) -> Result<()> {
+        let ids = self.vocab_size();
+        if (ids..=ids + ids / PADDING_AT_MOST).contains(&vocab_size) {
+            return Ok(());
+        }
+        let what = format!("vocabulary of {}", self.name);
+        let expected = format!("the model's {vocab_size}: they do not belong together");
+        Err(Error::invalid(what, format!("{ids} tokens"), expected))
+    }
+
+    /// The tokens of `text` and no others.
+    ///
+    /// A special token written out in the text, such as `<|end|>`, becomes that token.
+    ///
+    /// # Errors
+    /// If the tokenizer has no way to write some part of the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_either_way(text, false)
+    }
+
+    /// The tokens of `text`, with those around it that the tokenizer's own rules add (Llama's
+    /// beginning-of-text, for one).
+    ///
+    /// # Errors
+    /// If the tokenizer has no way to write some part of the text.
+    pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_either_way(text, true)
+    }
+
+    fn encode_either_way(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let encoding = self.inner.encode_fast(text, add_special);
+        Ok(encoding.map_err(|e| Error::file(&self.name, e))?.get_ids().to_vec())
+    }
+
+    /// The text of `tokens`, leaving out special ones and ids that the vocabulary lacks.
+    ///
+    /// # Errors
+    /// If the tokenizer's decoder cannot make text of them.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String> {
+        self.inner.decode(tokens, true).map_err(|e| Error::file(&self.name, e))
+    }
+
+    /// The text of `tokens`, special ones written out.
+    ///
+    /// # Errors
+    /// If the tokenizer's decoder cannot make text of them.
+    pub fn decode_with_special(&self, tokens: &[u32]) -> Result<String> {
+        self.inner.decode(tokens, false).map_err(|e| Error::file(&self.name, e))
+    }
+
+    /// The id of a token written as the vocabulary writes it: `<|endoftext|>`.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Text of the tokens that will follow `context`, as they come.
+    pub fn stream_after(&self, context: &[u32]) -> TokenStream<'_> {
+        TokenStream::new(self, context)
+    }
+
+    /// Whether the token leaves no trace in [`Tokenizer::decode`]'s text.
+    fn is_silent(&self, token: u32) -> bool {
+        self.inner
+            .id_to_token(token)
+            .is_none_or(|written| self.inner.get_added_vocabulary().is_special_token(&written))
+    }
+}
