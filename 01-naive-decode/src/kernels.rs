@@ -199,9 +199,8 @@ impl<const P: usize> Kernel for MultiplyRow<'_, P> {
                 let mut acc = [V::splat(0.0); P];
                 for (k, &xk) in self.x.iter().enumerate() {
                     let xk = V::splat(xk);
-                    for p in 0..P {
-                        let w = V::load(&self.panels[p][k][first..]);
-                        acc[p] = acc[p].add_product(xk, w);
+                    for (acc, panel) in acc.iter_mut().zip(self.panels) {
+                        *acc = acc.add_product(xk, V::load(&panel[k][first..]));
                     }
                 }
                 for (acc, out) in acc.iter().zip(self.out.iter_mut()) {

@@ -1,0 +1,170 @@
+//! Attention with a memory: any [`Store`] made into an [`Attention`].
+
+use crate::store::{Place, Store};
+use naive_decode::{Attention, Error, Isa, KeyValues, LayerSpec, Pass, Result, attend_span};
+use ndarray::{Array3, ArrayView3, Axis, s};
+
+/// What anyone who decodes with a cache may do to it between passes.
+pub trait KvCache: Attention {
+    /// Tokens that a sequence holds.
+    fn len(&self, sequence: usize) -> usize;
+    /// Most tokens that a sequence can hold.
+    fn capacity(&self) -> usize;
+    /// Rolls a sequence back to its first `length` tokens.
+    ///
+    /// # Errors
+    /// If it does not have that many, or there is no such sequence.
+    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()>;
+    /// Bytes kept for each token.
+    fn bytes_per_token(&self) -> usize;
+    /// Bytes set aside for keys and values at this moment, used or not.
+    fn allocated_bytes(&self) -> usize;
+
+    /// Empties a sequence, to be used for another.
+    ///
+    /// # Errors
+    /// If there is no such sequence.
+    fn reset(&mut self, sequence: usize) -> Result<()> {
+        self.truncate(sequence, 0)
+    }
+}
+
+/// Attention that writes each new key and value once and reads them in every later pass.
+///
+/// Invariant: for every sequence, slots `0..lengths[sequence]` of the store are written in every
+/// layer, and nothing else is read.
+pub struct Cached<S> {
+    store: S,
+    lengths: Vec<usize>,
+    isa: Isa,
+}
+
+impl<S: Store> Cached<S> {
+    /// Attention over a fresh store.
+    pub fn new(store: S, isa: Isa) -> Self {
+        Cached { lengths: vec![0; store.sequences()], store, isa }
+    }
+
+    /// The store, to look at.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The store, to change. Changing what is written breaks every later answer; that is what the
+    /// break-its do.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+}
+
+impl<S: Store> KvCache for Cached<S> {
+    fn len(&self, sequence: usize) -> usize {
+        self.lengths[sequence]
+    }
+
+    fn capacity(&self) -> usize {
+        self.store.capacity()
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
+        self.store.check(sequence, length)?;
+        let held = self.lengths[sequence];
+        if length > held {
+            let what = format!("length to truncate sequence {sequence} to");
+            return Err(Error::invalid(what, length, format!("at most {held}, what it holds")));
+        }
+        self.store.truncate(sequence, length);
+        self.lengths[sequence] = length;
+        Ok(())
+    }
+
+    fn bytes_per_token(&self) -> usize {
+        self.store.shape().bytes_per_token()
+    }
+
+    fn allocated_bytes(&self) -> usize {
+        self.store.allocated_bytes()
+    }
+}
+
+impl<S: Store> Attention for Cached<S> {
+    fn begin(&mut self, pass: &Pass) -> Result<()> {
+        for (i, span) in pass.spans.iter().enumerate() {
+            self.store.check(span.sequence, span.end())?;
+            let held = self.lengths[span.sequence];
+            if span.start != held {
+                let what = format!("start of sequence {}", span.sequence);
+                return Err(Error::invalid(what, span.start, format!("{held}, what it holds")));
+            }
+            if pass.spans[..i].iter().any(|earlier| earlier.sequence == span.sequence) {
+                let what = format!("spans of sequence {} in one pass", span.sequence);
+                return Err(Error::invalid(what, "two", "one"));
+            }
+        }
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        layer: LayerSpec,
+        pass: &Pass,
+        q: ArrayView3<f32>,
+        k: ArrayView3<f32>,
+        v: ArrayView3<f32>,
+    ) -> Result<Array3<f32>> {
+        // A layer that shares an earlier one's keys and values finds them written.
+        if layer.kv_layer == layer.index {
+            for (span, rows) in pass.spans_with_rows() {
+                for (row, slot) in rows.zip(span.start..) {
+                    let (k, v) = (k.index_axis(Axis(0), row), v.index_axis(Axis(0), row));
+                    for (kv_head, (k, v)) in k.outer_iter().zip(v.outer_iter()).enumerate() {
+                        let place =
+                            Place { sequence: span.sequence, layer: layer.index, kv_head, slot };
+                        let contiguous = "heads are contiguous";
+                        self.store.write(
+                            place,
+                            k.as_slice().expect(contiguous),
+                            v.as_slice().expect(contiguous),
+                        );
+                    }
+                }
+            }
+        }
+        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
+        for (span, rows) in pass.spans_with_rows() {
+            let kept = Kept { store: &self.store, sequence: span.sequence, layer: layer.kv_layer };
+            let q = q.slice(s![rows.clone(), .., ..]);
+            attend_span(self.isa, layer, span, q, &kept, out.slice_mut(s![rows, .., ..]));
+        }
+        Ok(out)
+    }
+
+    fn commit(&mut self, pass: &Pass) {
+        for span in &pass.spans {
+            self.lengths[span.sequence] = span.end();
+        }
+    }
+}
+
+/// One sequence and layer of a store, as attention reads it.
+struct Kept<'a, S> {
+    store: &'a S,
+    sequence: usize,
+    layer: usize,
+}
+
+impl<S: Store> KeyValues for Kept<'_, S> {
+    fn kv_heads(&self) -> usize {
+        self.store.shape().kv_heads
+    }
+
+    fn key(&self, kv_head: usize, slot: usize, copy: &mut [f32]) {
+        let Kept { sequence, layer, .. } = *self;
+        self.store.key(Place { sequence, layer, kv_head, slot }, copy);
+    }
+
+    fn value(&self, kv_head: usize, slot: usize, copy: &mut [f32]) {
+        let Kept { sequence, layer, .. } = *self;
+        self.store.value(Place { sequence, layer, kv_head, slot }, copy);
+    }
+}

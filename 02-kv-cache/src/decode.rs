@@ -1,0 +1,124 @@
+//! Decoding with a cache: prefill, then one row a token, through the same forward function.
+
+use crate::cached::{Cached, KvCache};
+use crate::contiguous::ContiguousStore;
+use crate::list::ListStore;
+use crate::store::KvShape;
+use naive_decode::{
+    CpuExecutor, Decoder, Error, Executor, Model, Pass, Result, Rung, Settings, Span, Want,
+};
+use std::sync::Arc;
+
+/// Sequence that a decoder uses of its cache.
+const SEQUENCE: usize = 0;
+
+/// A decoder that runs each token through the model once.
+///
+/// Feeding the prompt is *prefill*: many rows in one pass, as much arithmetic per byte of weights
+/// as there are rows. Feeding one token is *decode*: one row, and every weight read for it alone.
+/// They are one function; only the number of rows differs.
+pub struct CachedDecoder<A> {
+    /// Model and cache.
+    pub executor: CpuExecutor<A>,
+    prefill_chunk: usize,
+    rows: usize,
+}
+
+impl<A: KvCache> CachedDecoder<A> {
+    /// A decoder over a fresh cache.
+    ///
+    /// # Errors
+    /// If the chunk is zero tokens.
+    pub fn new(model: Arc<Model>, cache: A, prefill_chunk: Option<usize>) -> Result<Self> {
+        if prefill_chunk == Some(0) {
+            return Err(Error::invalid("prefill chunk", 0, "at least 1 token"));
+        }
+        let executor = CpuExecutor { model, attention: cache };
+        Ok(CachedDecoder { executor, prefill_chunk: prefill_chunk.unwrap_or(usize::MAX), rows: 0 })
+    }
+
+    /// Tokens that the sequence holds.
+    pub fn len(&self) -> usize {
+        self.executor.attention.len(SEQUENCE)
+    }
+
+    /// Whether nothing has been fed yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rolls the sequence back to its first `length` tokens.
+    ///
+    /// # Errors
+    /// If it does not have that many.
+    pub fn truncate(&mut self, length: usize) -> Result<()> {
+        self.executor.attention.truncate(SEQUENCE, length)
+    }
+}
+
+impl<A: KvCache> Decoder for CachedDecoder<A> {
+    fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        if tokens.is_empty() {
+            return Err(Error::invalid("tokens to feed", "none", "at least one"));
+        }
+        let start = self.len();
+        let asked = start + tokens.len();
+        if asked > self.capacity() {
+            let what = format!("the cache of sequence {SEQUENCE}");
+            return Err(Error::Capacity { what, capacity: self.capacity(), asked });
+        }
+        let mut last = Vec::new();
+        for chunk in tokens.chunks(self.prefill_chunk) {
+            let held = self.len();
+            let want = if held + chunk.len() == asked { Want::Last } else { Want::Nothing };
+            let pass = Pass::one(Span::new(SEQUENCE, held, chunk, want));
+            match self.executor.execute(&pass) {
+                Ok(logits) => last = logits.iter().copied().collect(),
+                Err(error) => {
+                    // All or nothing: chunks that did go through are rolled back.
+                    self.truncate(start)?;
+                    return Err(error);
+                }
+            }
+            self.rows += chunk.len();
+        }
+        Ok(last)
+    }
+
+    fn capacity(&self) -> usize {
+        self.executor.attention.capacity().min(self.executor.model.context())
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn kv_bytes_per_token(&self) -> usize {
+        self.executor.attention.bytes_per_token()
+    }
+}
+
+/// The list cache as a rung.
+pub const LISTS: Rung = Rung {
+    package: "kv-cache",
+    change: "keys and values kept in growing lists",
+    start: |model, settings| start(model, settings, ListStore::new),
+};
+
+/// The contiguous cache as a rung.
+pub const CONTIGUOUS: Rung = Rung {
+    package: "kv-cache",
+    change: "keys and values kept in one slab, set aside beforehand",
+    start: |model, settings| start(model, settings, ContiguousStore::new),
+};
+
+fn start<S: crate::store::Store + 'static>(
+    model: Arc<Model>,
+    settings: Settings,
+    store: fn(KvShape, usize, usize) -> S,
+) -> Result<Box<dyn Decoder>> {
+    let shape = KvShape::of(&model.config, model.kv_element);
+    let capacity = settings.capacity.min(model.context());
+    let cache = Cached::new(store(shape, capacity, 1), model.isa);
+    Ok(Box::new(CachedDecoder::new(model, cache, settings.prefill_chunk)?))
+}

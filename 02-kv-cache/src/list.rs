@@ -1,0 +1,95 @@
+//! The list cache: one growing list per layer, as microGPT has it.
+
+use crate::store::{KvShape, Place, Store};
+use naive_decode::Element;
+
+/// Keys and values as lists that grow by one entry a token.
+///
+/// Nothing is set aside beforehand, so nothing is wasted and nothing is ever full; but every key is
+/// an allocation of its own, somewhere in memory, and reading a layer's keys means chasing them.
+pub struct ListStore {
+    shape: KvShape,
+    capacity: usize,
+    /// `[sequences][layers][kv_heads]`, each a list over tokens.
+    lists: Vec<Lists>,
+}
+
+/// One head of one layer: a key and a value per token, each `[head_dim]`.
+#[derive(Clone, Default)]
+struct Lists {
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+}
+
+impl ListStore {
+    /// Empty lists for `sequences` sequences of at most `capacity` tokens.
+    ///
+    /// Lists keep f32 whatever the model rounds to: a value that bf16 can hold, f32 can too.
+    pub fn new(shape: KvShape, capacity: usize, sequences: usize) -> Self {
+        let shape = KvShape { element: Element::F32, ..shape };
+        let lists = vec![Lists::default(); sequences * shape.layers * shape.kv_heads];
+        ListStore { shape, capacity, lists }
+    }
+
+    fn index(&self, place: Place) -> usize {
+        (place.sequence * self.shape.layers + place.layer) * self.shape.kv_heads + place.kv_head
+    }
+}
+
+impl Store for ListStore {
+    fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    fn sequences(&self) -> usize {
+        self.lists.len() / (self.shape.layers * self.shape.kv_heads)
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
+        let index = self.index(place);
+        let width = self.shape.head_dim;
+        for (list, new) in
+            [(&mut self.lists[index].keys, key), (&mut self.lists[index].values, value)]
+        {
+            // One more token is one more entry. A gap can only be a fault's doing; it reads as
+            // zeros, as a fresh slab would.
+            if list.len() <= place.slot {
+                list.resize(place.slot + 1, vec![0.0; width]);
+            }
+            list[place.slot] = new.to_vec();
+        }
+    }
+
+    fn key(&self, place: Place, copy: &mut [f32]) {
+        copy_or_zero(&self.lists[self.index(place)].keys, place.slot, copy);
+    }
+
+    fn value(&self, place: Place, copy: &mut [f32]) {
+        copy_or_zero(&self.lists[self.index(place)].values, place.slot, copy);
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) {
+        let per_sequence = self.shape.layers * self.shape.kv_heads;
+        for lists in &mut self.lists[sequence * per_sequence..][..per_sequence] {
+            lists.keys.truncate(length);
+            lists.values.truncate(length);
+        }
+    }
+
+    fn allocated_bytes(&self) -> usize {
+        let numbers = |list: &Vec<Vec<f32>>| list.iter().map(Vec::capacity).sum::<usize>();
+        self.lists.iter().map(|l| numbers(&l.keys) + numbers(&l.values)).sum::<usize>()
+            * size_of::<f32>()
+    }
+}
+
+fn copy_or_zero(list: &[Vec<f32>], slot: usize, copy: &mut [f32]) {
+    match list.get(slot) {
+        Some(kept) => copy.copy_from_slice(kept),
+        None => copy.fill(0.0),
+    }
+}

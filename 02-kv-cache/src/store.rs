@@ -1,0 +1,118 @@
+//! Where keys and values are kept: the one thing that the caches of this rung differ in.
+
+use naive_decode::{Config, Element, Error, Result};
+
+/// The sizes of a model's keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers that keep keys and values.
+    pub layers: usize,
+    /// Key-value heads per layer.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Type of one number.
+    pub element: Element,
+}
+
+impl KvShape {
+    /// The shape of a model's keys and values.
+    pub fn of(config: &Config, element: Element) -> Self {
+        KvShape {
+            layers: config.layers,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            element,
+        }
+    }
+
+    /// `2 · L · H_kv · D · bytes`: what one token costs for as long as it is remembered.
+    ///
+    /// The 2 is for the key and the value. Queries are not kept: a query is asked once, in the step
+    /// that made it, and no later step refers to it.
+    pub fn bytes_per_token(&self) -> usize {
+        2 * self.layers * self.kv_heads * self.head_dim * self.element.bytes()
+    }
+
+    /// Bytes for `tokens` tokens of each of `sequences` sequences.
+    pub fn bytes(&self, tokens: usize, sequences: usize) -> usize {
+        self.bytes_per_token() * tokens * sequences
+    }
+}
+
+/// Which key, or which value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Sequence.
+    pub sequence: usize,
+    /// Layer.
+    pub layer: usize,
+    /// Key-value head.
+    pub kv_head: usize,
+    /// Token, counted from the start of the sequence.
+    pub slot: usize,
+}
+
+/// Keeps keys and values by place.
+///
+/// Nothing here knows about attention, so a fault in a cache can be told apart from a fault in the
+/// reading of it: every break-it of this rung that corrupts a cache is a decorator over this trait.
+pub trait Store: Send + Sync {
+    /// The sizes it was made for.
+    fn shape(&self) -> KvShape;
+    /// How many sequences it keeps.
+    fn sequences(&self) -> usize;
+    /// Most tokens that one sequence can have.
+    fn capacity(&self) -> usize;
+    /// Writes one head's key and value.
+    ///
+    /// # Panics
+    /// If the place is out of range; [`crate::Cached`] checks before it writes.
+    fn write(&mut self, place: Place, key: &[f32], value: &[f32]);
+    /// Copies the key at a place that has been written.
+    fn key(&self, place: Place, copy: &mut [f32]);
+    /// Copies the value at a place that has been written.
+    fn value(&self, place: Place, copy: &mut [f32]);
+    /// Forgets the tokens of a sequence from `length` on.
+    fn truncate(&mut self, sequence: usize, length: usize);
+    /// Bytes set aside for keys and values at this moment, used or not.
+    fn allocated_bytes(&self) -> usize;
+
+    /// Whether `length` tokens of `sequence` would fit.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] or [`Error::Invalid`], naming the sequence.
+    fn check(&self, sequence: usize, length: usize) -> Result<()> {
+        if sequence >= self.sequences() {
+            let expected = format!("below {}, the number of sequences kept", self.sequences());
+            return Err(Error::invalid("sequence", sequence, expected));
+        }
+        if length > self.capacity() {
+            return Err(Error::Capacity {
+                what: format!("the cache of sequence {sequence}"),
+                capacity: self.capacity(),
+                asked: length,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_formula_gives_the_published_figures() {
+        let shape = |layers, kv_heads, head_dim| KvShape {
+            layers,
+            kv_heads,
+            head_dim,
+            element: Element::Bf16,
+        };
+        // Llama-2-70B, and a 12-layer model of width 768 with 12 heads.
+        assert_eq!(shape(80, 8, 128).bytes(4096, 1), 1_342_177_280);
+        assert_eq!(shape(80, 8, 128).bytes_per_token(), 327_680);
+        assert_eq!(shape(12, 12, 64).bytes(4096, 1), 144 << 20);
+    }
+}
