@@ -54,6 +54,21 @@ impl Model {
         Model::load(config, &checkpoint, options)
     }
 
+    /// Loads a model whose files are part of the program; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn embedded(
+        name: &str,
+        config: &[u8],
+        weights: &'static [u8],
+        options: LoadOptions,
+    ) -> Result<Self> {
+        let config = Config::from_json(&format!("{name}/config.json"), config)?;
+        let checkpoint = Checkpoint::embedded(&format!("{name}/model.safetensors"), weights)?;
+        Model::load(config, &checkpoint, options)
+    }
+
     /// Loads a checkpoint with plain f32 weights.
     ///
     /// # Errors

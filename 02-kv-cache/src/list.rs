@@ -52,9 +52,8 @@ impl Store for ListStore {
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         let index = self.index(place);
         let width = self.shape.head_dim;
-        for (list, new) in
-            [(&mut self.lists[index].keys, key), (&mut self.lists[index].values, value)]
-        {
+        let Lists { keys, values } = &mut self.lists[index];
+        for (list, new) in [(keys, key), (values, value)] {
             // One more token is one more entry. A gap can only be a fault's doing; it reads as
             // zeros, as a fresh slab would.
             if list.len() <= place.slot {
