@@ -1,0 +1,71 @@
+//! The steps between logits and probabilities, each on its own.
+//!
+//! A score of -inf and a weight of 0 both mean "this token is out". Where tokens tie, the lower id
+//! counts as the more probable one, so that no result depends on how a sort happens to work.
+
+use std::cmp::Ordering;
+
+/// Divides by the temperature, with the largest score moved to 0 first.
+///
+/// The move does not change the softmax, and without it a tiny temperature would overflow.
+pub(super) fn temper(scores: &mut [f32], temperature: f32) {
+    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    scores.iter_mut().for_each(|s| *s = (*s - largest) / temperature);
+}
+
+/// Keeps the `k` largest scores.
+pub(super) fn keep_top_k(scores: &mut [f32], k: usize) {
+    if k >= scores.len() {
+        return;
+    }
+    let mut ids: Vec<usize> = (0..scores.len()).collect();
+    ids.select_nth_unstable_by(k - 1, |&a, &b| more_probable_first(scores, a, b));
+    ids[k..].iter().for_each(|&id| scores[id] = f32::NEG_INFINITY);
+}
+
+/// Scores to weights: the numerators of the softmax.
+///
+/// `libm` rather than `f32::exp`, which calls the platform's library: another operating system
+/// would round differently, and sooner or later draw another token.
+pub(super) fn exponentials(scores: &mut [f32]) {
+    scores.iter_mut().for_each(|s| *s = libm::expf(*s));
+}
+
+/// Keeps the fewest largest weights whose sum reaches the fraction `p` of all; at least one.
+pub(super) fn keep_top_p(weights: &mut [f32], p: f32) {
+    if p >= 1.0 {
+        return;
+    }
+    let enough = f64::from(p) * total(weights);
+    let mut ids: Vec<usize> = (0..weights.len()).filter(|&id| weights[id] > 0.0).collect();
+    ids.sort_unstable_by(|&a, &b| more_probable_first(weights, a, b));
+    let mut sum_before = 0.0;
+    for id in ids {
+        let weight = weights[id];
+        if sum_before >= enough {
+            weights[id] = 0.0;
+        }
+        sum_before += f64::from(weight);
+    }
+}
+
+/// Keeps the weights that reach the fraction `min_p` of the largest.
+pub(super) fn keep_min_p(weights: &mut [f32], min_p: f32) {
+    let largest = weights.iter().copied().fold(0.0, f32::max);
+    weights.iter_mut().filter(|w| **w < min_p * largest).for_each(|w| *w = 0.0);
+}
+
+/// Scales the weights so that they sum to 1.
+pub(super) fn normalise(weights: &mut [f32]) {
+    let total = total(weights);
+    weights.iter_mut().for_each(|w| *w = (f64::from(*w) / total) as f32);
+}
+
+/// The sum in order of ids, wide enough that a vocabulary's worth of rounding does not show.
+pub(super) fn total(weights: &[f32]) -> f64 {
+    weights.iter().copied().map(f64::from).sum()
+}
+
+fn more_probable_first(values: &[f32], a: usize, b: usize) -> Ordering {
+    values[b].total_cmp(&values[a]).then(a.cmp(&b))
+}
