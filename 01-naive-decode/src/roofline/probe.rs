@@ -1,0 +1,154 @@
+//! Measures the two limits of this machine: multiply-adds per second and bytes per second.
+
+use super::Machine;
+use crate::numerics::LANES;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Size of the block that [`Memory`] reads, in bytes.
+pub const MEMORY_BYTES: usize = 256 << 20;
+
+/// How long one [`fma_rate`] sample keeps the threads busy, about.
+const SAMPLE: Duration = Duration::from_millis(40);
+
+/// Samples of each kind that [`Machine::measure`] takes.
+const SAMPLES: usize = 7;
+
+impl Machine {
+    /// Measures this machine with so many threads, in well under a second: the best of a few
+    /// samples each, since whatever else runs can only slow a sample down.
+    pub fn measure(threads: usize) -> Machine {
+        let memory = Memory::new();
+        let best = |sample: &dyn Fn() -> f64| (0..SAMPLES).map(|_| sample()).fold(0.0, f64::max);
+        Machine {
+            peak_flops: best(&|| fma_rate(threads)),
+            bandwidth: best(&|| memory.read_rate(threads)),
+        }
+    }
+}
+
+/// FLOPs per second of `threads` threads that do nothing but fused multiply-adds in registers.
+pub fn fma_rate(threads: usize) -> f64 {
+    let threads = threads.max(1);
+    // Find out how many rounds fill the sample's time, then take the sample.
+    let mut rounds = 1 << 10;
+    while together(1, |_| run_chains(rounds)).0 < SAMPLE / 8 {
+        rounds *= 2;
+    }
+    let (time, multiply_adds) = together(threads, |_| run_chains(8 * rounds));
+    2.0 * multiply_adds.iter().sum::<usize>() as f64 / time.as_secs_f64()
+}
+
+/// A block of memory too large for the caches of most machines.
+pub struct Memory {
+    words: Vec<[u32; LANES]>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Memory {
+    /// Allocates [`MEMORY_BYTES`] and writes to every page, so that each is really there.
+    pub fn new() -> Self {
+        let count = MEMORY_BYTES / size_of::<[u32; LANES]>();
+        Memory { words: (0..count).map(|i| [i as u32; LANES]).collect() }
+    }
+
+    /// Bytes per second of `threads` threads that read the block once, each its own part.
+    pub fn read_rate(&self, threads: usize) -> f64 {
+        let part = self.words.len().div_ceil(threads.max(1));
+        let parts: Vec<_> = self.words.chunks(part).collect();
+        let (time, _) = together(parts.len(), |i| sum_words(parts[i]));
+        MEMORY_BYTES as f64 / time.as_secs_f64()
+    }
+}
+
+/// Runs `task` on so many threads at once. The time is from the first start to the last end.
+fn together<R: Send>(threads: usize, task: impl Fn(usize) -> R + Sync) -> (Duration, Vec<R>) {
+    let barrier = Barrier::new(threads);
+    let timed = |i| {
+        barrier.wait();
+        let start = Instant::now();
+        let result = black_box(task(i));
+        (start, Instant::now(), result)
+    };
+    let done: Vec<(Instant, Instant, R)> = std::thread::scope(|scope| {
+        let timed = &timed;
+        let running: Vec<_> = (0..threads).map(|i| scope.spawn(move || timed(i))).collect();
+        running.into_iter().map(|r| r.join().expect("a probe does not panic")).collect()
+    });
+    let start = done.iter().map(|d| d.0).min().expect("at least one thread");
+    let end = done.iter().map(|d| d.1).max().expect("at least one thread");
+    (end - start, done.into_iter().map(|d| d.2).collect())
+}
+
+/// The fastest code that this machine can run, for both probes: the number of chains, and which.
+///
+/// A *chain* is [`LANES`] numbers, each multiplied and added to over and over. A processor starts
+/// the next multiply-add long before the last is done, so there must be enough chains to fill the
+/// wait (eight registers' worth on current processors), and few enough to stay in registers.
+macro_rules! fastest {
+    ($function:ident($($argument:expr),*)) => {{
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("fma") {
+            // SAFETY: the line above found the instructions that it was compiled for.
+            return unsafe { avx512::$function($($argument),*) };
+        } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: as above.
+            return unsafe { avx2::$function($($argument),*) };
+        }
+        baseline::$function($($argument),*)
+    }};
+}
+
+/// So many multiply-adds on each lane of each chain; returns how many that made.
+fn run_chains(rounds: usize) -> usize {
+    fastest!(run_chains(rounds))
+}
+
+fn sum_words(words: &[[u32; LANES]]) -> u32 {
+    fastest!(sum_words(words))
+}
+
+/// Both probes' inner loops, compiled for one instruction set.
+macro_rules! compiled_for {
+    ($name:ident, $chains:literal $(, $features:literal)?) => {
+        mod $name {
+            use super::*;
+
+            $(#[target_feature(enable = $features)])?
+            pub(super) fn run_chains(rounds: usize) -> usize {
+                // Opaque numbers, near which the chains stay: no overflow, no slow subnormals.
+                let (factor, term) = (black_box(0.75f32), black_box(0.25f32));
+                let mut sums = [[1.0f32; LANES]; $chains];
+                for _ in 0..rounds {
+                    for lane in sums.as_flattened_mut() {
+                        *lane = lane.mul_add(factor, term);
+                    }
+                }
+                black_box(sums);
+                rounds * LANES * $chains
+            }
+
+            $(#[target_feature(enable = $features)])?
+            pub(super) fn sum_words(words: &[[u32; LANES]]) -> u32 {
+                let mut sums = [0u32; LANES];
+                for word in words {
+                    for lane in 0..LANES {
+                        sums[lane] = sums[lane].wrapping_add(word[lane]);
+                    }
+                }
+                sums.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
+            }
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx512, 12, "avx512f,fma"); // 12 of 32 registers
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx2, 6, "avx2,fma"); // 12 of 16 registers
+compiled_for!(baseline, 6); // NEON: 24 of 32 registers
