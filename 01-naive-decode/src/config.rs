@@ -27,6 +27,8 @@ pub struct Config {
     pub rms_norm_eps: f32,
     /// Base of RoPE's frequencies.
     pub rope_theta: f64,
+    /// How to stretch RoPE, as the file says it; rung 02 reads it.
+    pub rope_scaling: Option<serde_json::Value>,
     /// Tokens the model was trained to see at once.
     pub trained_context: usize,
     /// Whether the output head is the embedding table.
@@ -92,9 +94,6 @@ impl Config {
         if raw.attention_bias || raw.mlp_bias {
             return refuse("attention_bias or mlp_bias", "true".into(), "no biases");
         }
-        if let Some(scaling) = raw.rope_scaling.filter(|s| !s.is_null()) {
-            return refuse("rope_scaling", scaling.to_string(), "none in this rung");
-        }
         let heads = raw.num_attention_heads;
         let config = Config {
             hidden_size: raw.hidden_size,
@@ -106,6 +105,7 @@ impl Config {
             vocab_size: raw.vocab_size,
             rms_norm_eps: raw.rms_norm_eps,
             rope_theta: raw.rope_theta.unwrap_or(10_000.0),
+            rope_scaling: raw.rope_scaling.filter(|scaling| !scaling.is_null()),
             trained_context: raw.max_position_embeddings,
             tied_head: raw.tie_word_embeddings,
             end_tokens: match raw.eos_token_id {

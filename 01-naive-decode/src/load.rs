@@ -106,6 +106,10 @@ impl Model {
         tensors: Tensors,
         pack: Pack,
     ) -> Result<Self> {
+        if let Some(scaling) = &config.rope_scaling {
+            let expected = "none: take it out of the config and give the model its Rope (rung 02)";
+            return Err(Error::invalid("rope_scaling", scaling, expected));
+        }
         let matrix = |name: &str, outputs: usize, inputs: usize| {
             pack(tensors(name, &[outputs, inputs])?, outputs, inputs)
         };

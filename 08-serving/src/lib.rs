@@ -1,4 +1,14 @@
 //! The ladder: every rung, one after another, on one model and one prompt.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
+//! | `generate.rs` | `ladder generate`: continue a text |
+//! | `source.rs` | where the model comes from |
+
+pub mod climb;
+pub mod generate;
+pub mod source;
 
 use naive_decode::Rung;
 

@@ -1,2 +1,33 @@
-//! To be written.
-fn main() {}
+//! The `ladder` command.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use serving::climb::{ClimbArgs, climb};
+use serving::generate::{GenerateArgs, generate};
+
+/// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
+#[derive(Parser)]
+#[command(name = "ladder", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    climb: ClimbArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every rung on one prompt and compare them (what happens without a command)
+    Climb(ClimbArgs),
+    /// Continue a text
+    Generate(GenerateArgs),
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    match cli.command {
+        None => climb(&cli.climb),
+        Some(Command::Climb(args)) => climb(&args),
+        Some(Command::Generate(args)) => generate(&args),
+    }
+}

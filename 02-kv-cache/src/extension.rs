@@ -1,0 +1,195 @@
+//! Reading further than the model was trained to: other frequencies for RoPE.
+//!
+//! A model trained on 512 tokens has never met the angles of position 513. These rules choose slower
+//! frequencies, so that `factor` times as many positions turn through angles it knows.
+
+use naive_decode::{Config, Error, Model, Result, Rope};
+use std::f64::consts::TAU;
+
+/// A way to stretch the context, as `rope_scaling` in a Hugging Face config names it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RopeScaling {
+    /// Position interpolation (Chen et al. 2023): every frequency divided by the factor. Fast
+    /// frequencies, which tell neighbours apart, are blurred as much as slow ones.
+    Linear {
+        /// How many times the trained length.
+        factor: f64,
+    },
+    /// NTK-aware scaling (bloc97 2023): a larger base. The fastest pair is left alone, the slowest is
+    /// divided by the factor, those between by something between.
+    Ntk {
+        /// How many times the trained length.
+        factor: f64,
+    },
+    /// YaRN (Peng et al. 2023): pairs that turn often within the trained length are left alone, pairs
+    /// that never finish a turn are interpolated, with a ramp between; and scores are sharpened.
+    Yarn {
+        /// How many times the trained length.
+        factor: f64,
+        /// Length the model was trained at, in tokens.
+        trained: usize,
+        /// Pairs with at least so many turns within `trained` are left alone; 32 in the paper.
+        beta_fast: f64,
+        /// Pairs with at most so many turns are interpolated; 1 in the paper.
+        beta_slow: f64,
+    },
+}
+
+impl RopeScaling {
+    /// YaRN with the paper's constants.
+    pub fn yarn(factor: f64, trained: usize) -> Self {
+        RopeScaling::Yarn { factor, trained, beta_fast: 32.0, beta_slow: 1.0 }
+    }
+
+    /// Reads a config's `rope_scaling`. Types: `linear`, `yarn`, and `ntk` for the fixed base.
+    ///
+    /// `dynamic` is refused: it changes the base as the text grows, so keys cached early and queries
+    /// made late would be turned by different frequencies.
+    ///
+    /// # Errors
+    /// Another type, or numbers that make no sense.
+    pub fn from_json(json: &serde_json::Value, config: &Config) -> Result<Self> {
+        let number = |field: &str| json.get(field).and_then(serde_json::Value::as_f64);
+        let kind = json.get("rope_type").or_else(|| json.get("type"));
+        let factor = number("factor").unwrap_or(f64::NAN);
+        if !(factor.is_finite() && factor >= 1.0) {
+            let found = json.get("factor").map_or("missing".into(), |f| f.to_string());
+            return Err(Error::invalid("rope_scaling.factor", found, "a number, at least 1"));
+        }
+        match kind.and_then(serde_json::Value::as_str) {
+            Some("linear") => Ok(RopeScaling::Linear { factor }),
+            Some("ntk") => Ok(RopeScaling::Ntk { factor }),
+            Some("yarn") => Ok(RopeScaling::Yarn {
+                factor,
+                trained: number("original_max_position_embeddings")
+                    .map_or(config.trained_context, |n| n as usize),
+                beta_fast: number("beta_fast").unwrap_or(32.0),
+                beta_slow: number("beta_slow").unwrap_or(1.0),
+            }),
+            other => Err(Error::invalid(
+                "rope_scaling.rope_type",
+                other.unwrap_or("missing"),
+                "linear, ntk or yarn",
+            )),
+        }
+    }
+
+    /// How many times the trained length.
+    pub fn factor(&self) -> f64 {
+        match *self {
+            RopeScaling::Linear { factor }
+            | RopeScaling::Ntk { factor }
+            | RopeScaling::Yarn { factor, .. } => factor,
+        }
+    }
+
+    /// Position tables of a model under this scaling.
+    pub fn rope(&self, config: &Config, positions: usize) -> Rope {
+        let dim = config.head_dim as f64;
+        let pairs = config.head_dim / 2;
+        let trained = |base: f64| {
+            (0..pairs).map(|j| libm::pow(base, -2.0 * j as f64 / dim)).collect::<Vec<f64>>()
+        };
+        let plain = trained(config.rope_theta);
+        match *self {
+            RopeScaling::Linear { factor } => {
+                let slower = plain.iter().map(|f| f / factor).collect();
+                Rope::with_frequencies(slower, 1.0, positions)
+            }
+            RopeScaling::Ntk { factor } => {
+                let base = config.rope_theta * libm::pow(factor, dim / (dim - 2.0));
+                Rope::with_frequencies(trained(base), 1.0, positions)
+            }
+            RopeScaling::Yarn { factor, trained, beta_fast, beta_slow } => {
+                // The pair (a real number) that makes `turns` turns within the trained length.
+                let pair = |turns: f64| {
+                    dim * libm::log(trained as f64 / (turns * TAU))
+                        / (2.0 * libm::log(config.rope_theta))
+                };
+                let low = libm::floor(pair(beta_fast)).max(0.0);
+                let high = libm::ceil(pair(beta_slow)).min(dim - 1.0);
+                let width = (high - low).max(0.001);
+                let mixed = plain.iter().enumerate().map(|(j, f)| {
+                    let interpolated = ((j as f64 - low) / width).clamp(0.0, 1.0);
+                    f / factor * interpolated + f * (1.0 - interpolated)
+                });
+                let magnitude = 0.1 * libm::log(factor) + 1.0;
+                Rope::with_frequencies(mixed.collect(), magnitude, positions)
+            }
+        }
+    }
+
+    /// Gives the model these frequencies and room for `factor` times its trained context.
+    pub fn stretch(&self, model: &mut Model) {
+        let context = (model.config.trained_context as f64 * self.factor()) as usize;
+        model.rope = self.rope(&model.config, context.max(model.context()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        let json = br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 256,
+            "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2,
+            "head_dim": 32, "intermediate_size": 704, "vocab_size": 2048, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 512}"#;
+        Config::from_json("config.json", json).unwrap()
+    }
+
+    fn ratios(scaling: RopeScaling) -> Vec<f64> {
+        let plain = Rope::new(10_000.0, 32, 1);
+        let scaled = scaling.rope(&config(), 1);
+        plain.frequencies().iter().zip(scaled.frequencies()).map(|(p, s)| p / s).collect()
+    }
+
+    #[test]
+    fn linear_slows_every_pair_alike() {
+        assert!(ratios(RopeScaling::Linear { factor: 4.0 }).iter().all(|r| (r - 4.0).abs() < 1e-9));
+    }
+
+    #[test]
+    fn ntk_leaves_the_fastest_and_slows_the_slowest_by_the_factor() {
+        let ratios = ratios(RopeScaling::Ntk { factor: 4.0 });
+        assert_eq!(ratios[0], 1.0);
+        assert!((ratios[15] - 4.0).abs() < 1e-9, "{}", ratios[15]);
+        assert!(ratios.is_sorted());
+    }
+
+    #[test]
+    fn yarn_leaves_fast_pairs_slows_slow_ones_and_ramps_between() {
+        // The paper's formulas by hand, for width 32, base 1e4, factor 4, trained at 512:
+        // the ramp runs from floor(1.62) = 1 to ceil(7.64) = 8.
+        let ratios = ratios(RopeScaling::yarn(4.0, 512));
+        assert_eq!(ratios[..2], [1.0, 1.0]);
+        assert!(ratios[8..].iter().all(|r| (r - 4.0).abs() < 1e-9));
+        // Pair 4 is 3/7 of the way: 1 / (3/7 / 4 + 4/7).
+        assert!((ratios[4] - 1.0 / (3.0 / 28.0 + 4.0 / 7.0)).abs() < 1e-9, "{}", ratios[4]);
+    }
+
+    #[test]
+    fn yarn_sharpens_scores() {
+        let rope = RopeScaling::yarn(4.0, 512).rope(&config(), 1);
+        let mut head = [1.0; 32];
+        rope.rotate(&mut head, 0).unwrap();
+        let expected = (0.1 * 4f64.ln() + 1.0) as f32;
+        assert!(head.iter().all(|&v| v == expected));
+    }
+
+    #[test]
+    fn reads_what_configs_say_and_refuses_what_would_corrupt_a_cache() {
+        let read =
+            |json: &str| RopeScaling::from_json(&serde_json::from_str(json).unwrap(), &config());
+        assert_eq!(
+            read(r#"{"rope_type": "yarn", "factor": 4.0}"#).unwrap(),
+            RopeScaling::yarn(4.0, 512)
+        );
+        let linear = read(r#"{"type": "linear", "factor": 2}"#).unwrap();
+        assert_eq!(linear, RopeScaling::Linear { factor: 2.0 });
+        let said = read(r#"{"type": "dynamic", "factor": 2.0}"#).unwrap_err().to_string();
+        assert!(said.contains("dynamic") && said.contains("linear, ntk or yarn"), "{said}");
+        let said = read(r#"{"type": "yarn", "factor": "x"}"#).unwrap_err().to_string();
+        assert!(said.contains("factor") && said.contains("\"x\""), "{said}");
+    }
+}

@@ -1,0 +1,88 @@
+//! `ladder generate`: a prompt in, text out, as it comes.
+
+use crate::source::{ModelArgs, encode};
+use anyhow::Result;
+use clap::Args;
+use naive_decode::{Request, Sampler, Sampling, Settings, generate as start};
+use std::io::Write;
+use std::time::Duration;
+
+/// What to generate, and how.
+#[derive(Debug, Clone, Args)]
+pub struct GenerateArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Text to continue
+    #[arg(long)]
+    prompt: String,
+    /// Most tokens to generate
+    #[arg(long, default_value_t = 200)]
+    tokens: usize,
+    /// 0 always takes the likeliest token; higher is more varied
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f32,
+    /// Choose among the K likeliest tokens only
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Choose among the likeliest tokens that together reach probability P
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    top_p: f32,
+    /// Choose among tokens at least M times as likely as the likeliest
+    #[arg(long, value_name = "M", default_value_t = 0.0)]
+    min_p: f32,
+    /// Divide the scores of tokens already in the text by this
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f32,
+    /// Seed of the random draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// Generates with the last rung's decoder and prints the text as it comes; speed goes to standard
+/// error.
+///
+/// # Errors
+/// Whatever is wrong with the model, the prompt or the sampling parameters.
+pub fn generate(args: &GenerateArgs) -> Result<()> {
+    let sampler = Sampler::new(Sampling {
+        temperature: args.temperature,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        repetition_penalty: args.repetition_penalty,
+        seed: args.seed,
+        ..Sampling::default()
+    })?;
+    let loaded =
+        args.model.load(|tokenizer| Ok(encode(tokenizer, &args.prompt)?.len() + args.tokens))?;
+    let prompt = loaded.encode(&args.prompt)?;
+    let settings = Settings { capacity: prompt.len() + args.tokens, prefill_chunk: None };
+    let mut decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
+    let mut text = loaded.tokenizer.stream_after(&prompt);
+    let end_tokens = loaded.model.config.end_tokens.clone();
+    let request = Request { prompt: prompt.clone(), tokens: args.tokens, end_tokens };
+    let mut times: Vec<Duration> = Vec::new();
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", args.prompt)?;
+    for step in start(&mut *decoder, sampler, request)? {
+        let step = step?;
+        times.push(step.elapsed);
+        write!(out, "{}", text.push(step.token)?)?;
+        out.flush()?;
+    }
+    writeln!(out, "{}", text.finish()?)?;
+    eprintln!("\n{}", speed(prompt.len(), &times));
+    Ok(())
+}
+
+/// TTFT and TPOT of a run, in words. `times` has one entry per token, the first with the prefill.
+fn speed(prompt: usize, times: &[Duration]) -> String {
+    let first = times.first().map_or(0.0, |t| t.as_secs_f64());
+    let rest: f64 = times.iter().skip(1).map(Duration::as_secs_f64).sum();
+    let mut said = format!("{prompt} tokens in, {} out; TTFT {:.1} ms", times.len(), first * 1e3);
+    if times.len() > 1 {
+        let per_token = rest / (times.len() - 1) as f64;
+        said += &format!(", TPOT {:.2} ms ({:.0} tokens/s)", per_token * 1e3, 1.0 / per_token);
+    }
+    said
+}
