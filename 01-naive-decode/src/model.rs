@@ -146,6 +146,10 @@ impl Model {
                 let expected = format!("slots below {}", span.end());
                 return Err(Error::invalid("visible slots of a row", seen.end(), expected));
             }
+            if let Some(seen) = span.sees.iter().find(|seen| !seen.is_ascending()) {
+                let (found, expected) = (format!("{seen:?}"), "slots in ascending order");
+                return Err(Error::invalid("visible slots of a row", found, expected));
+            }
             if let Some(&token) =
                 span.tokens.iter().find(|&&token| token as usize >= self.config.vocab_size)
             {

@@ -42,11 +42,26 @@ impl Visible {
         self.also.last().map_or(self.range.end, |last| last + 1)
     }
 
-    /// The same, but not further back than `window` slots, the last visible one included.
-    pub fn within(&self, window: usize) -> Self {
-        let start = self.range.start.max(self.end().saturating_sub(window));
-        let range = start.min(self.range.end)..self.range.end;
-        Visible { range, also: self.also.iter().copied().filter(|&slot| slot >= start).collect() }
+    /// Places of the visible slots when they stand in line, only the last `window` if given.
+    ///
+    /// A slot of `range` is in the place of its own number, those of `also` follow without a gap: a
+    /// branch of a draft tree stands as it would alone, and a window counts no slot between.
+    pub fn places(&self, window: Option<usize>) -> Range<usize> {
+        let end = self.range.end + self.also.len();
+        let start = window.map_or(0, |window| end.saturating_sub(window));
+        start.max(self.range.start)..end
+    }
+
+    /// The slot in such a place.
+    pub fn slot(&self, place: usize) -> usize {
+        place.checked_sub(self.range.end).map_or(place, |i| self.also[i])
+    }
+
+    /// Whether no slot is named twice and all are in order.
+    pub(crate) fn is_ascending(&self) -> bool {
+        self.range.start <= self.range.end
+            && self.also.first().is_none_or(|&slot| slot >= self.range.end)
+            && self.also.is_sorted_by(|a, b| a < b)
     }
 }
 
@@ -157,11 +172,25 @@ mod tests {
 
     #[test]
     fn a_window_keeps_the_last_slots_of_a_run_and_of_a_tree() {
-        assert_eq!(Visible::until(10).within(4), Visible { range: 6..10, also: vec![] });
-        assert_eq!(Visible::until(3).within(4), Visible::until(3));
+        assert_eq!(Visible::until(10).places(None), 0..10);
+        assert_eq!(Visible::until(10).places(Some(4)), 6..10);
+        assert_eq!(Visible::until(3).places(Some(4)), 0..3);
+        assert_eq!(Visible { range: 7..10, also: vec![] }.places(Some(4)), 7..10);
         let tree = Visible { range: 0..10, also: vec![11, 14] };
-        assert_eq!(tree.within(6), Visible { range: 9..10, also: vec![11, 14] });
-        assert_eq!(tree.within(2), Visible { range: 10..10, also: vec![14] });
         assert!(tree.contains(9) && tree.contains(11) && !tree.contains(12));
+        let within = |window| tree.places(Some(window)).map(|place| tree.slot(place));
+        assert_eq!(within(4).collect::<Vec<_>>(), [8, 9, 11, 14]);
+        assert_eq!(within(1).collect::<Vec<_>>(), [14]);
+        assert_eq!(within(0).count(), 0);
+    }
+
+    #[test]
+    fn slots_out_of_order_are_noticed() {
+        let is_ascending = |range, also| Visible { range, also }.is_ascending();
+        assert!(is_ascending(0..3, vec![3, 5]) && is_ascending(2..2, vec![]));
+        let backwards = Range { start: 3, end: 2 };
+        assert!(!is_ascending(backwards, vec![]));
+        assert!(!is_ascending(0..3, vec![2, 5]));
+        assert!(!is_ascending(0..3, vec![5, 5]));
     }
 }

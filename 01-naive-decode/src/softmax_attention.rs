@@ -49,23 +49,24 @@ pub fn attend_span(
     source: &impl KeyValues,
     mut out: ArrayViewMut3<f32>,
 ) {
-    let (rows, heads, _) = q.dim();
+    let heads = q.dim().1;
     let group = heads / source.kv_heads();
     let tasks: Vec<(usize, Range<usize>)> = (0..source.kv_heads())
-        .flat_map(|kv_head| {
-            (0..rows)
-                .step_by(ROWS_PER_TASK)
-                .map(move |first| (kv_head, first..(first + ROWS_PER_TASK).min(rows)))
-        })
+        .flat_map(|kv_head| together(&span.sees).map(move |rows| (kv_head, rows)))
         .collect();
     let run = |(kv_head, rows): &(usize, Range<usize>)| {
         let heads = kv_head * group..(kv_head + 1) * group;
         let queries = q.slice(s![rows.clone(), heads, ..]);
-        let visible: Vec<Visible> = span.sees[rows.clone()]
-            .iter()
-            .map(|sees| layer.window.map_or_else(|| sees.clone(), |window| sees.within(window)))
-            .collect();
-        attend_group(isa, layer.scale, queries, &visible, *kv_head, source, out.dim().2)
+        let sees = &span.sees[rows.clone()];
+        let places: Vec<_> = sees.iter().map(|sees| sees.places(layer.window)).collect();
+        let value_dim = out.dim().2;
+        match sees {
+            [sees] if !sees.also.is_empty() => {
+                let line = Line { source, sees };
+                attend_group(isa, layer.scale, queries, &places, *kv_head, &line, value_dim)
+            }
+            _ => attend_group(isa, layer.scale, queries, &places, *kv_head, source, value_dim),
+        }
     };
     let serial = q.len() * span.end() < SERIAL_WORK;
     let results: Vec<Array3<f32>> =
@@ -75,12 +76,47 @@ pub fn attend_span(
     }
 }
 
+/// Rows that one task takes: neighbours share each tile of keys, a row of a draft tree is alone.
+fn together(sees: &[Visible]) -> impl Iterator<Item = Range<usize>> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let rest = &sees[first..];
+        let plain = rest.iter().take(ROWS_PER_TASK).take_while(|sees| sees.also.is_empty()).count();
+        let rows = first..first + plain.max(1);
+        first = rows.end.min(sees.len());
+        (!rest.is_empty()).then_some(rows)
+    })
+}
+
+/// The slots that one row of a draft tree sees, in line, as if its branch stood alone.
+///
+/// Which partial sum a weight joins, and which split a position falls into, goes by the place in
+/// this line and not by the slot: other branches may lie between, and must not change a bit.
+struct Line<'a, S> {
+    source: &'a S,
+    sees: &'a Visible,
+}
+
+impl<S: KeyValues> KeyValues for Line<'_, S> {
+    fn kv_heads(&self) -> usize {
+        self.source.kv_heads()
+    }
+
+    fn key(&self, kv_head: usize, place: usize, copy: &mut [f32]) {
+        self.source.key(kv_head, self.sees.slot(place), copy);
+    }
+
+    fn value(&self, kv_head: usize, place: usize, copy: &mut [f32]) {
+        self.source.value(kv_head, self.sees.slot(place), copy);
+    }
+}
+
 /// One key-value head against the queries `[rows, group, D]` that share it.
 fn attend_group(
     isa: Isa,
     scale: f32,
     queries: ArrayView3<f32>,
-    visible: &[Visible],
+    visible: &[Range<usize>],
     kv_head: usize,
     source: &impl KeyValues,
     value_dim: usize,
@@ -88,8 +124,8 @@ fn attend_group(
     let (rows, group, key_dim) = queries.dim();
     // Scores are wanted in base 2: fold the change of base into the scale.
     let scale = scale * std::f32::consts::LOG2_E;
-    let end = visible.iter().map(Visible::end).max().unwrap_or(0);
-    let start = visible.iter().map(|seen| seen.range.start).min().unwrap_or(0);
+    let end = visible.iter().map(|seen| seen.end).max().unwrap_or(0);
+    let start = visible.iter().map(|seen| seen.start).min().unwrap_or(0);
     let mut joined: Vec<Partial> = (0..rows * group).map(|_| Partial::empty(value_dim)).collect();
     for split in start / SPLIT..end.div_ceil(SPLIT) {
         let slots = split * SPLIT..((split + 1) * SPLIT).min(end);
@@ -190,16 +226,10 @@ impl Tiles {
     }
 
     /// One bit for each of the split's slots, sixteen to a tile: what the query may look at.
-    fn mask(&self, visible: &Visible) -> Vec<u16> {
-        let range = &visible.range;
-        let mut mask: Vec<u16> = (self.slots.clone().step_by(LANES))
-            .map(|first| low_bits(range.end, first) & !low_bits(range.start, first))
-            .collect();
-        for slot in visible.also.iter().filter(|slot| self.slots.contains(slot)) {
-            let i = slot - self.slots.start;
-            mask[i / LANES] |= 1 << (i % LANES);
-        }
-        mask
+    fn mask(&self, visible: &Range<usize>) -> Vec<u16> {
+        (self.slots.clone().step_by(LANES))
+            .map(|first| low_bits(visible.end, first) & !low_bits(visible.start, first))
+            .collect()
     }
 
     /// `R` queries against this split, each seeing slots of its own.
@@ -207,7 +237,7 @@ impl Tiles {
         &self,
         isa: Isa,
         scale: f32,
-        queries: [(ArrayView1<f32>, &Visible); R],
+        queries: [(ArrayView1<f32>, &Range<usize>); R],
     ) -> [Partial; R] {
         let mut q = vec![[0.0; R]; self.key_dim];
         for (r, (query, _)) in queries.iter().enumerate() {
