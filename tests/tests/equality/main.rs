@@ -1,0 +1,16 @@
+//! The equality matrix: every rung gives the naive rung's logits, bit for bit.
+//!
+//! | File | Proves |
+//! |---|---|
+//! | `naive.rs` | one pass that wants every row's logits is the naive loop, step by step |
+//! | `matrix.rs` | rungs × prompts × threads × chunks × instruction sets = that one pass |
+//! | `passes.rs` | batches, draft trees, windows and shared layers change no bit either |
+//!
+//! The first makes the rest affordable: the naive loop costs the square of the length, one pass
+//! only the length, and once they are known to be the same, the one pass is the oracle.
+
+mod judge;
+mod matrix;
+mod models;
+mod naive;
+mod passes;
