@@ -1,0 +1,90 @@
+//! Figures inside a sentence: `{{#median FILE::SERIES::X}}` and `{{#ratio FILE::A/B::X}}`, from kept samples.
+
+use crate::digits::three_digits;
+use crate::html::escape;
+use crate::page::{Edit, Findings, Page};
+use crate::place::Place;
+use crate::samples::Samples;
+
+pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
+    for (name, value) in [("median", median as fn(&Samples, &str, f64) -> _), ("ratio", ratio)] {
+        let open = format!("{{{{#{name} ");
+        for (start, _) in page.text.match_indices(&open) {
+            let rest = &page.text[start + open.len()..];
+            let (target, length) = rest
+                .split_once("}}")
+                .map_or((rest, rest.len()), |(target, _)| (target, target.len() + 2));
+            match evaluate(place, target, value) {
+                Ok(text) => {
+                    findings.edits.push(Edit { range: start..start + open.len() + length, text })
+                }
+                Err(message) => findings
+                    .problems
+                    .push(page.problem(start, format!("`{{{{#{name}}}}}`: {message}"))),
+            }
+        }
+    }
+}
+
+fn evaluate(
+    place: &Place,
+    target: &str,
+    value: fn(&Samples, &str, f64) -> Result<String, String>,
+) -> Result<String, String> {
+    let parts: Vec<_> = target.trim().split("::").collect();
+    let &[file, series, x] = parts.as_slice() else {
+        return Err(format!(
+            "`{}` should read `FILE::SERIES::X`",
+            target.lines().next().unwrap_or("")
+        ));
+    };
+    let at = x.parse().map_err(|_| format!("`{x}` is no number"))?;
+    value(&Samples::read(place, file)?, series, at)
+}
+
+fn median(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
+    let series = samples.named(series)?;
+    Ok(escape(&format!("{} {}", three_digits(series.at(x)?.median), series.unit)))
+}
+
+fn ratio(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
+    let (a, b) = series
+        .split_once('/')
+        .ok_or_else(|| format!("`{series}` should name two series, `A/B`"))?;
+    Ok(three_digits(samples.named(a)?.at(x)?.median / samples.named(b)?.at(x)?.median))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::try_pass;
+    use super::*;
+    use crate::samples::EXAMPLE;
+
+    #[test]
+    fn figures_in_sentences_come_from_samples() {
+        let text = "It took {{#median m.json::naive::128}}, {{#ratio m.json::naive/cached::128}} times as long.";
+        assert_eq!(
+            try_pass(find, text, &[("m.json", EXAMPLE)]).rewrite(text),
+            "It took 8.5 ms, 8.5 times as long."
+        );
+    }
+
+    #[test]
+    fn figures_that_no_sample_holds_are_problems() {
+        for (text, expected) in [
+            ("{{#median m.json::naive::5}}", "no point at 5"),
+            ("{{#median m.json::naive}}", "FILE::SERIES::X"),
+            ("{{#median n.json::naive::5}}", "n.json"),
+            ("{{#ratio m.json::naive::64}}", "two series"),
+            ("{{#ratio m.json::naive/fast::64}}", "no series `fast`"),
+            ("{{#median m.json::naive::x}}", "no number"),
+        ] {
+            let found = try_pass(find, text, &[("m.json", EXAMPLE)]);
+            assert!(
+                found.problems[0].message.contains(expected),
+                "{expected}: {:?}",
+                found.problems
+            );
+        }
+    }
+}

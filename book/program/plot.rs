@@ -1,0 +1,151 @@
+//! Draws line plots as SVG whose colours follow the page, so that they are readable in the dark too.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::axis::Axis;
+
+/// What is to be drawn.
+pub(crate) struct Plot {
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) uprights: Vec<Upright>,
+}
+
+/// A dashed upright with words beside it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Upright {
+    pub(crate) x: f64,
+    pub(crate) words: String,
+    /// Whether the words stand at the top end, where there is room above the lines, or at the foot.
+    pub(crate) at_top: bool,
+}
+
+/// One line of a plot.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+    /// Lowest and highest sample at each x, where there are samples.
+    pub(crate) spread: Vec<(f64, f64, f64)>,
+    /// Whether points are marked, as measured ones are.
+    pub(crate) dots: bool,
+}
+
+const SIZE: (u32, u32) = (720, 420);
+
+// Stand-ins for colours that the page decides; `recolour` swaps them for what CSS understands.
+const INK: RGBColor = RGBColor(1, 1, 1);
+const GRID: RGBColor = RGBColor(2, 2, 2);
+
+fn series_colour(i: usize) -> RGBColor {
+    RGBColor(3, 3, (i % 6) as u8)
+}
+
+fn recolour(svg: &str) -> String {
+    let mut svg = svg.replace("#010101", "currentColor").replace("#020202", "var(--plot-grid)");
+    for i in 0..6 {
+        svg = svg.replace(&format!("#03030{i}"), &format!("var(--series-{i})"));
+    }
+    svg
+}
+
+impl Plot {
+    /// The plot as one line of SVG.
+    pub(crate) fn svg(&self, title: &str) -> Result<String, String> {
+        let mut svg = String::new();
+        self.draw(SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())
+            .map_err(|e| format!("cannot draw `{title}`: {e}"))?;
+        let (width, height) = SIZE;
+        let fixed = format!("<svg width=\"{width}\" height=\"{height}\" ");
+        let (_, drawing) = svg.split_once(&fixed).ok_or_else(|| {
+            format!("cannot draw `{title}`: plotters begins its SVG in another way now")
+        })?;
+        let label = crate::html::escape(title);
+        Ok(recolour(&format!("<svg role=\"img\" aria-label=\"{label}\" {drawing}"))
+            .replace('\n', ""))
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: DrawingArea<B, plotters::coord::Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let font = |size: u32| ("sans-serif", size).into_font().color(&INK);
+        let mut chart = ChartBuilder::on(&area)
+            .margin(12)
+            .set_label_area_size(LabelAreaPosition::Left, 76)
+            .set_label_area_size(LabelAreaPosition::Bottom, 58)
+            .build_cartesian_2d(self.x.clone(), self.y.clone())?;
+        chart
+            .configure_mesh()
+            .x_desc(&self.x.label)
+            .y_desc(&self.y.label)
+            .axis_style(INK)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .label_style(font(18))
+            .axis_desc_style(font(19))
+            .x_label_formatter(&|x| crate::digits::short(*x))
+            .y_label_formatter(&|y| crate::digits::short(*y))
+            .draw()?;
+        for Upright { x, .. } in &self.uprights {
+            chart.draw_series(DashedLineSeries::new(
+                [(*x, self.y.low), (*x, self.y.high)],
+                4,
+                4,
+                INK.into(),
+            ))?;
+        }
+        for (i, line) in self.lines.iter().enumerate() {
+            let colour = series_colour(i);
+            chart.draw_series(LineSeries::new(
+                line.points.iter().copied(),
+                colour.stroke_width(2),
+            ))?;
+            chart.draw_series(line.spread.iter().map(|(x, low, high)| {
+                PathElement::new([(*x, *low), (*x, *high)], colour.stroke_width(1))
+            }))?;
+            if line.dots {
+                chart.draw_series(
+                    line.points.iter().map(|point| Circle::new(*point, 4, colour.filled())),
+                )?;
+            }
+        }
+        for Upright { x, words, at_top } in &self.uprights {
+            let (y, end) =
+                if *at_top { (self.y.high, HPos::Right) } else { (self.y.low, HPos::Left) };
+            let style =
+                font(18).transform(FontTransform::Rotate270).pos(Pos::new(end, VPos::Bottom));
+            chart.draw_series([Text::new(format!(" {words} "), (*x, y), style)])?;
+        }
+        area.present()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::axis::Scale;
+
+    #[test]
+    fn a_plot_takes_its_colours_from_the_page_and_scales() {
+        let line = Line {
+            name: "a".into(),
+            points: vec![(1.0, 2.0), (2.0, 3.0)],
+            spread: vec![(1.0, 1.5, 2.5)],
+            dots: true,
+        };
+        let plot = Plot {
+            x: Axis::over("x", Scale::Log, [1.0, 2.0].into_iter()).unwrap(),
+            y: Axis::over("y", Scale::Linear, [2.0, 3.0].into_iter()).unwrap(),
+            lines: vec![line],
+            uprights: vec![Upright { x: 1.5, words: "here".into(), at_top: true }],
+        };
+        let svg = plot.svg("a < b").unwrap();
+        assert!(svg.starts_with("<svg role=\"img\" aria-label=\"a &lt; b\" viewBox="), "{svg}");
+        assert!(
+            svg.contains("var(--series-0)") && svg.contains("currentColor") && svg.contains("here")
+        );
+        assert!(!svg.contains("#0") && !svg.contains('\n'), "{svg}");
+    }
+}
