@@ -1,0 +1,107 @@
+//! Time for one more token, at growing length: naive, list cache, contiguous cache.
+//!
+//!     cargo run --release -p kv-cache --example measure_cache
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use embedded_models::TARGET;
+use indicatif::{ProgressBar, ProgressStyle};
+use kv_cache::{Cached, CachedDecoder, ContiguousStore, KvShape, ListStore, Store};
+use naive_decode::measurement::{MachineName, Measurement, Series};
+use naive_decode::{Decoder, LoadOptions, Model, NaiveDecoder};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+const LENGTHS: [usize; 6] = [32, 64, 128, 256, 512, 1024];
+const ROUNDS: usize = 9;
+
+/// Measures the time for one more token at growing length.
+#[derive(Parser)]
+struct Arguments {
+    /// Also write the raw samples to this file.
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let options = LoadOptions { context: Some(LENGTHS[5] + 1), ..LoadOptions::default() };
+    let model = Arc::new(Model::embedded("target", TARGET.config, TARGET.weights, options)?);
+    let series = measure(&model)?;
+
+    println!("milliseconds for one more token, median of {ROUNDS}\n");
+    println!("{:>7} {:>10} {:>10} {:>10} {:>10}", "length", "naive", "list", "slab", "speed-up");
+    for (i, length) in LENGTHS.iter().enumerate() {
+        let [naive, list, slab] = [0, 1, 2].map(|s: usize| median(&series[s].points[i].1));
+        println!("{length:>7} {naive:>10.3} {list:>10.3} {slab:>10.3} {:>9.1}x", naive / slab);
+    }
+    if let Some(path) = arguments.json {
+        let machine = MachineName::this();
+        let command = "cargo run --release -p kv-cache --example measure_cache".into();
+        Measurement { machine, command, series }.write(&path)?;
+        println!("\nraw samples: {}", path.display());
+    }
+    Ok(())
+}
+
+fn measure(model: &Arc<Model>) -> Result<Vec<Series>> {
+    let style = ProgressStyle::with_template("measuring {bar:40} {pos}/{len}  {eta} left")?;
+    let bar = ProgressBar::new((LENGTHS.len() * ROUNDS) as u64).with_style(style);
+    let mut series = ["naive", "list cache", "contiguous cache"].map(|name| Series {
+        name: name.into(),
+        unit: "ms".into(),
+        points: Vec::new(),
+    });
+    for length in LENGTHS {
+        let tokens: Vec<u32> = (0..=length as u32).map(|i| 5 + i * 37 % 2000).collect();
+        let (past, next) = tokens.split_at(length);
+        let mut lists = cached(model, past, ListStore::new)?;
+        let mut slab = cached(model, past, ContiguousStore::new)?;
+        let mut samples = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            // In turns, so that no side has the quieter minutes.
+            let (naive_ms, expected) = timed(|| NaiveDecoder::new(model.clone()).feed(&tokens))?;
+            let (lists_ms, from_lists) = timed(|| lists.feed(next))?;
+            let (slab_ms, from_slab) = timed(|| slab.feed(next))?;
+            ensure!(from_lists == expected && from_slab == expected, "the caches disagree");
+            lists.truncate(length)?;
+            slab.truncate(length)?;
+            for (samples, ms) in samples.iter_mut().zip([naive_ms, lists_ms, slab_ms]) {
+                samples.push(ms);
+            }
+            bar.inc(1);
+        }
+        for (series, samples) in series.iter_mut().zip(samples) {
+            series.points.push((length as f64, samples));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(series.into())
+}
+
+/// A decoder that holds `past` already.
+fn cached<S: Store>(
+    model: &Arc<Model>,
+    past: &[u32],
+    store: fn(KvShape, usize, usize) -> S,
+) -> Result<CachedDecoder<Cached<S>>> {
+    let shape = KvShape::of(&model.config, model.kv_element);
+    let cache = Cached::new(store(shape, past.len() + 1, 1), model.isa);
+    let mut decoder = CachedDecoder::new(model.clone(), cache, None)?;
+    decoder.feed(past)?;
+    Ok(decoder)
+}
+
+/// Milliseconds that `run` takes, and what it gives.
+fn timed<T>(run: impl FnOnce() -> naive_decode::Result<T>) -> Result<(f64, T)> {
+    let started = Instant::now();
+    let result = run()?;
+    Ok((started.elapsed().as_secs_f64() * 1e3, result))
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
