@@ -1,10 +1,42 @@
 //! Rung 01: a language model, and the plainest way to make it speak.
+//!
+//! A language model answers one question: given these tokens, how likely is each token to come next?
+//! Text comes from asking it again and again. The naive loop here hands it the whole text every time,
+//! so the hundredth token costs a hundred rows of work. It is slow, it remembers nothing, and so it
+//! is the judge of every faster rung.
+//!
+//! Start with `micro_gpt.rs`, a whole transformer in plain lists. Then follow one pass through
+//! `model.rs`.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `micro_gpt.rs` | a tiny GPT, in lists, that makes up names |
+//! | `config.rs`, `checkpoint.rs`, `load.rs` | from files to a model |
+//! | `tokenizer.rs` | text to tokens and back |
+//! | `pass.rs` | what one forward pass is asked to do |
+//! | `model.rs` | the forward pass of the Llama family |
+//! | `linear.rs` | seam: how a weight matrix is stored and multiplied |
+//! | `projection.rs` | seam: hidden rows to queries, keys and values |
+//! | `attention.rs` | seam: where keys and values live, and how queries meet them |
+//! | `executor.rs` | seam: something that runs a pass |
+//! | `softmax_attention.rs` | attention, in the order of sums that all rungs keep |
+//! | `feed_forward.rs`, `rope.rs` | the rest of a block |
+//! | `numerics.rs`, `kernels.rs` | the arithmetic: 2^x, norms, the inner loop |
+//! | `sampler.rs` | from logits to the next token |
+//! | `decode.rs`, `generate.rs` | the naive decoder and the loop around any decoder |
+//! | `rung.rs` | what a rung tells the others about itself |
+//! | `roofline.rs` | FLOPs and bytes, counted and measured |
+//! | `measurement.rs` | raw samples and the machine they are from |
+//! | `faults.rs`, `break_it.rs` | what goes wrong on purpose, and how it is shown |
+
 mod attention;
+pub mod break_it;
 mod checkpoint;
 mod config;
 mod decode;
 mod error;
 mod executor;
+pub mod faults;
 mod feed_forward;
 mod generate;
 pub mod kernels;

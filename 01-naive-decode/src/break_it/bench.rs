@@ -1,0 +1,70 @@
+//! What every break-it runs on: always the same, so that what comes out can be kept and compared.
+
+use crate::attention::NaiveAttention;
+use crate::decode::{Decoder, NaiveDecoder};
+use crate::error::Result;
+use crate::executor::CpuExecutor;
+use crate::load::LoadOptions;
+use crate::model::Model;
+use crate::tokenizer::Tokenizer;
+use embedded_models::TARGET;
+use embedded_models::recall::World;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::sync::Arc;
+
+/// The model and the prompt.
+pub struct Bench {
+    /// The embedded target.
+    pub model: Arc<Model>,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Facts, and the first question about them. The model goes on to answer this one and to ask
+    /// the others itself, so nearly every sentence it writes can be checked against the prompt.
+    pub prompt: Vec<u32>,
+}
+
+impl Bench {
+    /// The embedded target and a world that it has not been trained on.
+    ///
+    /// # Errors
+    /// If the embedded files do not fit together.
+    pub fn embedded() -> Result<Self> {
+        let options = LoadOptions::default();
+        let model = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?;
+        let name = format!("{}/tokenizer.json", TARGET.name);
+        let tokenizer = Tokenizer::from_bytes(&name, TARGET.tokenizer)?;
+        tokenizer.check_vocab_size(model.config.vocab_size)?;
+        let world = Bench::world(0, 5, 2);
+        let prompt = tokenizer.encode(&(world.prompt().to_owned() + &world.question(0)))?;
+        Ok(Bench { model: Arc::new(model), tokenizer, prompt })
+    }
+
+    /// A world of `pairs` facts with `filler` other sentences after each; see
+    /// [`World::held_out`].
+    pub fn world(number: u64, pairs: usize, filler: usize) -> World {
+        World::held_out(number, pairs, filler)
+    }
+
+    /// Attention without a memory, over the whole text at once: the judge of everything.
+    pub fn naive_executor(&self) -> CpuExecutor<NaiveAttention> {
+        let attention = NaiveAttention::new(self.model.isa);
+        CpuExecutor { model: Arc::clone(&self.model), attention }
+    }
+
+    /// Logits after `tokens`, `[vocab]`, from the naive decoder.
+    ///
+    /// # Errors
+    /// As [`Decoder::feed`].
+    pub fn naive_logits(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+        NaiveDecoder::new(Arc::clone(&self.model)).feed(tokens)
+    }
+}
+
+/// `count` random numbers in [-1, 1), always the same for one seed.
+pub fn noise(seed: u64, count: usize) -> Vec<f32> {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut generator = ChaCha8Rng::from_seed(key);
+    (0..count).map(|_| (generator.next_u32() >> 8) as f32 / (1 << 23) as f32 - 1.0).collect()
+}

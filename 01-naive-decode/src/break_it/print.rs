@@ -1,0 +1,230 @@
+//! A report for a reader at a terminal: side by side where there is room, else one below the other.
+
+use super::report::{Check, Recall, Report, Score, Text};
+use std::io::IsTerminal;
+
+/// From this many columns on the two texts stand side by side.
+const SIDE_BY_SIDE: usize = 100;
+
+/// Width where it cannot be found out: into a file, say.
+const DEFAULT_WIDTH: usize = 100;
+
+/// More surprise than this many bits is drawn as this many.
+const FULL_BAR: f64 = 8.0;
+
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Stands before the first token that differs.
+const MARK: char = '»';
+
+/// Prints the report, as wide as the terminal.
+pub fn print(report: &Report) {
+    let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(w, _)| w.0.into());
+    let text = render(report, width.max(40));
+    // Bold for the mark and what follows it on its line is all the colour there is.
+    let bold = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    match bold {
+        true => println!("{}", text.replace(MARK, "\u{1b}[1;31m»\u{1b}[0m")),
+        false => println!("{text}"),
+    }
+}
+
+/// The report as text of at most `width` columns.
+fn render(report: &Report, width: usize) -> String {
+    let mut page = Page { width, lines: vec![format!("{} ({})", report.name, report.package)] };
+    page.paragraph("What to watch for", report.symptom);
+    page.paragraph("Seen in", &report.cites.join("; "));
+    page.paragraph("Prompt", &report.prompt);
+    let mark = report.first_difference;
+    let (clean, broken) = (marked(&report.clean, mark), marked(&report.broken, mark));
+    if width >= SIDE_BY_SIDE {
+        page.columns(("Clean", &clean), ("Broken", &broken));
+    } else {
+        page.paragraph("Clean", &clean);
+        page.paragraph("Broken", &broken);
+    }
+    page.paragraph("First difference", &difference(report));
+    page.paragraph(
+        &format!("Surprise of the clean tokens, in bits ({} 0, {} 8 and more)", BARS[0], BARS[7]),
+        &[("clean", &report.surprise.clean), ("broken", &report.surprise.broken)]
+            .map(|(side, bits)| {
+                format!("{side}, {:.2} on average\n{}", mean(bits), sparkline(bits))
+            })
+            .join("\n"),
+    );
+    if let Some(recall) = &report.recall {
+        page.paragraph("Recall", &counts(recall));
+    }
+    if let Some(weaker) = &report.weaker_test {
+        page.paragraph("A weaker test", &verdicts(weaker));
+    }
+    page.paragraph("The guard", &verdicts(&report.guard));
+    page.lines.join("\n")
+}
+
+/// Lines so far, and how long they may be.
+struct Page {
+    width: usize,
+    lines: Vec<String>,
+}
+
+impl Page {
+    fn paragraph(&mut self, head: &str, text: &str) {
+        self.lines.extend([String::new(), head.to_owned()]);
+        self.lines.extend(wrap(text, self.width - 2).into_iter().map(|line| format!("  {line}")));
+    }
+
+    /// Two texts side by side.
+    fn columns(&mut self, left: (&str, &str), right: (&str, &str)) {
+        let column = (self.width - 7) / 2;
+        let [left, right] = [left, right].map(|(head, text)| {
+            std::iter::once(head.to_owned()).chain(wrap(text, column)).collect::<Vec<_>>()
+        });
+        self.lines.push(String::new());
+        for i in 0..left.len().max(right.len()) {
+            let cell = |side: &[String]| side.get(i).cloned().unwrap_or_default();
+            let (left, right) = (cell(&left), cell(&right));
+            let padding = " ".repeat(column - left.chars().count());
+            self.lines.push(format!("  {left}{padding} │ {right}").trim_end().to_owned());
+        }
+    }
+}
+
+fn counts(recall: &Recall) -> String {
+    let score = |s: &Score| format!("{} of {} right before, {} after", s.clean, s.asked, s.broken);
+    format!(
+        "{}\nthis fact:   {}\nother facts: {}\nguessing among the prompt's values: one in {}",
+        recall.edit,
+        score(&recall.hit),
+        score(&recall.others),
+        recall.chance_one_in
+    )
+}
+
+fn mean(bits: &[f64]) -> f64 {
+    bits.iter().sum::<f64>() / bits.len().max(1) as f64
+}
+
+fn verdicts(check: &Check) -> String {
+    let said = |verdict: &Option<String>| match verdict {
+        None => "passes".to_owned(),
+        Some(message) => format!("fails: {message}"),
+    };
+    let (clean, broken) = (said(&check.on_clean), said(&check.on_broken));
+    format!("{}\nclean:  {clean}\nbroken: {broken}", check.what)
+}
+
+fn difference(report: &Report) -> String {
+    let total = report.clean.tokens.len();
+    let token = |text: &Text, at: usize| format!("{:?}", text.tokens[at]);
+    match (report.first_difference, report.first_logit_difference) {
+        (Some(at), _) => format!(
+            "token {} of {total}: {} became {}",
+            at + 1,
+            token(&report.clean, at),
+            token(&report.broken, at)
+        ),
+        (None, Some(at)) => {
+            format!("no token of {total}; but the logits differ from token {} on", at + 1)
+        }
+        (None, None) => format!("none in {total} tokens, nor in their logits"),
+    }
+}
+
+fn marked(text: &Text, at: Option<usize>) -> String {
+    let Some(at) = at else { return text.text.clone() };
+    let (same, different) = text.tokens.split_at(at);
+    // The mark goes after the space that a token brings along, so that it touches the word.
+    let different = different.concat();
+    let word = different.trim_start();
+    let space = &different[..different.len() - word.len()];
+    format!("{}{space}{MARK}{word}", same.concat())
+}
+
+fn sparkline(bits: &[f64]) -> String {
+    let bar = |bits: &f64| {
+        let height = (bits / FULL_BAR).min(1.0) * (BARS.len() - 1) as f64;
+        BARS[height.round() as usize]
+    };
+    bits.iter().map(bar).collect()
+}
+
+/// Breaks lines at spaces, and inside a word only if it is longer than a line.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for paragraph in text.trim_end().split('\n') {
+        let mut line = String::new();
+        for word in paragraph.split_inclusive(' ') {
+            let mut word = word;
+            let used = line.chars().count();
+            if used > 0 && used + word.trim_end().chars().count() > width {
+                lines.push(std::mem::take(&mut line).trim_end().to_owned());
+            }
+            while word.chars().count() > width {
+                let cut = word.char_indices().nth(width).map_or(word.len(), |(at, _)| at);
+                lines.push(word[..cut].trim_end().to_owned());
+                word = &word[cut..];
+            }
+            line += word;
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::break_it::Surprise;
+
+    fn report() -> Report {
+        let text = |tokens: [&str; 4]| Text {
+            text: tokens.concat(),
+            tokens: tokens.map(str::to_owned).to_vec(),
+        };
+        let check = |broken: Option<&str>| Check {
+            what: "what is checked",
+            on_clean: None,
+            on_broken: broken.map(str::to_owned),
+        };
+        Report {
+            name: "a-fault",
+            package: "a-crate",
+            cites: &["owner/repository#1"],
+            symptom: "something is wrong",
+            prompt: "The word of Ada is".into(),
+            clean: text([" amber", ".", "\nThe", " end"]),
+            broken: text([" amber", ".", " The", " tide"]),
+            first_difference: Some(2),
+            first_logit_difference: Some(1),
+            surprise: Surprise {
+                clean: vec![0.0, 1.0, 0.5, 0.5],
+                broken: vec![0.0, 4.0, 99.0, 1.0],
+            },
+            guard: check(Some("x is 1, expected 2")),
+            weaker_test: Some(check(None)),
+            recall: None,
+        }
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_one_text_below_the_other() {
+        insta::assert_snapshot!(render(&report(), 60));
+    }
+
+    #[test]
+    fn a_wide_terminal_gets_them_side_by_side() {
+        let text = render(&report(), 100);
+        assert!(text.lines().any(|line| line.contains("Clean") && line.contains("│ Broken")));
+        assert!(text.lines().all(|line| line.chars().count() <= 100));
+    }
+
+    #[test]
+    fn no_line_is_longer_than_asked_for() {
+        let long = "a".repeat(25) + " bc  d\n\nef";
+        assert_eq!(
+            wrap(&long, 10),
+            ["a".repeat(10), "a".repeat(10), "aaaaa bc".into(), "d".into(), "".into(), "ef".into()]
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! What a break-it brought to light.
+
+use serde::Serialize;
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+use std::io::{self, Write};
+
+/// Everything that a break-it found out. Holds no times, so that two runs give the same report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Name of the break-it.
+    pub name: &'static str,
+    /// Crate that it breaks.
+    #[serde(rename = "crate")]
+    pub package: &'static str,
+    /// Where the same thing went wrong.
+    pub cites: &'static [&'static str],
+    /// What to watch for.
+    pub symptom: &'static str,
+    /// The prompt that both continued.
+    pub prompt: String,
+    /// What correct code wrote.
+    pub clean: Text,
+    /// What the faulty code wrote.
+    pub broken: Text,
+    /// First generated token that differs, if any does.
+    pub first_difference: Option<usize>,
+    /// First generated token whose logits differ in any bit although the text before it is the same.
+    pub first_logit_difference: Option<usize>,
+    /// How surprised each was by the clean text.
+    pub surprise: Surprise,
+    /// The check that catches the fault.
+    pub guard: Check,
+    /// A plausible test that does not.
+    pub weaker_test: Option<Check>,
+    /// Recall before and after, where it was measured.
+    pub recall: Option<Recall>,
+}
+
+/// A generated text.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Text {
+    /// All of it.
+    pub text: String,
+    /// The part that each token added.
+    pub tokens: Vec<String>,
+}
+
+/// −log2 of the probability of each token of the clean text, in bits to a hundredth, when that text
+/// is fed whatever the model itself would have said.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Surprise {
+    /// Under correct code.
+    pub clean: Vec<f64>,
+    /// Under the faulty code.
+    pub broken: Vec<f64>,
+}
+
+/// A check and what it said; `None` where it passed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What is checked.
+    pub what: &'static str,
+    /// What it said about correct code.
+    pub on_clean: Option<String>,
+    /// What it said about the faulty code.
+    pub on_broken: Option<String>,
+}
+
+/// Questions about facts in the prompt, before and after the fault.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Recall {
+    /// What was done to the cache for each question.
+    pub edit: String,
+    /// Questions about the fact whose cached position was hit.
+    pub hit: Score,
+    /// Questions about the other facts of the same prompt, same edit.
+    pub others: Score,
+    /// Right answers to be had by guessing among the values in the prompt: one in this many.
+    pub chance_one_in: usize,
+}
+
+/// Right answers before and after.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Score {
+    /// Questions asked.
+    pub asked: usize,
+    /// Right with the cache as it was written.
+    pub clean: usize,
+    /// Right with the edit.
+    pub broken: usize,
+}
+
+impl Report {
+    /// The report as JSON: an object's fields on lines of their own, a list on one line.
+    pub fn to_json(&self) -> String {
+        let mut bytes = Vec::new();
+        let mut serializer = Serializer::with_formatter(&mut bytes, ListsOnOneLine::default());
+        self.serialize(&mut serializer).expect("a report has nothing that JSON cannot hold");
+        String::from_utf8(bytes).expect("JSON is UTF-8")
+    }
+}
+
+/// A text of a hundred tokens on a hundred lines would bury everything else.
+#[derive(Default)]
+struct ListsOnOneLine(PrettyFormatter<'static>);
+
+impl Formatter for ListsOnOneLine {
+    fn begin_array_value<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object(out)
+    }
+
+    fn end_object<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object(out)
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(out, first)
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(out)
+    }
+
+    fn end_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object_value(out)
+    }
+}
