@@ -7,8 +7,10 @@ use mdbook_preprocessor::{Preprocessor, PreprocessorContext};
 use crate::page::{Findings, Page};
 use crate::place::Place;
 
+mod break_its;
 mod callouts;
 mod captured;
+mod changes;
 pub(crate) mod figures;
 pub(crate) mod maths;
 mod measured;
@@ -20,9 +22,11 @@ mod snippets;
 type Pass = fn(&Page, &Place, &mut Findings);
 
 /// All passes. They read the page as it is on disk, so their order does not matter.
-const PASSES: [Pass; 8] = [
+const PASSES: [Pass; 10] = [
+    break_its::find,
     callouts::find,
     captured::find,
+    changes::find,
     figures::find,
     maths::find,
     measured::find,

@@ -11,6 +11,8 @@ pub(crate) struct Plot {
     pub(crate) y: Axis,
     pub(crate) lines: Vec<Line>,
     pub(crate) uprights: Vec<Upright>,
+    /// In pixels, at a width of [`WIDTH`].
+    pub(crate) height: u32,
 }
 
 /// A dashed upright with words beside it.
@@ -32,7 +34,10 @@ pub(crate) struct Line {
     pub(crate) dots: bool,
 }
 
-const SIZE: (u32, u32) = (720, 420);
+const WIDTH: u32 = 720;
+
+/// Height of a plot that has a figure to itself.
+pub(crate) const TALL: u32 = 420;
 
 // Stand-ins for colours that the page decides; `recolour` swaps them for what CSS understands.
 const INK: RGBColor = RGBColor(1, 1, 1);
@@ -54,10 +59,9 @@ impl Plot {
     /// The plot as one line of SVG.
     pub(crate) fn svg(&self, title: &str) -> Result<String, String> {
         let mut svg = String::new();
-        self.draw(SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())
+        self.draw(SVGBackend::with_string(&mut svg, (WIDTH, self.height)).into_drawing_area())
             .map_err(|e| format!("cannot draw `{title}`: {e}"))?;
-        let (width, height) = SIZE;
-        let fixed = format!("<svg width=\"{width}\" height=\"{height}\" ");
+        let fixed = format!("<svg width=\"{WIDTH}\" height=\"{}\" ", self.height);
         let (_, drawing) = svg.split_once(&fixed).ok_or_else(|| {
             format!("cannot draw `{title}`: plotters begins its SVG in another way now")
         })?;
@@ -140,6 +144,7 @@ mod tests {
             y: Axis::over("y", Scale::Linear, [2.0, 3.0].into_iter()).unwrap(),
             lines: vec![line],
             uprights: vec![Upright { x: 1.5, words: "here".into(), at_top: true }],
+            height: TALL,
         };
         let svg = plot.svg("a < b").unwrap();
         assert!(svg.starts_with("<svg role=\"img\" aria-label=\"a &lt; b\" viewBox="), "{svg}");

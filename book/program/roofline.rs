@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::axis::{Axis, Scale};
 use crate::passes::figures::origin;
 use crate::place::Place;
-use crate::plot::{Line, Plot, Upright};
+use crate::plot::{Line, Plot, TALL, Upright};
 use crate::samples::Samples;
 
 /// What a `roofline` fence says.
@@ -80,7 +80,7 @@ impl Roofline {
             at_top: highest_at(*flops_per_byte) < (y.low * y.high).sqrt(),
         });
         let uprights = uprights.collect();
-        Ok((Plot { x, y, lines, uprights }, source))
+        Ok((Plot { x, y, lines, uprights, height: TALL }, source))
     }
 }
 

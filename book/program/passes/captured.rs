@@ -68,7 +68,7 @@ fn render(captured: &Captured, place: &Place) -> Result<String, String> {
 }
 
 /// An insta snapshot without the lines in which insta says where it is from.
-fn without_header(kept: &str) -> &str {
+pub(super) fn without_header(kept: &str) -> &str {
     kept.strip_prefix("---\n")
         .and_then(|rest| rest.split_once("\n---\n"))
         .map_or(kept, |(_, output)| output)

@@ -7,7 +7,7 @@ use crate::digits::three_digits;
 use crate::html::{escape, from_markdown};
 use crate::page::{Findings, Page};
 use crate::place::Place;
-use crate::plot::{Line, Plot};
+use crate::plot::{Line, Plot, TALL};
 use crate::roofline::Roofline;
 use crate::samples::{Samples, Series};
 
@@ -124,6 +124,7 @@ fn plot(measure: &Measure, series: &[&Series]) -> Result<Plot, String> {
         )?,
         lines,
         uprights: Vec::new(),
+        height: TALL,
     })
 }
 

@@ -74,7 +74,7 @@ fn include_in(line: &str) -> Option<&str> {
 }
 
 /// The part of a file between the marks of an anchor.
-fn marked(source: &str, anchor: &str) -> Option<String> {
+pub(super) fn marked(source: &str, anchor: &str) -> Option<String> {
     let is = |line: &str, mark: &str| {
         line.split_once(mark)
             .is_some_and(|(_, name)| name.split_whitespace().next() == Some(anchor))
@@ -93,7 +93,7 @@ fn marked(source: &str, anchor: &str) -> Option<String> {
 }
 
 /// A path written relative to a page, as a path from the root of the repository.
-pub(super) fn from_root(page: &Page, file: &str) -> PathBuf {
+fn from_root(page: &Page, file: &str) -> PathBuf {
     let mut path = PathBuf::new();
     let folder = Path::new("book/src").join(page.file.parent().unwrap_or(Path::new("")));
     for part in folder.join(file).components() {
