@@ -19,6 +19,7 @@ pub struct LayerSpec {
     pub scale: f32,
 }
 
+// ANCHOR: seam
 /// Keeps keys and values, or does not, and answers queries against them.
 ///
 /// A pass is `begin`, then `attend` once per layer in order, then `commit`. Lengths change only in
@@ -51,6 +52,7 @@ pub trait Attention: Send {
     /// The pass is done: its rows are now part of their sequences.
     fn commit(&mut self, pass: &Pass);
 }
+// ANCHOR_END: seam
 
 /// No memory at all: keys and values live for one call.
 ///
@@ -79,6 +81,7 @@ impl Attention for NaiveAttention {
         }
     }
 
+    // ANCHOR: naive
     fn attend(
         &mut self,
         layer: LayerSpec,
@@ -104,6 +107,7 @@ impl Attention for NaiveAttention {
         }
         Ok(out)
     }
+    // ANCHOR_END: naive
 
     fn commit(&mut self, _pass: &Pass) {}
 }

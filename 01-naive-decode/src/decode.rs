@@ -51,6 +51,7 @@ impl<E: Executor> NaiveDecoder<E> {
 }
 
 impl<E: Executor> Decoder for NaiveDecoder<E> {
+    // ANCHOR: feed
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if tokens.is_empty() {
             return Err(Error::invalid("tokens to feed", "none", "at least one"));
@@ -61,6 +62,7 @@ impl<E: Executor> Decoder for NaiveDecoder<E> {
         self.tokens = all;
         Ok(logits.row(0).to_vec())
     }
+    // ANCHOR_END: feed
 
     fn capacity(&self) -> usize {
         self.capacity

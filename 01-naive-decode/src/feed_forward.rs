@@ -25,6 +25,7 @@ pub struct SwiGlu {
 }
 
 impl FeedForward for SwiGlu {
+    // ANCHOR: swiglu
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let mut gate = self.gate.apply(x);
         let up = self.up.apply(x);
@@ -36,6 +37,7 @@ impl FeedForward for SwiGlu {
         );
         self.down.apply(gate.view())
     }
+    // ANCHOR_END: swiglu
 
     fn bytes(&self) -> usize {
         self.gate.bytes() + self.up.bytes() + self.down.bytes()

@@ -76,6 +76,7 @@ impl Generate<'_> {
         &self.context
     }
 
+    // ANCHOR: step
     fn step(&mut self) -> Result<Step> {
         let started = Instant::now();
         let logits = self.decoder.feed(&self.context[self.fed..])?;
@@ -84,8 +85,10 @@ impl Generate<'_> {
         self.context.push(token);
         Ok(Step { token, logits, elapsed: started.elapsed() })
     }
+    // ANCHOR_END: step
 }
 
+// ANCHOR: iterator
 impl Iterator for Generate<'_> {
     type Item = Result<Step>;
 
@@ -102,3 +105,4 @@ impl Iterator for Generate<'_> {
         Some(step)
     }
 }
+// ANCHOR_END: iterator

@@ -144,6 +144,7 @@ impl<const R: usize> Kernel for MultiplyRows<'_, R> {
     type Result = ();
 
     #[inline(always)]
+    // ANCHOR: multiply_rows
     unsafe fn run<V: Vector>(self) {
         for first in (0..LANES).step_by(V::WIDTH) {
             // SAFETY: the caller vouches for the instruction set.
@@ -164,6 +165,7 @@ impl<const R: usize> Kernel for MultiplyRows<'_, R> {
             }
         }
     }
+    // ANCHOR_END: multiply_rows
 }
 
 /// `out[p][lane] = Σ_k x[k] · panels[p][k][lane]` for one row and `P` panels at once.
@@ -230,6 +232,7 @@ impl Kernel for SoftmaxWeights<'_> {
 
     /// Plain loops over sixteen lanes, which the compiler turns into the instruction set's own.
     #[inline(always)]
+    // ANCHOR: softmax
     unsafe fn run<V: Vector>(self) -> (i32, f32) {
         let mut high = [f32::NEG_INFINITY; LANES];
         for (tile, &visible) in self.scores.iter_mut().zip(self.visible) {
@@ -253,6 +256,7 @@ impl Kernel for SoftmaxWeights<'_> {
         }
         (maximum, join_lanes(&sums))
     }
+    // ANCHOR_END: softmax
 }
 
 /// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
@@ -295,10 +299,12 @@ mod tests {
         (0..visible.end.div_ceil(LANES)).map(|t| (0..LANES).map(|l| bit(t, l)).sum()).collect()
     }
 
+    // ANCHOR: chain
     /// One chain, one element at a time: the definition.
     fn chain(x: impl Iterator<Item = f32>, w: impl Iterator<Item = f32>) -> f32 {
         x.zip(w).fold(0.0, |sum, (x, w)| x.mul_add(w, sum))
     }
+    // ANCHOR_END: chain
 
     #[test]
     fn every_path_gives_the_defining_chain() {

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 /// A weight matrix that can be applied to rows of activations.
 ///
 /// Rung 01 has plain f32. Later rungs swap in narrower formats behind the same trait.
+// ANCHOR: seam
 pub trait Linear: Send + Sync {
     /// `x [rows, inputs]` → `[rows, outputs]`: each output the chain over ascending inputs.
     ///
@@ -22,6 +23,7 @@ pub trait Linear: Send + Sync {
     /// Bytes that one pass over the weights reads.
     fn bytes(&self) -> usize;
 }
+// ANCHOR_END: seam
 
 /// A plain f32 matrix in panels: `[outputs / 16][inputs][16 outputs]`.
 ///

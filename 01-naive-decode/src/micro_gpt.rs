@@ -53,6 +53,7 @@ impl MicroGpt {
     ///
     /// # Errors
     /// If `tokens` is empty, longer than the block, or holds an id outside the vocabulary.
+    // ANCHOR: forward
     pub fn forward(&self, tokens: &[u32]) -> Result<Vec<f32>> {
         let mut rows = Vec::new(); // [positions][n_embd]
         for (position, &token) in tokens.iter().enumerate() {
@@ -72,6 +73,7 @@ impl MicroGpt {
         let last = rows.last().ok_or_else(|| Error::invalid("prompt", "empty", "a token"))?;
         Ok(linear(last, &self.lm_head))
     }
+    // ANCHOR_END: forward
 
     /// The lists that [`MicroGpt::step`] begins a name with: one empty list per layer.
     pub fn empty_lists(&self) -> Lists {
@@ -108,6 +110,7 @@ impl MicroGpt {
         Ok(linear(&x, &self.lm_head))
     }
 
+    // ANCHOR: embed
     /// What a token is, plus where it stands.
     fn embed(&self, token: u32, position: usize) -> Result<Vec<f32>> {
         let token_row = self.wte.get(token as usize).ok_or_else(|| {
@@ -120,7 +123,9 @@ impl MicroGpt {
         })?;
         Ok(self.rmsnorm(&add(token_row, position_row)))
     }
+    // ANCHOR_END: embed
 
+    // ANCHOR: attend
     /// Each head compares its part of the query with every key, and mixes the values accordingly.
     fn attend(&self, query: &[f32], keys: &[Vec<f32>], values: &[Vec<f32>]) -> Vec<f32> {
         let head_dim = self.config.n_embd / self.config.n_head;
@@ -138,7 +143,9 @@ impl MicroGpt {
         }
         out
     }
+    // ANCHOR_END: attend
 
+    // ANCHOR: finish
     /// The rest of a layer: what was seen is added to `x`, then what the feed-forward makes of it.
     fn finish(&self, layer: &Layer, x: &[f32], seen: &[f32]) -> Vec<f32> {
         let x = add(x, &linear(seen, &layer.attn_wo));
@@ -146,6 +153,7 @@ impl MicroGpt {
         hidden.iter_mut().for_each(|h| *h = h.max(0.0));
         add(&x, &linear(&hidden, &layer.mlp_fc2))
     }
+    // ANCHOR_END: finish
 
     /// Scales a vector to a root mean square of 1.
     fn rmsnorm(&self, x: &[f32]) -> Vec<f32> {
@@ -178,6 +186,7 @@ fn linear(x: &[f32], matrix: &Matrix) -> Vec<f32> {
     matrix.iter().map(|row| dot(row, x)).collect()
 }
 
+// ANCHOR: softmax
 /// Scores to shares that sum to 1. Taking the largest off first keeps `exp` from overflowing.
 fn softmax(scores: &[f32]) -> Vec<f32> {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -185,3 +194,4 @@ fn softmax(scores: &[f32]) -> Vec<f32> {
     let total: f32 = weights.iter().sum();
     weights.iter().map(|w| w / total).collect()
 }
+// ANCHOR_END: softmax

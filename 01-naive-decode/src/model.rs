@@ -89,6 +89,7 @@ impl Model {
         Ok(logits)
     }
 
+    // ANCHOR: layers
     fn run_layers(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Logits> {
         let positions = pass.positions();
         // x: [rows, hidden], the residual stream
@@ -123,6 +124,7 @@ impl Model {
         let h = self.norm(&x, &self.final_norm);
         Ok(self.head.apply(h.view()))
     }
+    // ANCHOR_END: layers
 
     fn norm(&self, x: &Array2<f32>, weight: &[f32]) -> Array2<f32> {
         let x_values = x.as_slice().expect("the residual stream is contiguous");

@@ -12,6 +12,7 @@ use half::{bf16, f16};
 /// matrix are kept as this many interleaved partial sums, on every machine.
 pub const LANES: usize = 16;
 
+// ANCHOR: exp2
 /// `2^s` split as `(2^f, i)` with `i = floor(s)` and `f = s - i` in `[0, 1)`.
 ///
 /// The integer part stays an integer, so that moving it (a softmax's running maximum) is a change
@@ -29,6 +30,7 @@ pub fn exp2_parts(s: f32) -> (f32, i32) {
     p = p.mul_add(f, 1.0);
     (p, whole as i32)
 }
+// ANCHOR_END: exp2
 
 /// `2^e` for an integer `e`; zero below -126, infinity above 127.
 ///
@@ -67,6 +69,7 @@ pub fn join_lanes(lanes: &[f32; LANES]) -> f32 {
     lanes.iter().fold(0.0, |sum, lane| sum + lane)
 }
 
+// ANCHOR: rms_norm
 /// RMSNorm (Zhang and Sennrich 2019): each row divided by its root mean square, times a weight.
 ///
 /// `x` holds rows of `weight.len()` values; the result has the same shape.
@@ -80,6 +83,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
     }
     out
 }
+// ANCHOR_END: rms_norm
 
 /// Number type in which keys and values are kept.
 ///

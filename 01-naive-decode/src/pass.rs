@@ -83,12 +83,14 @@ pub struct Span {
 }
 
 impl Span {
+    // ANCHOR: span
     /// Tokens that follow `start` earlier ones; each row sees all that came before, and itself.
     pub fn new(sequence: usize, start: usize, tokens: &[u32], want: Want) -> Self {
         let positions: Vec<usize> = (start..start + tokens.len()).collect();
         let sees = positions.iter().map(|&position| Visible::until(position + 1)).collect();
         Span { sequence, start, tokens: tokens.to_vec(), positions, sees, want }
     }
+    // ANCHOR_END: span
 
     /// Number of rows.
     pub fn rows(&self) -> usize {

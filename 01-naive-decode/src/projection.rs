@@ -51,6 +51,7 @@ pub struct GroupedProjection {
 }
 
 impl Projection for GroupedProjection {
+    // ANCHOR: project
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
         let mut q = self.q.apply(x);
         let mut k = self.k.apply(x);
@@ -66,6 +67,7 @@ impl Projection for GroupedProjection {
         };
         Ok(Projected { q: heads(q), kv: Some(KeysValues { k: heads(k), v: heads(v) }) })
     }
+    // ANCHOR_END: project
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
         let (rows, heads, dim) = attended.dim();

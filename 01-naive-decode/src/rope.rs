@@ -16,12 +16,14 @@ pub struct Rope {
 }
 
 impl Rope {
+    // ANCHOR: new
     /// RoPE as trained: pair `j` of `head_dim / 2` turns by `theta^(-2j / head_dim)` a position.
     pub fn new(theta: f64, head_dim: usize, positions: usize) -> Self {
         let frequencies =
             (0..head_dim / 2).map(|j| libm::pow(theta, -2.0 * j as f64 / head_dim as f64));
         Rope::with_frequencies(frequencies.collect(), 1.0, positions)
     }
+    // ANCHOR_END: new
 
     /// RoPE with frequencies of one's own, one per pair, in radians a position.
     ///
@@ -55,6 +57,7 @@ impl Rope {
         }
     }
 
+    // ANCHOR: rotate
     /// Turns every head of one row in place; `heads` is `[heads][head_dim]`.
     ///
     /// # Errors
@@ -77,6 +80,7 @@ impl Rope {
         }
         Ok(())
     }
+    // ANCHOR_END: rotate
 }
 
 #[cfg(test)]
@@ -87,6 +91,7 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| a * b).sum()
     }
 
+    // ANCHOR: distance
     #[test]
     fn only_the_distance_matters() {
         let rope = Rope::new(10_000.0, 8, 200);
@@ -101,6 +106,7 @@ mod tests {
         assert!((at(17, 5) - at(112, 100)).abs() < 1e-5);
         assert!((at(17, 5) - at(17, 6)).abs() > 1e-2, "and it does matter");
     }
+    // ANCHOR_END: distance
 
     #[test]
     fn position_zero_is_no_turn_and_lengths_are_kept() {

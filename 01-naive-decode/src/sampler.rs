@@ -55,6 +55,7 @@ impl Sampler {
     /// # Errors
     /// If a logit is NaN or +inf, if no token is left to choose, or if the context or the logit
     /// bias names a token outside the vocabulary.
+    // ANCHOR: distribution
     pub fn distribution(&self, logits: &[f32], context: &[u32]) -> Result<Vec<f32>> {
         let mut scores = logits.to_vec();
         self.add_bias(&mut scores)?;
@@ -76,6 +77,7 @@ impl Sampler {
         normalise(&mut weights);
         Ok(weights)
     }
+    // ANCHOR_END: distribution
 
     /// Draws the next token, using one random number whatever the parameters.
     ///
@@ -93,6 +95,7 @@ impl Sampler {
     ///
     /// # Panics
     /// If no weight is positive.
+    // ANCHOR: draw
     pub fn draw(&mut self, weights: &[f32]) -> u32 {
         let share = self.uniform() * total(weights);
         let mut passed = 0.0;
@@ -106,6 +109,7 @@ impl Sampler {
         }
         positive.expect("a distribution has a positive weight")
     }
+    // ANCHOR_END: draw
 
     /// The next random number, uniform in [0, 1) in steps of 2^-53.
     pub fn uniform(&mut self) -> f64 {

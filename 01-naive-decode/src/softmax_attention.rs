@@ -167,6 +167,7 @@ impl Partial {
         Partial { maximum: i32::MIN / 2, sum: 0.0, values: vec![0.0; value_dim] }
     }
 
+    // ANCHOR: join
     /// Brings both to the larger maximum, which is exact, and adds.
     fn join(&mut self, other: &Partial) {
         if other.sum == 0.0 {
@@ -181,6 +182,7 @@ impl Partial {
             *a = *a * mine + b * theirs;
         }
     }
+    // ANCHOR_END: join
 
     /// Divides by the sum of weights. A query that saw nothing is answered with zeros.
     fn finish(self) -> impl Iterator<Item = f32> {

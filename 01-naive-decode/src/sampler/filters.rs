@@ -31,6 +31,7 @@ pub(super) fn exponentials(scores: &mut [f32]) {
     scores.iter_mut().for_each(|s| *s = libm::expf(*s));
 }
 
+// ANCHOR: top_p
 /// Keeps the fewest largest weights whose sum reaches the fraction `p` of all; at least one.
 pub(super) fn keep_top_p(weights: &mut [f32], p: f32) {
     if p >= 1.0 {
@@ -48,12 +49,15 @@ pub(super) fn keep_top_p(weights: &mut [f32], p: f32) {
         sum_before += f64::from(weight);
     }
 }
+// ANCHOR_END: top_p
 
+// ANCHOR: min_p
 /// Keeps the weights that reach the fraction `min_p` of the largest.
 pub(super) fn keep_min_p(weights: &mut [f32], min_p: f32) {
     let largest = weights.iter().copied().fold(0.0, f32::max);
     weights.iter_mut().filter(|w| **w < min_p * largest).for_each(|w| *w = 0.0);
 }
+// ANCHOR_END: min_p
 
 /// Scales the weights so that they sum to 1.
 pub(super) fn normalise(weights: &mut [f32]) {
