@@ -66,6 +66,7 @@ impl<S: Store> KvCache for Cached<S> {
         self.store.capacity()
     }
 
+    // ANCHOR: truncate
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
         self.store.check(sequence, length)?;
         let held = self.lengths[sequence];
@@ -77,6 +78,7 @@ impl<S: Store> KvCache for Cached<S> {
         self.lengths[sequence] = length;
         Ok(())
     }
+    // ANCHOR_END: truncate
 
     fn bytes_per_token(&self) -> usize {
         self.store.shape().bytes_per_token()
@@ -88,6 +90,7 @@ impl<S: Store> KvCache for Cached<S> {
 }
 
 impl<S: Store> Attention for Cached<S> {
+    // ANCHOR: begin
     fn begin(&mut self, pass: &Pass) -> Result<()> {
         for (i, span) in pass.spans.iter().enumerate() {
             self.store.check(span.sequence, span.end())?;
@@ -103,7 +106,9 @@ impl<S: Store> Attention for Cached<S> {
         }
         Ok(())
     }
+    // ANCHOR_END: begin
 
+    // ANCHOR: attend
     fn attend(
         &mut self,
         layer: LayerSpec,
@@ -138,12 +143,15 @@ impl<S: Store> Attention for Cached<S> {
         }
         Ok(out)
     }
+    // ANCHOR_END: attend
 
+    // ANCHOR: commit
     fn commit(&mut self, pass: &Pass) {
         for span in &pass.spans {
             self.lengths[span.sequence] = span.end();
         }
     }
+    // ANCHOR_END: commit
 }
 
 /// One sequence and layer of a store, as attention reads it.

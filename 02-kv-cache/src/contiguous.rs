@@ -32,6 +32,7 @@ enum Half {
 }
 
 impl ContiguousStore {
+    // ANCHOR: new
     /// Sets aside room for `sequences` sequences of `capacity` tokens each.
     pub fn new(shape: KvShape, capacity: usize, sequences: usize) -> Self {
         let count = 2 * shape.layers * shape.kv_heads * shape.head_dim * capacity * sequences;
@@ -42,7 +43,9 @@ impl ContiguousStore {
         };
         ContiguousStore { shape, capacity, sequences, slab }
     }
+    // ANCHOR_END: new
 
+    // ANCHOR: index
     /// Index of the first number of a key or value.
     fn index(&self, place: Place, half: Half) -> usize {
         // A place past the end of one head would be the start of the next: never let it pass.
@@ -57,6 +60,7 @@ impl ContiguousStore {
         let head = (2 * layer + half as usize) * self.shape.kv_heads + place.kv_head;
         (head * self.capacity + place.slot) * self.shape.head_dim
     }
+    // ANCHOR_END: index
 
     fn put(&mut self, at: usize, from: &[f32]) {
         match &mut self.slab {

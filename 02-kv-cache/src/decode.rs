@@ -57,6 +57,7 @@ impl<A: KvCache> CachedDecoder<A> {
 }
 
 impl<A: KvCache> Decoder for CachedDecoder<A> {
+    // ANCHOR: feed
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if tokens.is_empty() {
             return Err(Error::invalid("tokens to feed", "none", "at least one"));
@@ -84,6 +85,7 @@ impl<A: KvCache> Decoder for CachedDecoder<A> {
         }
         Ok(last)
     }
+    // ANCHOR_END: feed
 
     fn capacity(&self) -> usize {
         self.executor.attention.capacity().min(self.executor.model.context())

@@ -91,6 +91,7 @@ impl RopeScaling {
             (0..pairs).map(|j| libm::pow(base, -2.0 * j as f64 / dim)).collect::<Vec<f64>>()
         };
         let plain = trained(config.rope_theta);
+        // ANCHOR: rope
         match *self {
             RopeScaling::Linear { factor } => {
                 let slower = plain.iter().map(|f| f / factor).collect();
@@ -117,6 +118,7 @@ impl RopeScaling {
                 Rope::with_frequencies(mixed.collect(), magnitude, positions)
             }
         }
+        // ANCHOR_END: rope
     }
 
     /// Gives the model these frequencies and room for `factor` times its trained context.

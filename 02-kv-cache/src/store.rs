@@ -26,6 +26,7 @@ impl KvShape {
         }
     }
 
+    // ANCHOR: size
     /// `2 · L · H_kv · D · bytes`: what one token costs for as long as it is remembered.
     ///
     /// The 2 is for the key and the value. Queries are not kept: a query is asked once, in the step
@@ -33,6 +34,7 @@ impl KvShape {
     pub fn bytes_per_token(&self) -> usize {
         2 * self.layers * self.kv_heads * self.head_dim * self.element.bytes()
     }
+    // ANCHOR_END: size
 
     /// Bytes for `tokens` tokens of each of `sequences` sequences.
     pub fn bytes(&self, tokens: usize, sequences: usize) -> usize {
@@ -40,6 +42,7 @@ impl KvShape {
     }
 }
 
+// ANCHOR: place
 /// Which key, or which value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -52,7 +55,9 @@ pub struct Place {
     /// Token, counted from the start of the sequence.
     pub slot: usize,
 }
+// ANCHOR_END: place
 
+// ANCHOR: seam
 /// Keeps keys and values by place.
 ///
 /// Nothing here knows about attention, so a fault in a cache can be told apart from a fault in the
@@ -97,6 +102,7 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 }
+// ANCHOR_END: seam
 
 #[cfg(test)]
 mod tests {
