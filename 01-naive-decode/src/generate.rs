@@ -56,7 +56,7 @@ pub fn generate<'a>(
         return Err(Error::invalid("number of tokens to generate", 0, "at least 1"));
     }
     // The last token that is generated is never fed back.
-    let asked = request.prompt.len() + request.tokens - 1;
+    let asked = request.prompt.len().saturating_add(request.tokens - 1);
     if asked > decoder.capacity() {
         let what = format!(
             "a prompt of {} tokens and {} more do not fit: the context",
