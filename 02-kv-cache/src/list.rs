@@ -32,6 +32,13 @@ impl ListStore {
     }
 
     fn index(&self, place: Place) -> usize {
+        // A head or layer too many would be the next one's first: never let it pass.
+        assert!(
+            place.sequence < self.sequences()
+                && place.layer < self.shape.layers
+                && place.kv_head < self.shape.kv_heads,
+            "{place:?} is outside the cache"
+        );
         (place.sequence * self.shape.layers + place.layer) * self.shape.kv_heads + place.kv_head
     }
 }
@@ -49,6 +56,7 @@ impl Store for ListStore {
         self.capacity
     }
 
+    // ANCHOR: write
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         let index = self.index(place);
         let width = self.shape.head_dim;
@@ -62,6 +70,7 @@ impl Store for ListStore {
             list[place.slot] = new.to_vec();
         }
     }
+    // ANCHOR_END: write
 
     fn key(&self, place: Place, copy: &mut [f32]) {
         copy_or_zero(&self.lists[self.index(place)].keys, place.slot, copy);
