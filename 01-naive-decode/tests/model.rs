@@ -264,8 +264,8 @@ proptest! {
         attend_span(Isa::best(), layer, &span, q.view(), &source, out.view_mut());
 
         let wide = |row: ndarray::ArrayView1<f32>| row.iter().map(|&v| v as f64).collect::<Vec<f64>>();
-        for row in 0..rows {
-            let mut visible: Vec<usize> = (0..slots).filter(|&slot| sees[row].contains(slot)).collect();
+        for (row, sees) in sees.iter().enumerate() {
+            let mut visible: Vec<usize> = (0..slots).filter(|&slot| sees.contains(slot)).collect();
             let hidden = visible.len().saturating_sub(window.unwrap_or(slots));
             visible.drain(..hidden);
             for head in 0..group * kv_heads {
