@@ -72,17 +72,21 @@ impl Samples {
             .ok_or_else(|| format!("there is no series `{name}`; there are {}", names()))
     }
 
-    /// The machine in one line, its CPU first.
+    /// The machine in one line: what matters most first, then whatever else the file says, and the day.
     pub(crate) fn machine_line(&self) -> String {
-        let text = |value: &serde_json::Value| {
-            value.as_str().map_or_else(|| value.to_string(), str::to_string)
-        };
-        let rest =
-            self.machine.iter().filter(|(key, _)| *key != "cpu").map(|(key, value)| match value {
-                serde_json::Value::Number(_) => format!("{} {}", value, key.replace('_', " ")),
-                _ => text(value),
-            });
-        std::iter::once(text(&self.machine["cpu"])).chain(rest).collect::<Vec<_>>().join(", ")
+        let first = ["cpu", "cores", "simd", "os"];
+        let others = self
+            .machine
+            .keys()
+            .map(String::as_str)
+            .filter(|key| !first.contains(key) && *key != "date");
+        let parts = first.into_iter().chain(others).chain(["date"]).filter_map(|key| {
+            Some(match self.machine.get(key)? {
+                serde_json::Value::String(text) => text.clone(),
+                value => format!("{value} {}", key.replace('_', " ")),
+            })
+        });
+        parts.collect::<Vec<_>>().join(", ")
     }
 
     /// The fewest samples that any point has.
@@ -123,12 +127,12 @@ fn summary(samples: &[f64]) -> Summary {
 
 #[cfg(test)]
 pub(crate) const EXAMPLE: &str = r#"{
-    "machine": {"cpu": "Example 9", "cores": 2, "os": "linux"},
+    "machine": {"cpu": "Example 9", "cores": 2, "os": "linux", "date": "2026-11-20"},
     "command": "cargo run --example measure_x",
     "series": [
         {"name": "naive", "unit": "ms", "points": [[64, [4.0, 3.0, 5.0]], [128, [8.0, 9.0]]]},
         {"name": "cached", "unit": "ms", "points": [[64, [1.0]], [128, [1.0]]]},
-        {"name": "memory bandwidth", "unit": "GB/s", "points": [[1, [20.0]], [2, [40.0, 41.0, 39.0]]]},
+        {"name": "memory bandwidth", "unit": "GB/s", "points": [[1, [20.0]], [2, [40.0, 38.0, 39.0]]]},
         {"name": "compute", "unit": "GFLOP/s", "points": [[1, [200.0]], [2, [400.0]]]}
     ]
 }"#;
@@ -145,7 +149,7 @@ mod tests {
         assert_eq!(naive.at(128.0).unwrap().median, 8.5);
         assert!(naive.at(65.0).unwrap_err().contains("64, 128"));
         assert!(samples.named("fast").err().unwrap().contains("`naive`, `cached`"));
-        assert_eq!(samples.machine_line(), "Example 9, 2 cores, linux");
+        assert_eq!(samples.machine_line(), "Example 9, 2 cores, linux, 2026-11-20");
         assert_eq!(samples.fewest(), 1);
     }
 

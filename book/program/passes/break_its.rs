@@ -91,7 +91,7 @@ fn render(break_it: &BreakIt, place: &Place) -> Result<String, String> {
     for (side, tokens) in [("clean", &report.clean.tokens), ("broken", &report.broken.tokens)] {
         let (same, other) = tokens.split_at(differs.min(tokens.len()));
         let mark = if side == "broken" { "mark" } else { "span" };
-        let (same, other) = (text(&same.concat()), text(&other.concat()));
+        let (same, other) = (text(same.concat().trim_start()), text(&other.concat()));
         html += &format!(
             "<div class=\"side\"><h4>{side}</h4><p class=\"text\">{same}<{mark}>{other}</{mark}></p></div>"
         );
