@@ -106,7 +106,8 @@ fn print_work(limits: &Machine) {
         tied_head: false,
     };
     println!(
-        "\nwork                                        FLOP   bytes  FLOP/byte  bound by       at best"
+        "\n{:<40} {:>7} {:>7}  {:>9}  {:<10} {:>12}",
+        "work", "FLOP", "bytes", "FLOP/byte", "bound by", "at best"
     );
     for (model, shape) in [("SmolLM2 135M", smollm2_135m), ("Llama 2 7B", llama_2_7b)] {
         for (what, rows) in

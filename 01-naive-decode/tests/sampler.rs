@@ -184,7 +184,7 @@ fn top_k_comes_before_top_p_which_counts_what_is_left() {
 fn top_p_comes_before_min_p() {
     let logits = logits_of(&[0.4, 0.3, 0.1, 0.1, 0.1]);
     let sampling = Sampling { top_p: 0.55, min_p: 0.5, ..plain() };
-    // 0.55 of the whole needs 0.4 + 0.3. Of what min-p would leave, 4/7 and 3/7, the first is enough.
+    // 0.55 of the whole needs 0.4 + 0.3. Of what min-p would leave, 4/7 and 3/7, the first will do.
     assert_close(&distribution(&sampling, &logits, &[]), &[4.0 / 7.0, 3.0 / 7.0, 0.0, 0.0, 0.0]);
 }
 

@@ -136,13 +136,19 @@ macro_rules! compiled_for {
 
             $(#[target_feature(enable = $features)])?
             pub(super) fn sum_words(words: &[[u32; LANES]]) -> u32 {
-                let mut sums = [0u32; LANES];
-                for word in words {
-                    for lane in 0..LANES {
-                        sums[lane] = sums[lane].wrapping_add(word[lane]);
+                // Four places at once: one alone does not keep the prefetchers busy.
+                let (a, rest) = words.split_at(words.len() / 4);
+                let (b, rest) = rest.split_at(a.len());
+                let (c, d) = rest.split_at(a.len());
+                let mut sums = [[0u32; LANES]; 4];
+                for (((a, b), c), d) in a.iter().zip(b).zip(c).zip(d) {
+                    for (sum, word) in sums.iter_mut().zip([a, b, c, d]) {
+                        for lane in 0..LANES {
+                            sum[lane] = sum[lane].wrapping_add(word[lane]);
+                        }
                     }
                 }
-                sums.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
+                sums.as_flattened().iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
             }
         }
     };

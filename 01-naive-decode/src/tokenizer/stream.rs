@@ -30,10 +30,10 @@ pub struct TokenStream<'a> {
     window: Vec<u32>,
     /// Bytes of the window's text that have been given out.
     given: usize,
-    /// Tokens at the end of the window whose text is not complete.
+    /// Tokens at the end of the window since text was last given.
     held: usize,
-    /// Tokens at the start of the window up to which the text was last whole, nothing held back.
-    whole: usize,
+    /// Tokens at the start of the window after which text was last given.
+    between: usize,
 }
 
 impl<'a> TokenStream<'a> {
@@ -48,7 +48,7 @@ impl<'a> TokenStream<'a> {
         let mut endings = (fewest..=last.len()).map(|n| &last[last.len() - n..]);
         let window = endings.find(|e| is_whole(e)).unwrap_or(&last).to_vec();
         let given = tokenizer.decode(&window).map_or(0, |text| text.len());
-        TokenStream { tokenizer, given, held: 0, whole: window.len(), window }
+        TokenStream { tokenizer, given, held: 0, between: window.len(), window }
     }
 
     /// Takes the next token; gives the text that it completes, often empty for part of an emoji.
@@ -64,8 +64,7 @@ impl<'a> TokenStream<'a> {
         let text = self.tokenizer.decode(&self.window)?;
         let complete = text.trim_end_matches(REPLACEMENT).len();
         let piece = if complete > self.given {
-            // Whatever is still broken began in this very token.
-            self.held = usize::from(complete < text.len());
+            self.held = 0;
             self.give(&text, complete)
         } else if self.held >= LONGEST_CHARACTER {
             // The oldest token held can no longer be completed: its bytes are no character.
@@ -97,20 +96,21 @@ impl<'a> TokenStream<'a> {
     }
 
     /// Drops tokens that no longer matter, so that a stream of any length stays cheap. `broken`
-    /// bytes at the end of the text, made of the tokens held, are yet to be given.
+    /// bytes at the end of the text are yet to be given.
     fn slide(&mut self, broken: usize) -> Result<()> {
         let length = self.window.len();
-        // Cut where the text was last whole: Llama 2's decoder, shown half a character, would take
-        // everything up to the next ordinary token for broken.
-        let cut = if self.held == 0 { self.whole } else { length - length.min(LONGEST_WINDOW / 2) };
+        // Where text was given, a character ended. Llama 2's decoder, shown half a character, would
+        // take everything up to the next ordinary token for broken.
+        let cut =
+            if self.held == 0 { self.between } else { length - length.min(LONGEST_WINDOW / 2) };
         if length > LONGEST_WINDOW {
             self.window.drain(..cut);
             let text = self.tokenizer.decode(&self.window)?;
             self.given = text.len().saturating_sub(broken);
-            self.whole = self.whole.saturating_sub(cut);
+            self.between = self.between.saturating_sub(cut);
         }
         if self.held == 0 {
-            self.whole = self.window.len();
+            self.between = self.window.len();
         }
         Ok(())
     }
