@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn elements_round_to_what_they_can_hold() {
-        let mut v = [1.0 + 1.0 / 512.0, 1.0, -3.141_592_7];
+        let mut v = [1.0 + 1.0 / 512.0, 1.0, -3.142_7];
         Element::Bf16.round(&mut v);
         assert_eq!(v, [1.0, 1.0, -3.140_625]);
         let before = v;
