@@ -32,3 +32,9 @@ impl<A: Attention> Executor for CpuExecutor<A> {
         self.model.forward(pass, &mut self.attention)
     }
 }
+
+impl<E: Executor + ?Sized> Executor for Box<E> {
+    fn execute(&mut self, pass: &Pass) -> Result<Logits> {
+        (**self).execute(pass)
+    }
+}

@@ -35,9 +35,14 @@ impl Bench {
         let name = format!("{}/tokenizer.json", TARGET.name);
         let tokenizer = Tokenizer::from_bytes(&name, TARGET.tokenizer)?;
         tokenizer.check_vocab_size(model.config.vocab_size)?;
-        let world = Bench::world(0, 5, 2);
+        let world = Bench::prompt_world();
         let prompt = tokenizer.encode(&(world.prompt().to_owned() + &world.question(0)))?;
         Ok(Bench { model: Arc::new(model), tokenizer, prompt })
+    }
+
+    /// The world that the prompt tells of.
+    pub fn prompt_world() -> World {
+        Bench::world(0, 5, 2)
     }
 
     /// A world of `pairs` facts with `filler` other sentences after each; see

@@ -1,0 +1,4 @@
+//! BREAK IT 1: one cached key becomes noise after a hundred tokens.
+fn main() -> naive_decode::Result<()> {
+    naive_decode::break_it::main(&kv_cache::faults::OVERWRITTEN_KEY)
+}

@@ -1,0 +1,130 @@
+//! BREAK IT 1: one bad note in the notepad.
+
+use super::guards::Checksummed;
+use super::recall::recall;
+use super::{Stepper, executor, store};
+use crate::{Place, Store};
+use naive_decode::break_it::{Bench, BreakIt, Side, Trial, noise, same_logits};
+use naive_decode::{Decoder, NaiveDecoder, Result, argmax};
+
+/// Tokens generated before the key is overwritten, and after.
+const BEFORE: usize = 100;
+const AFTER: usize = 60;
+
+/// Tokens that the weaker test looks at: a test that takes longer is a test that nobody waits for.
+const SHORT: usize = 20;
+
+/// A store that overwrites the keys of one token when a later one arrives.
+pub struct Overwriting<S> {
+    store: S,
+    /// When: as soon as this slot is written.
+    at: usize,
+    /// Which: the keys in this slot.
+    slot: usize,
+}
+
+impl<S: Store> Store for Overwriting<S> {
+    forward_store!(store);
+
+    fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
+        self.store.write(place, key, value);
+        let first = Place { sequence: 0, layer: 0, kv_head: 0, slot: self.at };
+        if place == first {
+            overwrite_key(&mut self.store, self.slot);
+        }
+    }
+
+    fn key(&self, place: Place, copy: &mut [f32]) {
+        self.store.key(place, copy);
+    }
+
+    fn value(&self, place: Place, copy: &mut [f32]) {
+        self.store.value(place, copy);
+    }
+}
+
+/// Puts noise in the place of one token's keys, in every layer and head of sequence 0. Values stay.
+/// The noise has the length of the key that it replaces, so no range check would notice.
+pub fn overwrite_key(store: &mut dyn Store, slot: usize) {
+    let shape = store.shape();
+    let (mut key, mut value) = (vec![0.0; shape.head_dim], vec![0.0; shape.head_dim]);
+    for layer in 0..shape.layers {
+        for kv_head in 0..shape.kv_heads {
+            let place = Place { sequence: 0, layer, kv_head, slot };
+            store.key(place, &mut key);
+            store.value(place, &mut value);
+            let seed = (slot * shape.layers + layer) * shape.kv_heads + kv_head;
+            let mut other = noise(seed as u64, shape.head_dim);
+            let scale = length(&key) / length(&other);
+            other.iter_mut().for_each(|number| *number *= scale);
+            store.write(place, &other, &value);
+        }
+    }
+}
+
+fn length(key: &[f32]) -> f32 {
+    key.iter().map(|number| number * number).sum::<f32>().sqrt()
+}
+
+/// One token's cached key becomes noise while the text goes on.
+pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
+    name: "overwritten-key",
+    package: "kv-cache",
+    cites: &["KV-cache workshop, BREAK IT 1", "ikawrakow/ik_llama.cpp#2083"],
+    symptom: "fluent as before, until an answer hangs on the token whose key is gone",
+    guard: "a checksum of every key and value, taken when written, still holds",
+    weaker_test: Some("the first 20 tokens are the naive loop's"),
+    run: |bench| {
+        let faulty = |side, at, slot| -> Box<dyn Store> {
+            let store = store(&bench.model, 1);
+            match side {
+                Side::Clean => Box::new(store),
+                Side::Broken => Box::new(Overwriting { store, at, slot }),
+            }
+        };
+        let (at, slot) = (bench.prompt.len() + BEFORE, fact_in_the_middle(bench)?);
+        let decoder = |side| -> Result<Box<dyn Decoder>> {
+            let executor = executor(&bench.model, faulty(side, at, slot));
+            Ok(Box::new(Stepper::new(executor, bench.model.context(), usize::MAX)))
+        };
+        // The guard need not wait for a hundred tokens: the key goes with the prompt's last.
+        let guard = |side| Checksummed::guard(bench, faulty(side, bench.prompt.len() - 1, slot));
+        let weaker = |side| first_tokens_are_right(bench, &mut *decoder(side)?);
+        Trial {
+            about: &OVERWRITTEN_KEY,
+            tokens: BEFORE + AFTER,
+            decoder: &decoder,
+            guard: &guard,
+            weaker_test: Some(&weaker),
+            recall: Some(recall(bench)?),
+        }
+        .run(bench)
+    },
+};
+
+/// The slot of the value that the prompt's middle fact states.
+fn fact_in_the_middle(bench: &Bench) -> Result<usize> {
+    let world = Bench::prompt_world();
+    value_slot(bench, &world.prompt()[..world.facts[world.facts.len() / 2].value_bytes.end])
+}
+
+/// The slot of the last token of `text`, which begins a prompt.
+pub(super) fn value_slot(bench: &Bench, text: &str) -> Result<usize> {
+    Ok(bench.tokenizer.encode(text)?.len() - 1)
+}
+
+fn first_tokens_are_right(bench: &Bench, decoder: &mut dyn Decoder) -> Result<()> {
+    let mut naive = NaiveDecoder::new(bench.model.clone());
+    let mut tokens = bench.prompt.clone();
+    for step in 0..SHORT {
+        let (found, expected) = (decoder.feed(&tokens)?, naive.feed(&tokens)?);
+        same_logits(
+            &format!("logits at step {step}"),
+            &found,
+            &expected,
+            "as the naive loop has it",
+        )?;
+        tokens = vec![argmax(&expected)?];
+    }
+    Ok(())
+}
