@@ -2,10 +2,12 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `break_its.rs` | `ladder break`: list the break-its, run one |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
 //! | `generate.rs` | `ladder generate`: continue a text |
 //! | `source.rs` | where the model comes from |
 
+pub mod break_its;
 pub mod climb;
 pub mod generate;
 pub mod source;
