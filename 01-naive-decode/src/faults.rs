@@ -134,6 +134,7 @@ fn first_logits_are_right(bench: &Bench, decoder: &mut dyn Decoder) -> Result<()
     same_logits("logits after the prompt", &found, &bench.naive_logits(&bench.prompt)?, "right")
 }
 
+// ANCHOR: future_visible
 /// The first pass is the prompt; all its rows see all of it, in this pass and every later one.
 fn future_visible() -> impl FnMut(&mut Span) {
     let mut prompt = None;
@@ -142,7 +143,9 @@ fn future_visible() -> impl FnMut(&mut Span) {
         span.sees[..prompt].fill(Visible::until(prompt));
     }
 }
+// ANCHOR_END: future_visible
 
+// ANCHOR: positions
 /// `position = prompt + step + 1`, where `step` already begins at the slot after the prompt.
 fn one_too_far() -> impl FnMut(&mut Span) {
     generated_positions(|position, _| position + 1)
@@ -163,3 +166,4 @@ fn generated_positions(change: fn(usize, usize) -> usize) -> impl FnMut(&mut Spa
         }
     }
 }
+// ANCHOR_END: positions
