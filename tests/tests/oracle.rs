@@ -1,25 +1,91 @@
 //! Somebody else's Llama on the same files: candle-transformers, in f32 on the processor.
 //!
 //! The equality matrix says that all rungs agree; this says that what they agree on is a Llama.
-//! The two do not agree to the bit and need not: candle's matrix products add in another order, its
-//! softmax is in base e, and its RoPE angles are products of f32 numbers, where ours are f64 until
-//! the cosine is taken (at position 500 an f32 angle is off by up to 1.5e-5 radians).
+//! The two do not agree to the bit and need not. candle adds in another order and takes softmax in
+//! base e: a few units in the last place. And its RoPE angles are products of f32 numbers, where
+//! ours are f64 until the cosine is taken: at position 500 such an angle is off by up to 4e-5
+//! radians, which a trained model, whose attention is sharp, makes more of than all the rest. So
+//! there are two tolerances, and the tight one is for our model turned by candle's angles.
 
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Llama, LlamaConfig};
 use embedded_models::TARGET;
-use naive_decode::{Config, LoadOptions, Model, NaiveAttention, Pass, Span, Tokenizer, Want};
-use ndarray::Array2;
+use naive_decode::{
+    Block, Config, LoadOptions, Model, NaiveAttention, Pass, Projected, Projection, Rope, Span,
+    Tokenizer, Want,
+};
+use ndarray::{Array2, Array3, ArrayView2};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Largest difference of two logits, as a share of the largest logit of its text: four times the
-/// 2e-6 that was measured.
-const TOLERANCE: f32 = 8e-6;
+/// Largest difference of two logits, as a share of the largest logit of its text, when RoPE's angles
+/// are the same: several times the 2e-5 that was measured on 512 tokens of a trained model. (Random
+/// weights, whose attention is flat, stay at 2e-6.)
+const TOLERANCE: f32 = 1e-4;
+
+/// The same when each has its own angles; measured 1.3e-4.
+const TOLERANCE_OF_ANGLES: f32 = 1e-3;
+
+/// A projection turned by angles that are worked out as candle does, in f32 throughout.
+struct F32Angles {
+    inner: Box<dyn Projection>,
+    theta: f32,
+    head_dim: usize,
+}
+
+impl F32Angles {
+    fn turn(&self, rows: &mut Array3<f32>, positions: &[usize]) {
+        let half = self.head_dim / 2;
+        for (mut row, &position) in rows.outer_iter_mut().zip(positions) {
+            for mut head in row.outer_iter_mut() {
+                for j in 0..half {
+                    let frequency = 1.0 / self.theta.powf((2 * j) as f32 / self.head_dim as f32);
+                    let (sine, cosine) = (position as f32 * frequency).sin_cos();
+                    let (a, b) = (head[j], head[j + half]);
+                    (head[j], head[j + half]) = (a * cosine - b * sine, b * cosine + a * sine);
+                }
+            }
+        }
+    }
+}
+
+impl Projection for F32Angles {
+    fn project(
+        &self,
+        x: ArrayView2<f32>,
+        positions: &[usize],
+        rope: &Rope,
+    ) -> naive_decode::Result<Projected> {
+        // Position 0 turns by nothing.
+        let Projected { mut q, mut kv } = self.inner.project(x, &vec![0; positions.len()], rope)?;
+        self.turn(&mut q, positions);
+        if let Some(kv) = &mut kv {
+            self.turn(&mut kv.k, positions);
+        }
+        Ok(Projected { q, kv })
+    }
+    fn output(&self, attended: Array3<f32>) -> Array2<f32> {
+        self.inner.output(attended)
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes()
+    }
+}
+
+/// The same model with candle's angles.
+fn with_f32_angles(mut model: Model) -> Model {
+    let (theta, head_dim) = (model.config.rope_theta as f32, model.config.head_dim);
+    let turned = |block: Block| Block {
+        projection: Box::new(F32Angles { inner: block.projection, theta, head_dim }),
+        ..block
+    };
+    model.blocks = model.blocks.into_iter().map(turned).collect();
+    model
+}
 
 /// candle's logits after each token, `[tokens, vocab]`, decoded one by one with its own cache, and
 /// after the last once more from one pass over them all.
@@ -58,12 +124,17 @@ fn largest(values: impl Iterator<Item = f32>) -> f32 {
     values.map(f32::abs).fold(0.0, f32::max)
 }
 
-fn compare(name: &str, ours: &Array2<f32>, (theirs, last): (Array2<f32>, Vec<f32>)) {
+fn compare(
+    name: &str,
+    ours: &Array2<f32>,
+    (theirs, last): &(Array2<f32>, Vec<f32>),
+    tolerance: f32,
+) {
     let scale = largest(theirs.iter().copied());
-    let tolerance = TOLERANCE * scale;
-    let mut difference = largest((ours - &theirs).into_iter());
+    let tolerance = tolerance * scale;
     let ours_last = ours.row(ours.nrows() - 1);
-    difference = difference.max(largest(ours_last.iter().zip(&last).map(|(a, b)| a - b)));
+    let from_last = largest(ours_last.iter().zip(last).map(|(a, b)| a - b));
+    let difference = largest((ours - theirs).into_iter()).max(from_last);
     let (mut smallest_margin, mut close_calls) = (f32::INFINITY, 0);
     for (position, (a, b)) in ours.outer_iter().zip(theirs.outer_iter()).enumerate() {
         let (token, margin) = greedy(&a.to_vec());
@@ -76,28 +147,37 @@ fn compare(name: &str, ours: &Array2<f32>, (theirs, last): (Array2<f32>, Vec<f32
     }
     println!(
         "{name}: {} tokens, largest logit {scale:.3}, largest difference {difference:.2e} \
-         ({:.2e} of it), smallest top-2 margin {smallest_margin:.2e}, {close_calls} within tolerance",
+         ({:.2e} of it), smallest top-2 margin {smallest_margin:.2e}, {close_calls} of them within \
+         tolerance",
         ours.nrows(),
         difference / scale
     );
     assert!(difference <= tolerance, "{name}: {difference:e} apart, tolerance {tolerance:e}");
+    // Too close to call now and then is chance; often would be a test that tests nothing.
+    assert!(close_calls * 10 <= ours.nrows(), "{name}: {close_calls} too close to call");
+}
+
+fn compare_both(name: &str, model: Model, tokens: &[u32], files: [&[u8]; 2]) -> Result<()> {
+    let theirs = candle_logits(files[0], files[1], tokens)?;
+    compare(name, &our_logits(&model, tokens)?, &theirs, TOLERANCE_OF_ANGLES);
+    let ours = our_logits(&with_f32_angles(model), tokens)?;
+    compare(&format!("{name}, its angles"), &ours, &theirs, TOLERANCE);
+    Ok(())
 }
 
 #[test]
 fn the_target_is_a_llama() -> Result<()> {
-    let model =
-        Model::embedded(TARGET.name, TARGET.config, TARGET.weights, LoadOptions::default())?;
     let tokenizer = Tokenizer::from_bytes(TARGET.name, TARGET.tokenizer)?;
-    let long =
+    let tale =
         "The ferryman rowed from one bank to the other and told each traveller of the last. ";
-    for text in
-        ["Once", "Once upon a time there was a fox who", "Zürich — 東京 👩‍🚀", &long.repeat(40)]
-    {
+    let [short, foreign] = ["Once upon a time there was a fox who", "Zürich — 東京 👩‍🚀"];
+    for text in ["Once", short, foreign, &tale.repeat(40)] {
+        let model =
+            Model::embedded(TARGET.name, TARGET.config, TARGET.weights, LoadOptions::default())?;
         let mut tokens = tokenizer.encode(text)?;
         tokens.truncate(model.context());
-        let name = format!("target, {:.20}", text);
-        let theirs = candle_logits(TARGET.config, TARGET.weights, &tokens)?;
-        compare(&name, &our_logits(&model, &tokens)?, theirs);
+        let name = format!("target, {text:.10}");
+        compare_both(&name, model, &tokens, [TARGET.config, TARGET.weights])?;
     }
     Ok(())
 }
@@ -147,7 +227,6 @@ fn a_checkpoint_with_an_untied_head_is_a_llama() -> Result<()> {
 
     let model = Model::open(directory.path(), LoadOptions::default())?;
     let tokens: Vec<u32> = (0..300).map(|i| (i * i + 7 * i) % 333).collect();
-    let theirs = candle_logits(UNTIED.as_bytes(), &std::fs::read(&weights)?, &tokens)?;
-    compare("untied head", &our_logits(&model, &tokens)?, theirs);
-    Ok(())
+    let files = [UNTIED.as_bytes(), &std::fs::read(&weights)?];
+    compare_both("untied head", model, &tokens, files)
 }
