@@ -6,6 +6,7 @@ use naive_decode::{
     Tokenizer, generate,
 };
 use proptest::prelude::*;
+use proptest::sample::Index;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -362,8 +363,8 @@ proptest! {
     #[test]
     fn flipped_bytes_in_the_weights(
         // Half of the flips in the header, which is a tenth of the file.
-        flips in prop::collection::vec((prop::bool::ANY, any::<prop::sample::Index>(), 1u8..), 1..4),
-        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+        flips in prop::collection::vec((any::<bool>(), any::<Index>(), 1u8..), 1..4),
+        cut in prop::option::weighted(0.2, any::<Index>()),
     ) {
         let mut bytes = serialize(&tensors());
         let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -381,8 +382,8 @@ proptest! {
 
     #[test]
     fn flipped_bytes_in_the_configuration(
-        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+        flips in prop::collection::vec((any::<Index>(), any::<u8>()), 1..4),
+        cut in prop::option::weighted(0.2, any::<Index>()),
     ) {
         let mut bytes = CONFIG.as_bytes().to_vec();
         for (index, value) in flips {

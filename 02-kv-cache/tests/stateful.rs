@@ -135,7 +135,7 @@ impl Pair<'_> {
     }
 }
 
-/// Applies the operations; `allocated` says what the cache should have set aside for so many tokens.
+/// Applies the operations; `allocated` says what the cache should set aside for so many tokens.
 fn check(
     model: &Model,
     cache: &mut dyn KvCache,
@@ -168,7 +168,8 @@ proptest! {
     fn a_slab_is_what_its_tokens_say(operations in prop::collection::vec(operation(), 1..30)) {
         for model in &*MODELS {
             let shape = KvShape::of(&model.config, model.kv_element);
-            let mut cache = Cached::new(ContiguousStore::new(shape, CAPACITY, SEQUENCES), model.isa);
+            let slab = ContiguousStore::new(shape, CAPACITY, SEQUENCES);
+            let mut cache = Cached::new(slab, model.isa);
             check(model, &mut cache, &operations, |_| shape.bytes(CAPACITY, SEQUENCES));
         }
     }
