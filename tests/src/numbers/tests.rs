@@ -98,6 +98,8 @@ fn a_token_of_cache_is_small_until_there_are_many() {
 fn intensity_follows_the_rows_until_the_rows_themselves_weigh() {
     let intensity = |rows| (arithmetic_intensity(rows, 4096, 11008) * 10.0).round() / 10.0;
     assert_eq!([1, 32, 64, 295, 4096].map(intensity), [1.0, 31.7, 62.7, 268.5, 1726.7]);
+    // The embedded model's gate in prefill; four bytes a number halve the intensity.
+    assert_eq!((arithmetic_intensity(512, 256, 704) / 2.0 * 10.0).round() / 10.0, 68.7);
 }
 
 #[test]
