@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use serving::break_its;
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
 
@@ -21,6 +22,8 @@ enum Command {
     Climb(ClimbArgs),
     /// Continue a text
     Generate(GenerateArgs),
+    /// Break something on purpose and see what it does; without a name, list what there is
+    Break(break_its::Args),
 }
 
 fn main() -> Result<()> {
@@ -29,5 +32,6 @@ fn main() -> Result<()> {
         None => climb(&cli.climb),
         Some(Command::Climb(args)) => climb(&args),
         Some(Command::Generate(args)) => generate(&args),
+        Some(Command::Break(args)) => break_its::run(&args),
     }
 }
