@@ -119,6 +119,27 @@ fn rows_are_not_flops() {
     let cached = attention(Rows::naive(500))
         + (500..1_499).map(|held| attention(Rows::decode(held))).sum::<u64>();
     assert_eq!((naive as f64 / cached as f64).round(), 482.0);
+
+    // Llama-2-70B's matrices, whose head is small beside its layers.
+    let shape = Shape {
+        hidden_size: 8192,
+        layers: 80,
+        heads: 64,
+        kv_heads: 8,
+        head_dim: 128,
+        intermediate_size: 28_672,
+        vocab_size: 32_000,
+        tied_head: false,
+    };
+    let matrices = |rows: Rows| {
+        let (whole, attention) =
+            (shape.forward(rows, ElementBytes::BF16), shape.attention(rows, ElementBytes::BF16));
+        whole.flops - 80 * attention.flops
+    };
+    let naive: u64 = (500..1_500).map(|length| matrices(Rows::naive(length))).sum();
+    let cached = matrices(Rows::naive(500))
+        + (500..1_499).map(|held| matrices(Rows::decode(held))).sum::<u64>();
+    assert_eq!((naive as f64 / cached as f64).round(), 665.0);
 }
 
 // --- Building ------------------------------------------------------------------------------------
@@ -265,6 +286,21 @@ fn a_shifted_row_sees_zeros_and_never_itself() {
     }
 }
 
+#[test]
+fn moving_a_whole_text_changes_only_rounding() {
+    let model = target();
+    let run = |moved: usize| {
+        let mut span = Span::new(0, 0, &text(64), Want::Last);
+        span.positions.iter_mut().for_each(|position| *position += moved);
+        model.forward(&Pass::one(span), &mut slab(&model, 64)).unwrap().row(0).to_vec()
+    };
+    let (here, there) = (run(0), run(40));
+    assert_ne!(bits(&here), bits(&there));
+    let largest = here.iter().zip(&there).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(largest < 1e-2, "{largest}");
+    assert_eq!(argmax(&there).unwrap(), argmax(&here).unwrap());
+}
+
 // --- Past the trained length ---------------------------------------------------------------------
 
 #[test]
@@ -289,10 +325,28 @@ fn interpolation_blurs_neighbours() {
     assert_eq!(ntk[0], 1.0);
     let yarn = frequencies(RopeScaling::yarn(4.0, 512));
     assert_eq!(yarn[..2], Rope::new(10_000.0, 32, 1).frequencies()[..2]);
+    // What each pair is slowed by, as the chapter's table has it.
+    let plain = Rope::new(10_000.0, 32, 1).frequencies().to_vec();
+    let slowed = |by: &[f64], pair: usize| (100.0 * plain[pair] / by[pair]).round() / 100.0;
+    assert_eq!([0, 4, 8, 12, 15].map(|pair| slowed(&ntk, pair)), [1.0, 1.45, 2.09, 3.03, 4.0]);
+    assert_eq!([0, 4, 8, 12, 15].map(|pair| slowed(&yarn, pair)), [1.0, 1.47, 4.0, 4.0, 4.0]);
     // The slowest pair, which has to be slowed in any case, is slowed alike by all three.
     for slowest in [linear[15], ntk[15], yarn[15]] {
         assert!((slowest / linear[15] - 1.0).abs() < 1e-9);
     }
+}
+
+#[test]
+fn a_factor_of_one_is_no_scaling() {
+    let plain = Rope::new(10_000.0, 32, 1).frequencies().to_vec();
+    let largest_difference = |scaling: RopeScaling| {
+        let scaled = scaling.rope(&target_config(), 1);
+        let pairs = scaled.frequencies().iter().zip(&plain);
+        pairs.map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max)
+    };
+    assert_eq!(largest_difference(RopeScaling::Linear { factor: 1.0 }), 0.0);
+    assert_eq!(largest_difference(RopeScaling::Ntk { factor: 1.0 }), 0.0);
+    assert!(largest_difference(RopeScaling::yarn(1.0, 512)) < 1e-15);
 }
 
 // --- Exercises -----------------------------------------------------------------------------------

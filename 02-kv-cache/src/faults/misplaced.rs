@@ -23,6 +23,7 @@ struct Places {
     read: fn(Place, KvShape) -> Place,
 }
 
+// ANCHOR: store
 impl<S: Store> Store for Misplaced<S> {
     forward_store!(store);
 
@@ -40,6 +41,7 @@ impl<S: Store> Store for Misplaced<S> {
         self.store.value((self.places.read)(place, self.store.shape()), copy);
     }
 }
+// ANCHOR_END: store
 
 /// BREAK IT 2: every key and value one slot too far.
 ///
@@ -53,10 +55,12 @@ pub const SHIFTED_WRITE: BreakIt = BreakIt {
     guard: "what has just been written is read back from where it belongs",
     weaker_test: Some("the cache holds as many keys as tokens were fed"),
     run: |bench| {
+        // ANCHOR: shifted
         let places = Places {
             write: |place| Some(Place { slot: place.slot + 1, ..place }),
             read: |place, _| place,
         };
+        // ANCHOR_END: shifted
         let guard = |side| ReadBack::guard(bench, |store| misplaced(side, store, places));
         let weaker = |side| guards::as_many_keys_as_tokens(bench, with(bench, side, places));
         trial(bench, &SHIFTED_WRITE, places, &guard, &weaker)
