@@ -5,15 +5,21 @@
 //! `(j, j + head_dim / 2)`, as in the Hugging Face Llama.
 
 use crate::error::{Error, Result};
+use std::sync::OnceLock;
 
 /// Cosines and sines for every position up to a limit.
 #[derive(Clone)]
 pub struct Rope {
     frequencies: Vec<f64>,
     magnitude: f64,
-    /// `[positions][half]` of (cosine, sine).
-    table: Vec<(f32, f32)>,
+    positions: usize,
+    /// Each page `[PAGE][half]` of (cosine, sine), computed when a position on it is first asked
+    /// for: a checkpoint may claim a context of millions that nobody uses.
+    pages: Vec<OnceLock<Vec<(f32, f32)>>>,
 }
+
+/// Positions to a page of the table.
+const PAGE: usize = 256;
 
 impl Rope {
     // ANCHOR: new
@@ -30,9 +36,8 @@ impl Rope {
     /// Context extension is a choice of these. `magnitude` multiplies every cosine and sine, and so
     /// scales queries and keys alike; it is 1 but in YaRN.
     pub fn with_frequencies(frequencies: Vec<f64>, magnitude: f64, positions: usize) -> Self {
-        let mut rope = Rope { frequencies, magnitude, table: Vec::new() };
-        rope.extend_to(positions);
-        rope
+        let pages = vec![OnceLock::new(); positions.div_ceil(PAGE)];
+        Rope { frequencies, magnitude, positions, pages }
     }
 
     /// Radians a position, one per pair.
@@ -40,21 +45,26 @@ impl Rope {
         &self.frequencies
     }
 
-    /// How many positions the table covers.
+    /// How many positions there are.
     pub fn positions(&self) -> usize {
-        self.table.len() / self.frequencies.len()
+        self.positions
     }
 
-    /// Makes the table cover `positions` at least.
-    pub fn extend_to(&mut self, positions: usize) {
-        for position in self.positions()..positions {
+    /// (Cosine, sine) of each pair at a position below [`Rope::positions`].
+    fn turns(&self, position: usize) -> &[(f32, f32)] {
+        let first = position / PAGE * PAGE;
+        let page = self.pages[position / PAGE].get_or_init(|| {
+            let angles = (first..first + PAGE)
+                .flat_map(|position| self.frequencies.iter().map(move |f| position as f64 * f));
             // The `libm` crate rather than the platform's: the same table on every system.
-            self.table.extend(self.frequencies.iter().map(|frequency| {
-                let angle = position as f64 * frequency;
-                let cosine = libm::cos(angle) * self.magnitude;
-                (cosine as f32, (libm::sin(angle) * self.magnitude) as f32)
-            }));
-        }
+            angles
+                .map(|angle| {
+                    let (sine, cosine) = libm::sincos(angle);
+                    ((cosine * self.magnitude) as f32, (sine * self.magnitude) as f32)
+                })
+                .collect()
+        });
+        &page[(position - first) * self.frequencies.len()..][..self.frequencies.len()]
     }
 
     // ANCHOR: rotate
@@ -71,7 +81,7 @@ impl Rope {
                 asked: position + 1,
             });
         }
-        let table = &self.table[position * half..][..half];
+        let table = self.turns(position);
         for head in heads.chunks_exact_mut(2 * half) {
             let (low, high) = head.split_at_mut(half);
             for ((a, b), &(cosine, sine)) in low.iter_mut().zip(high).zip(table) {
@@ -91,7 +101,6 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| a * b).sum()
     }
 
-    // ANCHOR: distance
     #[test]
     fn only_the_distance_matters() {
         let rope = Rope::new(10_000.0, 8, 200);
@@ -106,7 +115,6 @@ mod tests {
         assert!((at(17, 5) - at(112, 100)).abs() < 1e-5);
         assert!((at(17, 5) - at(17, 6)).abs() > 1e-2, "and it does matter");
     }
-    // ANCHOR_END: distance
 
     #[test]
     fn position_zero_is_no_turn_and_lengths_are_kept() {
