@@ -20,11 +20,11 @@ mod print;
 mod report;
 mod trial;
 
-pub use bench::{Bench, noise};
+pub use bench::{Bench, World, noise};
 pub use checks::{causal, finite, one_call_equals_two, positions_are_slots, same_logits};
 pub use edit::{Checked, Edited};
 pub use print::print;
-pub use report::{Check, Recall, Report, Score, Surprise, Text};
+pub use report::{Check, PositionScore, Recall, Report, Score, Surprise, Text};
 pub use trial::{Side, Trial};
 
 use crate::error::{Error, Result};

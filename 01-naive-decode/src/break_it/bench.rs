@@ -8,7 +8,7 @@ use crate::load::LoadOptions;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use embedded_models::TARGET;
-use embedded_models::recall::World;
+pub use embedded_models::recall::World;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::sync::Arc;

@@ -92,13 +92,16 @@ impl Page {
 
 fn counts(recall: &Recall) -> String {
     let score = |s: &Score| format!("{} of {} right before, {} after", s.clean, s.asked, s.broken);
-    format!(
-        "{}\nthis fact:   {}\nother facts: {}\nguessing among the prompt's values: one in {}",
-        recall.edit,
-        score(&recall.hit),
-        score(&recall.others),
-        recall.chance_one_in
-    )
+    let mut lines = vec![
+        recall.edit.clone(),
+        format!("this fact:   {}", score(&recall.hit)),
+        format!("other facts: {}", score(&recall.others)),
+        format!("guessing among the prompt's values: one in {}", recall.chance_one_in),
+        "hit at another token, counted from the value:".to_owned(),
+    ];
+    let positions = recall.by_position.iter();
+    lines.extend(positions.map(|p| format!("{:+}: {}", p.offset, score(&p.score))));
+    lines.join("\n")
 }
 
 fn mean(bits: &[f64]) -> f64 {

@@ -77,6 +77,17 @@ pub struct Recall {
     pub others: Score,
     /// Right answers to be had by guessing among the values in the prompt: one in this many.
     pub chance_one_in: usize,
+    /// How the position was found: each of those around the value was hit in turn.
+    pub by_position: Vec<PositionScore>,
+}
+
+/// Right answers with the same edit at one position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PositionScore {
+    /// Where: tokens after the value's own.
+    pub offset: isize,
+    /// Right answers before and after.
+    pub score: Score,
 }
 
 /// Right answers before and after.
@@ -88,6 +99,15 @@ pub struct Score {
     pub clean: usize,
     /// Right with the edit.
     pub broken: usize,
+}
+
+impl Score {
+    /// Counts one question.
+    pub fn add(&mut self, right_before: bool, right_after: bool) {
+        self.asked += 1;
+        self.clean += usize::from(right_before);
+        self.broken += usize::from(right_after);
+    }
 }
 
 impl Report {

@@ -1,7 +1,7 @@
 //! BREAK IT 1: one bad note in the notepad.
 
 use super::guards::Checksummed;
-use super::recall::recall;
+use super::recall::{decisive_position, recall, slot_in_fact};
 use super::{Stepper, executor, store};
 use crate::{Place, Store};
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial, noise, same_logits};
@@ -43,6 +43,7 @@ impl<S: Store> Store for Overwriting<S> {
     }
 }
 
+// ANCHOR: overwrite
 /// Puts noise in the place of one token's keys, in every layer and head of sequence 0. Values stay.
 /// The noise has the length of the key that it replaces, so no range check would notice.
 pub fn overwrite_key(store: &mut dyn Store, slot: usize) {
@@ -61,6 +62,7 @@ pub fn overwrite_key(store: &mut dyn Store, slot: usize) {
         }
     }
 }
+// ANCHOR_END: overwrite
 
 fn length(key: &[f32]) -> f32 {
     key.iter().map(|number| number * number).sum::<f32>().sqrt()
@@ -82,7 +84,11 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
                 Side::Broken => Box::new(Overwriting { store, at, slot }),
             }
         };
-        let (at, slot) = (bench.prompt.len() + BEFORE, fact_in_the_middle(bench)?);
+        let (offset, found) = decisive_position(bench)?;
+        // One note in the middle of the notepad: the middle one of the prompt's facts.
+        let world = Bench::prompt_world();
+        let slot = slot_in_fact(bench, &world, world.facts.len() / 2, offset)?;
+        let at = bench.prompt.len() + BEFORE;
         let decoder = |side| -> Result<Box<dyn Decoder>> {
             let executor = executor(&bench.model, faulty(side, at, slot));
             Ok(Box::new(Stepper::new(executor, bench.model.context(), usize::MAX)))
@@ -96,22 +102,11 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
             decoder: &decoder,
             guard: &guard,
             weaker_test: Some(&weaker),
-            recall: Some(recall(bench)?),
+            recall: Some(recall(bench, offset, found)?),
         }
         .run(bench)
     },
 };
-
-/// The slot of the value that the prompt's middle fact states.
-fn fact_in_the_middle(bench: &Bench) -> Result<usize> {
-    let world = Bench::prompt_world();
-    value_slot(bench, &world.prompt()[..world.facts[world.facts.len() / 2].value_bytes.end])
-}
-
-/// The slot of the last token of `text`, which begins a prompt.
-pub(super) fn value_slot(bench: &Bench, text: &str) -> Result<usize> {
-    Ok(bench.tokenizer.encode(text)?.len() - 1)
-}
 
 fn first_tokens_are_right(bench: &Bench, decoder: &mut dyn Decoder) -> Result<()> {
     let mut naive = NaiveDecoder::new(bench.model.clone());
