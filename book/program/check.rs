@@ -10,6 +10,7 @@ use crate::page::{Page, Problem};
 use crate::passes;
 use crate::place::Place;
 use crate::render::{Reload, render};
+use crate::warnings;
 
 /// All problems of the book, in order. A book that cannot be rendered is reported for what keeps it from that.
 pub(crate) fn problems(place: &Place) -> anyhow::Result<Vec<Problem>> {
@@ -20,7 +21,14 @@ pub(crate) fn problems(place: &Place) -> anyhow::Result<Vec<Problem>> {
     }
     if problems.is_empty() {
         let output = tempfile::tempdir()?;
-        render(place, output.path(), Reload::Never)?;
+        let (rendered, warnings) =
+            warnings::collect(|| render(place, output.path(), Reload::Never));
+        rendered?;
+        // mdBook names the page in its message, if it is a page's fault.
+        let book = |message| Problem { file: "SUMMARY.md".into(), line: 0, message };
+        problems.extend(
+            warnings.into_iter().map(|warning| book(format!("while rendering: {warning}"))),
+        );
         for (file, text) in &pages {
             problems.append(&mut links::check(&Page { file, text }, output.path()));
         }
@@ -129,6 +137,7 @@ mod tests {
                 "00-a/index.html: once rendered",
             ),
             ("# A\n\n$\\frac{a}$\n", SUMMARY, "00-a/README.md:3: the formula"),
+            ("# A\n\n<div>x</span></div>\n", SUMMARY, "while rendering: "),
             ("# A\n\n:::note\n", SUMMARY, "00-a/README.md:3: `:::note` is never closed"),
             ("# A\n\n```quiz\n```\n", SUMMARY, "00-a/README.md:4: this `quiz` fence"),
             ("# A\n\n```measure\n```\n", SUMMARY, "00-a/README.md:3: this `measure` fence"),

@@ -6,7 +6,7 @@
 //! - [`page`], [`html`], [`digits`]: what passes are made of
 //! - [`samples`], [`plot`], [`axis`], [`roofline`]: figures, drawn from kept samples
 //! - [`verified`]: the tests behind quiz answers
-//! - [`check`], [`links`]: what must be right before the book is let out
+//! - [`check`], [`links`], [`warnings`]: what must be right before the book is let out
 //! - [`render`], [`serve`]: from chapters to pages to a browser
 
 use std::process::ExitCode;
@@ -27,6 +27,7 @@ mod roofline;
 mod samples;
 mod serve;
 mod verified;
+mod warnings;
 
 /// Builds the book and serves it on this machine.
 #[derive(Parser)]

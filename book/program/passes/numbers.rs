@@ -3,7 +3,7 @@
 use ladder_tests::numbers::{Row, Source, Verdict, rows};
 
 use crate::digits::{grouped, three_digits};
-use crate::html::escape;
+use crate::html::{escape, from_markdown};
 use crate::page::{Findings, Page};
 use crate::place::Place;
 
@@ -37,7 +37,7 @@ fn line(row: &Row) -> String {
         "<tr id=\"{}\"><td>{}<small>{}</small></td><td>{}</td><td>{}</td><td>{}</td></tr>",
         row.id,
         sentence(row.claim),
-        escape(row.why),
+        from_markdown(row.why).unwrap_or_else(|_| escape(row.why)),
         figure(row.claimed, row.unit),
         figure((row.recompute)(), row.unit),
         badge(row.verdict),

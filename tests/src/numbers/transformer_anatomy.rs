@@ -196,7 +196,7 @@ pub(super) const ROWS: &[Row] = &[
         recompute: || rows_the_sketch_returns(0, 80, 0, 500) as f64,
         verdict: Verdict::Bug,
         why: "None. The length moves on when the last layer has written, so all the other layers see the cache as it was before the step. \
-              Rung 02 has it as a break-it.",
+              `cargo ladder break stale-length` shows it.",
     },
     Row {
         id: "anatomy-no-mask",
@@ -208,6 +208,6 @@ pub(super) const ROWS: &[Row] = &[
         recompute: || rows_the_sketch_returns(79, 80, 0, 500) as f64,
         verdict: Verdict::Bug,
         why: "A comment says that a causal mask applies; no line applies one. Every row of the prompt sees all that the cache returns, the future with it. \
-              Rung 01 has it as a break-it.",
+              `cargo ladder break future-visible` shows it.",
     },
 ];
