@@ -5,6 +5,9 @@ use comfy_table::{ContentArrangement, Table, presets};
 use naive_decode::break_it::{Bench, BreakIt, print};
 use serde_json::json;
 
+/// Columns of the table where there is no terminal to ask.
+const WIDTH_ELSEWHERE: u16 = 100;
+
 /// What `ladder break` is told.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -74,6 +77,9 @@ fn list_as_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    if !table.is_tty() {
+        table.set_width(WIDTH_ELSEWHERE);
+    }
     table.set_header(["break-it", "crate", "what to watch for", "seen in"]);
     for break_it in all() {
         let cites = break_it.cites.join("\n");

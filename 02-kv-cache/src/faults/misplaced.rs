@@ -137,11 +137,7 @@ pub const WRONG_HEAD: BreakIt = BreakIt {
 pub const SHARED_CACHE: BreakIt = BreakIt {
     name: "shared-cache",
     package: "kv-cache",
-    cites: &[
-        "KV-cache workshop, \"Two requests cannot silently share\"",
-        "tenstorrent/tt-xla#3899",
-        "LMCache/LMCache#4385",
-    ],
+    cites: &["KV-cache workshop", "tenstorrent/tt-xla#3899", "LMCache/LMCache#4385"],
     symptom: "with one user all is well; with two, each is told what the other wrote",
     guard: "a request's logits are the same alone and beside another",
     weaker_test: Some("one request alone decodes as the naive loop does"),

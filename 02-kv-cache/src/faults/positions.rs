@@ -144,3 +144,17 @@ impl<E: Executor> Executor for Rising<E> {
         self.executor.execute(pass)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_left_over_position_does_in_the_end_is_refuse_texts_that_would_fit() {
+        let bench = Bench::embedded().unwrap();
+        let long = vec![bench.prompt[0]; bench.model.context() - bench.prompt.len()];
+        uncached(&bench, Side::Clean, bench.naive_executor()).feed(&long).unwrap();
+        let error = uncached(&bench, Side::Broken, bench.naive_executor()).feed(&long).unwrap_err();
+        assert!(matches!(error, Error::Capacity { .. }), "{error}");
+    }
+}
