@@ -232,7 +232,6 @@ impl Kernel for SoftmaxWeights<'_> {
 
     /// Plain loops over sixteen lanes, which the compiler turns into the instruction set's own.
     #[inline(always)]
-    // ANCHOR: softmax
     unsafe fn run<V: Vector>(self) -> (i32, f32) {
         let mut high = [f32::NEG_INFINITY; LANES];
         for (tile, &visible) in self.scores.iter_mut().zip(self.visible) {
@@ -256,7 +255,6 @@ impl Kernel for SoftmaxWeights<'_> {
         }
         (maximum, join_lanes(&sums))
     }
-    // ANCHOR_END: softmax
 }
 
 /// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
