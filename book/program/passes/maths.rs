@@ -37,6 +37,18 @@ pub(crate) fn find_in(page: &Page, findings: &mut Findings) {
     }
 }
 
+/// Writes `a'` as `a^{\prime}`, which is what it means: the parser would set the prime beside the letter.
+fn with_primes(tex: &str) -> String {
+    let mut out = String::new();
+    let mut rest = tex;
+    while let Some(at) = rest.find('\'') {
+        let marks = rest[at..].len() - rest[at..].trim_start_matches('\'').len();
+        out += &format!("{}^{{{}}}", &rest[..at], "\\prime ".repeat(marks).trim_end());
+        rest = &rest[at + marks..];
+    }
+    out + rest
+}
+
 /// Where a `$` stands that Markdown took for text, if nobody escaped it.
 fn stray_dollar(text: &str, start: usize, end: usize) -> Option<usize> {
     text[start..end]
@@ -48,6 +60,7 @@ fn stray_dollar(text: &str, start: usize, end: usize) -> Option<usize> {
 /// One formula as MathML, on one line, so that Markdown around it cannot break it.
 fn mathml(tex: &str, display_mode: DisplayMode) -> Result<String, String> {
     let storage = Storage::new();
+    let tex = &with_primes(tex);
     let events = Parser::new(tex, &storage).collect::<Result<Vec<_>, _>>().map_err(|e| {
         format!("the formula `{tex}` does not parse: {}", first_line(&e.to_string()))
     })?;
@@ -55,8 +68,12 @@ fn mathml(tex: &str, display_mode: DisplayMode) -> Result<String, String> {
     let mut out = String::new();
     push_mathml(&mut out, events.into_iter().map(Ok::<_, std::convert::Infallible>), config)
         .map_err(|e| format!("the formula `{tex}` cannot be set: {e}"))?;
-    // Markdown will read this again: what it would take for emphasis is written as an entity.
-    Ok(out.replace('\n', "").replace('*', "&#42;").replace('_', "&#95;"))
+    out.retain(|c| c != '\n');
+    // Markdown will read this again: what has a meaning there is written as an entity.
+    for mark in ['*', '_', '~', '`', '|', '[', ']', '\\'] {
+        out = out.replace(mark, &format!("&#{};", mark as u32));
+    }
+    Ok(out)
 }
 
 fn first_line(text: &str) -> &str {
@@ -77,6 +94,19 @@ mod tests {
         assert!(
             out.lines().all(|line| line.matches("<math").count() == line.matches("</math").count())
         );
+    }
+
+    #[test]
+    fn formulas_stay_whole_in_a_table() {
+        let text = "|a|b|\n|-|-|\n|$\\lvert x\\rvert$|$[y]$|\n";
+        let out = try_pass(find, text, &[]).rewrite(text);
+        assert_eq!(out.lines().last().unwrap().matches('|').count(), 3, "{out}");
+    }
+
+    #[test]
+    fn primes_are_superscripts() {
+        assert_eq!(with_primes("a' + b''_i"), r"a^{\prime} + b^{\prime \prime}_i");
+        assert!(mathml("e^{m - m'}", DisplayMode::Inline).unwrap().contains("<msup><mi>m</mi>"));
     }
 
     #[test]
