@@ -23,7 +23,6 @@ struct Places {
     read: fn(Place, KvShape) -> Place,
 }
 
-// ANCHOR: store
 impl<S: Store> Store for Misplaced<S> {
     forward_store!(store);
 
@@ -41,7 +40,6 @@ impl<S: Store> Store for Misplaced<S> {
         self.store.value((self.places.read)(place, self.store.shape()), copy);
     }
 }
-// ANCHOR_END: store
 
 /// BREAK IT 2: every key and value one slot too far.
 ///
@@ -76,6 +74,7 @@ pub const FIRST_TOKEN_MISSING: BreakIt = BreakIt {
     guard: "fresh memory is filled with NaN, and none is left where tokens were written",
     weaker_test: Some("the cache's length is the number of tokens fed"),
     run: |bench| {
+        let bench = &bench.with_prompt(&Bench::tale())?;
         let places = Places {
             write: |place| Some(place).filter(|place| place.slot != 0),
             read: |place, _| place,
