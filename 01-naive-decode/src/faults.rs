@@ -62,10 +62,11 @@ pub const ROPE_OFF_BY_ONE: BreakIt = BreakIt {
     name: "rope-off-by-one",
     package: "naive-decode",
     cites: &["Physical-Intelligence/openpi#705", "KV-cache workshop, FAQ"],
-    symptom: "one position is left out between prompt and answer; now and then a token goes wrong",
+    symptom: "one position is left out after the prompt; every word fits, and now and then it is another",
     guard: "every row's RoPE position is its slot",
     weaker_test: Some("the first generated token's logits are right"),
     run: |bench| {
+        let bench = &bench.with_prompt(&Bench::tale())?;
         let decoder = |side| Ok(decoder(bench, side, bench.naive_executor(), one_too_far()));
         let guard = |side| checked_positions(bench, side, one_too_far());
         let weaker = |side| first_logits_are_right(bench, &mut *decoder(side)?);

@@ -8,10 +8,18 @@ use crate::load::LoadOptions;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use embedded_models::TARGET;
+use embedded_models::recall::FIRST_HELD_OUT_SEED;
 pub use embedded_models::recall::World;
+use embedded_models::tales::tale;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::sync::Arc;
+
+/// A tale that no model of the family has seen: training stays below this seed.
+const HELD_OUT_TALE: u64 = FIRST_HELD_OUT_SEED;
+
+/// How much of it is prompt.
+const TALE_SENTENCES: usize = 6;
 
 /// The model and the prompt.
 pub struct Bench {
@@ -35,14 +43,26 @@ impl Bench {
         let name = format!("{}/tokenizer.json", TARGET.name);
         let tokenizer = Tokenizer::from_bytes(&name, TARGET.tokenizer)?;
         tokenizer.check_vocab_size(model.config.vocab_size)?;
-        let world = Bench::prompt_world();
+        let world = Bench::world(0, 5, 2);
         let prompt = tokenizer.encode(&(world.prompt().to_owned() + &world.question(0)))?;
         Ok(Bench { model: Arc::new(model), tokenizer, prompt })
     }
 
-    /// The world that the prompt tells of.
-    pub fn prompt_world() -> World {
-        Bench::world(0, 5, 2)
+    /// The same with another prompt.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot write the text.
+    pub fn with_prompt(&self, text: &str) -> Result<Self> {
+        let prompt = self.tokenizer.encode(text)?;
+        let (model, tokenizer) = (Arc::clone(&self.model), self.tokenizer.clone());
+        Ok(Bench { model, tokenizer, prompt })
+    }
+
+    /// The beginning of a tale. What happens next is open, and so hangs on little: faults that
+    /// change logits only slightly change a tale's words before they change an answer.
+    pub fn tale() -> String {
+        let tale = tale(HELD_OUT_TALE).text;
+        tale.split_inclusive(". ").take(TALE_SENTENCES).collect::<String>().trim_end().to_owned()
     }
 
     /// A world of `pairs` facts with `filler` other sentences after each; see

@@ -11,6 +11,9 @@ use naive_decode::{Decoder, NaiveDecoder, Result, argmax};
 const BEFORE: usize = 100;
 const AFTER: usize = 60;
 
+/// Facts in the prompt, enough that a hundred tokens do not go through them all.
+const FACTS: usize = 8;
+
 /// Tokens that the weaker test looks at: a test that takes longer is a test that nobody waits for.
 const SHORT: usize = 20;
 
@@ -85,9 +88,11 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
             }
         };
         let (offset, found) = decisive_position(bench)?;
-        // One note in the middle of the notepad: the middle one of the prompt's facts.
-        let world = Bench::prompt_world();
-        let slot = slot_in_fact(bench, &world, world.facts.len() / 2, offset)?;
+        // The model asks about one fact after the other. It gets to the last one when the key is
+        // gone, and has not said it before.
+        let world = Bench::world(0, FACTS, 1);
+        let slot = slot_in_fact(bench, &world, FACTS - 1, offset)?;
+        let bench = &bench.with_prompt(&(world.prompt().to_owned() + &world.question(0)))?;
         let at = bench.prompt.len() + BEFORE;
         let decoder = |side| -> Result<Box<dyn Decoder>> {
             let executor = executor(&bench.model, faulty(side, at, slot));
