@@ -1,42 +1,52 @@
 //! Code in a chapter is a marked part of a crate's source, never a copy: `{{#include PATH.rs:anchor}}` in a `rust` fence.
 //!
-//! mdBook's own `links` preprocessor follows the includes, later. This pass sees to it that they can be followed,
-//! that nothing else stands in a `rust` fence, and that the reader is told which file the code is from.
+//! The part is shown without the indentation that it has in its file, under the file's name. Other includes, such as a
+//! chapter's diagrams, are left to mdBook's own `links` preprocessor, once it is clear that it can follow them.
 
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use crate::page::{Edit, Findings, Page};
+use crate::page::{Fence, Findings, Page};
 use crate::place::Place;
 
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
+    let mut done: Vec<Range<usize>> = Vec::new();
     for fence in page.fences() {
-        let language = fence.info.split([',', ' ']).next().unwrap_or("");
-        if !matches!(language, "rust" | "rs") {
-            continue;
-        }
-        let sources: Vec<_> =
-            fence.body.lines().filter(|line| !line.trim().is_empty()).map(include_in).collect();
-        if sources.is_empty() || sources.iter().any(Option::is_none) {
-            let message = "a `rust` fence holds code that no test compiles; mark the code in its crate with `// ANCHOR: name` \
-                           and write `{{#include PATH.rs:name}}` here";
-            findings.problems.push(page.problem(fence.range.start, message));
-        } else if let Some((file, _)) = sources[0].and_then(|target| target.split_once(':')) {
-            let start = fence.range.start;
-            let text =
-                format!("<p class=\"snippet-path\">{}</p>\n\n", from_root(page, file).display());
-            findings.edits.push(Edit { range: start..start, text });
+        if fence.info.split([',', ' ']).next() == Some("rust") {
+            findings.replace(page, fence.range.clone(), snippet(page, place, &fence));
+            done.push(fence.range);
         }
     }
     for (offset, _) in page.text.match_indices("{{#") {
-        if page.text[..offset].ends_with('\\') {
+        if page.text[..offset].ends_with('\\') || done.iter().any(|range| range.contains(&offset)) {
             continue;
         }
-        let directive = &page.text[offset..];
-        if let Err(message) = check(page, place, directive) {
+        if let Err(message) = check(page, place, &page.text[offset..]) {
             findings.problems.push(page.problem(offset, message));
         }
     }
 }
+
+/// A `rust` fence with its includes followed, and the files that they lead to above it.
+fn snippet(page: &Page, place: &Place, fence: &Fence) -> Result<String, String> {
+    let (mut files, mut code) = (Vec::new(), String::new());
+    for line in fence.body.lines().filter(|line| !line.trim().is_empty()) {
+        let target = include_in(line).ok_or(BARE)?;
+        let file =
+            from_root(page, target.split(':').next().unwrap_or(target)).display().to_string();
+        if !files.contains(&file) {
+            files.push(file);
+        }
+        code += &follow(page, place, target)?;
+    }
+    if code.is_empty() {
+        return Err(BARE.into());
+    }
+    Ok(format!("<p class=\"snippet-path\">{}</p>\n\n```rust\n{code}```\n", files.join(", ")))
+}
+
+const BARE: &str = "a `rust` fence holds code that no test compiles; mark the code in its crate with `// ANCHOR: name` \
+                    and write `{{#include PATH.rs:name}}` here";
 
 /// What is wrong with the mdBook directive that `text` starts with. Directives of this project's own pass unread.
 fn check(page: &Page, place: &Place, text: &str) -> Result<(), String> {
@@ -47,15 +57,20 @@ fn check(page: &Page, place: &Place, text: &str) -> Result<(), String> {
             ));
         }
     }
-    let Some(target) = include_in(text.lines().next().unwrap_or("")) else { return Ok(()) };
+    match include_in(text.lines().next().unwrap_or("")) {
+        Some(target) => follow(page, place, target).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// What an include brings in: the marked part of a file, or a file that is not Rust as a whole.
+fn follow(page: &Page, place: &Place, target: &str) -> Result<String, String> {
     let (file, anchor) = target.split_once(':').unwrap_or((target, ""));
     let path = from_root(page, file);
     let source = place.read(&path.to_string_lossy())?;
-    if anchor.is_empty() && file.ends_with(".rs") {
-        return Err(format!("`{file}` is included whole; name the part to show: `{file}:anchor`"));
-    }
     if anchor.is_empty() {
-        return Ok(());
+        let whole = format!("`{file}` is included whole; name the part to show: `{file}:anchor`");
+        return if file.ends_with(".rs") { Err(whole) } else { Ok(source) };
     }
     match marked(&source, anchor) {
         None => {
@@ -64,7 +79,7 @@ fn check(page: &Page, place: &Place, text: &str) -> Result<(), String> {
         Some(part) if part.trim().is_empty() => {
             Err(format!("anchor `{anchor}` in `{}` marks nothing", path.display()))
         }
-        Some(_) => Ok(()),
+        Some(part) => Ok(part),
     }
 }
 
@@ -73,23 +88,19 @@ fn include_in(line: &str) -> Option<&str> {
     Some(line.trim().strip_prefix("{{#include ")?.split_once("}}")?.0.trim())
 }
 
-/// The part of a file between the marks of an anchor.
+/// The part of a file between the marks of an anchor, moved to the left margin. Marks inside it are left out.
 pub(super) fn marked(source: &str, anchor: &str) -> Option<String> {
     let is = |line: &str, mark: &str| {
-        line.split_once(mark)
-            .is_some_and(|(_, name)| name.split_whitespace().next() == Some(anchor))
+        let name = line.split_once(mark).map(|(_, name)| name.split_whitespace().next());
+        name == Some(Some(anchor))
     };
-    let mut lines = source.lines().skip_while(|line| !is(line, "ANCHOR:"));
-    lines.next()?;
-    let mut part = String::new();
-    for line in lines {
-        if is(line, "ANCHOR_END:") {
-            return Some(part);
-        }
-        part += line;
-        part.push('\n');
-    }
-    None
+    let inside: Vec<_> = source.lines().skip_while(|line| !is(line, "ANCHOR:")).skip(1).collect();
+    let end = inside.iter().position(|line| is(line, "ANCHOR_END:"))?;
+    let is_mark = |line: &str| line.contains("ANCHOR:") || line.contains("ANCHOR_END:");
+    let lines: Vec<_> = inside[..end].iter().filter(|line| !is_mark(line)).collect();
+    let written = lines.iter().filter(|line| !line.trim().is_empty());
+    let indent = written.map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
+    Some(lines.iter().map(|line| format!("{}\n", line.get(indent..).unwrap_or(""))).collect())
 }
 
 /// A path written relative to a page, as a path from the root of the repository.
@@ -122,13 +133,20 @@ mod tests {
     }
 
     #[test]
-    fn an_anchored_include_passes_and_names_its_file() {
+    fn an_anchored_include_is_followed_and_names_its_file() {
         let text = "x\n\n```rust\n{{#include ../../../01-a/src/x.rs:f}}\n```\n";
         let found = try_pass(find, text, &[SOURCE]);
         assert!(found.problems.is_empty(), "{:?}", found.problems);
-        assert!(
-            found.rewrite(text).contains("<p class=\"snippet-path\">01-a/src/x.rs</p>\n\n```rust")
-        );
+        let expected =
+            "x\n\n<p class=\"snippet-path\">01-a/src/x.rs</p>\n\n```rust\nfn f() {}\n```\n";
+        assert_eq!(found.rewrite(text).trim_end(), expected.trim_end());
+    }
+
+    #[test]
+    fn a_part_is_moved_to_the_margin_and_loses_the_marks_inside() {
+        let source = "impl A {\n    // ANCHOR: f\n    fn f() {\n        // ANCHOR: g\n        g();\n\n        // ANCHOR_END: g\n    }\n    // ANCHOR_END: f\n}\n";
+        assert_eq!(marked(source, "f").unwrap(), "fn f() {\n    g();\n\n}\n");
+        assert_eq!(marked(source, "h"), None);
     }
 
     #[test]
