@@ -1,0 +1,120 @@
+"""The whole recipe, from nothing to evaluated weights: `python models/recipe/run.py`.
+
+Needs what requirements.txt pins, and Rust with its documentation (`rustup component add rust-docs`).
+Each step is skipped when what it makes is there, and training resumes from its last checkpoint, so
+that the same command continues after any interruption. `--smoke DIR` proves in two minutes that every
+step works, at a size that teaches nothing.
+"""
+
+import argparse
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+import docs_text
+import names
+from evaluate import evaluate, load_exported
+from export import export
+from text import documents, encode, train_tokenizer
+from train import Run, load_model
+
+RECIPE = Path(__file__).resolve().parent
+MODELS = RECIPE.parent
+GENERATED = ["tales", "chat", "recall_list", "recall_near", "recall_far"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    corpus_megabytes: int
+    target: str
+    target_tokens: int
+    draft: str
+    draft_tokens: int
+    names_steps: int
+    evaluate_every: int
+
+
+FULL = Size(40, "target", 18_000_000, "draft", 8_000_000, 600, 100)
+SMOKE = Size(3, "smoke-target", 250_000, "smoke-draft", 200_000, 100, 20)
+
+
+def write_corpus(work: Path, megabytes):
+    if (work / "corpus/words.txt").exists():
+        return
+    print("writing the generated text", flush=True)
+    subprocess.run(
+        ["cargo", "run", "--release", "--package", "embedded-models", "--example", "write_corpus",
+         "--", str(work / "corpus"), str(megabytes)],
+        cwd=MODELS, check=True,
+    )
+
+
+def make_tokens(work: Path):
+    finished = work / "tokens/finished"
+    if finished.exists():
+        return
+    print("reading the documentation, training the tokenizer, encoding", flush=True)
+    training, held_out = docs_text.extract()
+    tokenizer_file = work / "tokenizer.json"
+    if not tokenizer_file.exists():
+        train_tokenizer(training, work / "corpus").save(str(tokenizer_file))
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    (work / "tokens").mkdir(exist_ok=True)
+    encode(tokenizer, [(text, []) for text in training]).save(work / "tokens/docs.npz")
+    encode(tokenizer, [(text, []) for text in held_out]).save(work / "tokens/docs_held_out.npz")
+    for name in GENERATED:
+        for part in (name, f"{name}_held_out"):
+            encode(tokenizer, documents(work / f"corpus/{part}.jsonl")).save(work / f"tokens/{part}.npz")
+    finished.touch()
+
+
+def train_and_export(name, tokens, work: Path, weights: Path, size: Size, teacher=None):
+    run = Run(name, work, tokens, teacher, size.evaluate_every)
+    run.train()
+    run.write_curve_to(weights / name / "loss.csv")
+    export(run.model, work / "tokenizer.json", weights / name)
+    return run.curve
+
+
+def run(work: Path, weights: Path, size: Size):
+    """Every step; returns the loss curves of the names model, the target and the draft."""
+    work.mkdir(parents=True, exist_ok=True)
+    write_corpus(work, size.corpus_megabytes)
+    make_tokens(work)
+    print("training the names model", flush=True)
+    names_curve, _ = names.train(MODELS / "data/names.txt", weights / "names", steps=size.names_steps)
+    target_curve = train_and_export(size.target, size.target_tokens, work, weights, size)
+    teacher = load_model(size.target, work)
+    draft_curve = train_and_export(size.draft, size.draft_tokens, work, weights, size, teacher)
+    print("evaluating", flush=True)
+    evaluate(size.target, work, weights, size.target)
+    evaluate(size.draft, work, weights, size.target)
+    return names_curve, target_curve, draft_curve
+
+
+def smoke(directory: Path):
+    weights = directory / "weights"
+    names_curve, *family = run(directory / "work", weights, SMOKE)
+    assert names_curve[-1]["held_out_nats"] < names_curve[0]["held_out_nats"] - 0.5, names_curve
+    for name, curve in zip((SMOKE.target, SMOKE.draft), family):
+        assert curve[-1]["docs_nats"] < curve[0]["docs_nats"] - 0.2, curve
+        assert curve[-1]["tales_nats"] < curve[0]["tales_nats"] - 0.2, curve
+        assert load_exported(weights / name).config.vocab_size == 2048
+        Tokenizer.from_file(str(weights / name / "tokenizer.json"))
+    print("smoke: every step works, losses fall, exported files load")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=RECIPE / "work", help="where corpora and checkpoints go")
+    parser.add_argument("--weights", type=Path, default=MODELS / "weights", help="where models go")
+    parser.add_argument("--smoke", type=Path, metavar="DIR", help="run everything tiny, into DIR")
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        smoke(arguments.smoke.resolve())
+    else:
+        run(arguments.work.resolve(), arguments.weights.resolve(), FULL)

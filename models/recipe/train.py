@@ -1,0 +1,255 @@
+"""Train one model of the family: `python train.py target|draft --work DIR --tokens N`.
+
+Resumes from the checkpoint in the work folder when there is one, with the random state it had, so
+that an interrupted run ends where an uninterrupted one would; SIGTERM saves one and stops. Given
+another number of tokens it resumes too: from there on the schedule is that of the new total.
+"""
+
+import argparse
+import copy
+import csv
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+
+from model import FAMILY, LanguageModel
+from muon import Muon
+from recall_score import answered, load_questions
+from text import ANSWER_WEIGHT, Tokens
+
+TOKENS_PER_STEP = 2048
+# Each thread takes its share of a batch from end to end, so that threads wait for each other once a
+# step and not in every operation: that is what makes training fast on a machine that does other work.
+THREADS = 2
+MUON_RATE = 0.006  # for matrices
+ADAM_RATE = 1.2e-3  # for the embedding and the norms
+# Rates begin low: the circuit that initial.py outlines is finished within the first hundred steps, but
+# only if large steps do not wash it away before.
+FIRST_RATE = 0.35  # as a share of the full rate
+WARM_UP_STEPS = 100
+DECAY_FRACTION = 0.4  # the learning rate is constant, then falls to nothing over this last part
+DISTILLED = 0.9  # a student's share of loss that is distance from its teacher; the rest is the text's
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the run, up to a fraction of its tokens, with its window and its mixture of texts."""
+
+    until: float
+    context: int
+    mix: dict
+
+
+# Recall comes from one habit: find the same name earlier, copy what followed. Lists and questions near
+# their facts teach it first, in half of the windows; questions far from their facts come later.
+CURRICULUM = [
+    Stage(0.10, 256, dict(docs=0.35, tales=0.10, chat=0.05, recall_list=0.20, recall_near=0.30)),
+    Stage(0.45, 512, dict(docs=0.40, tales=0.12, chat=0.06, recall_list=0.06, recall_near=0.19, recall_far=0.17)),
+    Stage(1.00, 512, dict(docs=0.42, tales=0.18, chat=0.10, recall_list=0.02, recall_near=0.13, recall_far=0.15)),
+]
+# A student meets the mixture that its teacher ended with.
+DISTILLATION = [CURRICULUM[-1]]
+
+
+class Batches:
+    """Random windows of the training texts."""
+
+    def __init__(self, work: Path, generator):
+        names = {name for stage in CURRICULUM for name in stage.mix}
+        self.texts = {name: Tokens.load(work / f"tokens/{name}.npz") for name in sorted(names)}
+        self.generator = generator
+
+    def draw(self, stage):
+        """(ids [windows, context + 1], loss weights [windows, context])."""
+        windows = TOKENS_PER_STEP // stage.context
+        names, shares = list(stage.mix), torch.tensor(list(stage.mix.values()))
+        chosen = torch.multinomial(shares, windows, replacement=True, generator=self.generator)
+        ids, weights = [], []
+        for name in (names[i] for i in chosen.tolist()):
+            text = self.texts[name]
+            last = len(text.ids) - stage.context - 1
+            if name == "docs":
+                at = self.below(last)
+            else:
+                # Generated text is read from a document's beginning: a question whose fact lies
+                # before the window would teach guessing.
+                usable = np.searchsorted(text.starts, last)
+                at = int(text.starts[self.below(usable)])
+            ids.append(text.ids[at : at + stage.context + 1].astype(np.int64))
+            weights.append(1 + (ANSWER_WEIGHT - 1) * text.is_answer[at + 1 : at + stage.context + 1])
+        return torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(weights)).float()
+
+    def below(self, end):
+        return int(torch.randint(int(end), (1,), generator=self.generator))
+
+
+@torch.no_grad()
+def held_out_loss(model, text: Tokens, tokens, context=512, batch=8):
+    """Mean nats a token over the first `tokens` of a text, in windows one after the other."""
+    ids = torch.from_numpy(text.ids.astype(np.int64))
+    windows = min(tokens, len(ids) - 1) // context
+    total = 0.0
+    for first in range(0, windows, batch):
+        rows = [ids[w * context : (w + 1) * context + 1] for w in range(first, min(first + batch, windows))]
+        rows = torch.stack(rows)
+        logits = model(rows[:, :-1])
+        total += F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="sum").item()
+    return total / (windows * context)
+
+
+def loss_of(logits, targets, weights, teacher_logits=None):
+    """The weighted sum over tokens of the loss: the text's, or mostly the distance from the teacher."""
+    logits = logits.flatten(0, 1)
+    loss = F.cross_entropy(logits, targets.flatten(), reduction="none")
+    if teacher_logits is not None:
+        distance = F.kl_div(
+            F.log_softmax(logits, -1),
+            F.log_softmax(teacher_logits.flatten(0, 1), -1),
+            log_target=True,
+            reduction="none",
+        ).sum(-1)
+        loss = DISTILLED * distance + (1 - DISTILLED) * loss
+    return (loss * weights.flatten()).sum()
+
+
+class Run:
+    """One model's training, as it is saved and resumed."""
+
+    def __init__(self, name, work: Path, total_tokens, teacher=None, evaluate_every=100, questions=56):
+        torch.manual_seed(0)
+        self.name, self.work, self.total_tokens, self.teacher = name, work, total_tokens, teacher
+        self.evaluate_every = evaluate_every
+        self.stages = CURRICULUM if teacher is None else DISTILLATION
+        self.model = LanguageModel(FAMILY[name])
+        matrices = [p for n, p in self.model.named_parameters() if p.dim() == 2 and "embed" not in n]
+        rest = [p for n, p in self.model.named_parameters() if p.dim() < 2 or "embed" in n]
+        self.optimizers = [Muon(matrices[i::THREADS], lr=MUON_RATE) for i in range(THREADS)]
+        self.optimizers.append(torch.optim.AdamW(rest, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0))
+        self.full_rates = [optimizer.param_groups[0]["lr"] for optimizer in self.optimizers]
+        # One thread a share: each must not start threads of its own.
+        self.pool = ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(1,))
+        self.replicas = [copy.deepcopy(self.model) for _ in range(THREADS)]
+        for replica in self.replicas:  # gradients of its own, the model's own numbers
+            for theirs, ours in zip(replica.parameters(), self.model.parameters()):
+                theirs.data = ours.data
+        self.generator = torch.Generator().manual_seed(1)
+        self.batches = Batches(work, self.generator)
+        self.held_out = {n: Tokens.load(work / f"tokens/{n}_held_out.npz") for n in ("docs", "tales")}
+        tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
+        self.questions = load_questions(work / "corpus/recall_questions.jsonl", tokenizer)[:questions]
+        self.step, self.tokens, self.seconds, self.curve = 0, 0, 0.0, []
+        self.checkpoint = work / f"{name}.checkpoint.pt"
+        if self.checkpoint.exists():
+            self.resume()
+
+    def save(self):
+        state = dict(
+            model=self.model.state_dict(),
+            optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
+            generator=self.generator.get_state(),
+            progress=(self.step, self.tokens, self.seconds, self.curve),
+        )
+        # Written beside and moved: an interruption leaves the old checkpoint whole.
+        torch.save(state, self.checkpoint.with_suffix(".new"))
+        os.replace(self.checkpoint.with_suffix(".new"), self.checkpoint)
+
+    def resume(self):
+        state = torch.load(self.checkpoint)
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"]):
+            optimizer.load_state_dict(saved)
+        self.generator.set_state(state["generator"])
+        self.step, self.tokens, self.seconds, self.curve = state["progress"]
+
+    def train_step(self):
+        """One update; returns the batch's loss."""
+        fraction = self.tokens / self.total_tokens
+        warm = FIRST_RATE + (1 - FIRST_RATE) * self.step / WARM_UP_STEPS
+        rate = min(1, warm, (1 - fraction) / DECAY_FRACTION)
+        for optimizer, full_rate in zip(self.optimizers, self.full_rates):
+            optimizer.param_groups[0]["lr"] = rate * full_rate
+        stage = next(stage for stage in self.stages if fraction < stage.until)
+        ids, weights = self.batches.draw(stage)
+        weights /= weights.sum()
+        shares = zip(self.replicas, ids.chunk(THREADS), weights.chunk(THREADS))
+        loss = sum(self.pool.map(lambda share: self.backward(*share), shares))
+        for ours, *theirs in zip(self.model.parameters(), *(r.parameters() for r in self.replicas)):
+            ours.grad = sum(p.grad for p in theirs)
+        list(self.pool.map(lambda optimizer: optimizer.step(), self.optimizers))
+        self.step += 1
+        self.tokens += weights.numel()
+        return loss
+
+    def backward(self, replica, ids, weights):
+        """Leaves the gradients of one thread's share in its replica and returns its part of the loss."""
+        replica.zero_grad(set_to_none=True)
+        teacher_logits = None
+        if self.teacher is not None:
+            with torch.no_grad():
+                teacher_logits = self.teacher(ids[:, :-1])
+        loss = loss_of(replica(ids[:, :-1]), ids[:, 1:], weights, teacher_logits)
+        loss.backward()
+        return loss.item()
+
+    def evaluate(self, training_loss):
+        right = answered(self.model, self.questions)
+        row = dict(step=self.step, tokens=self.tokens, seconds=round(self.seconds))
+        row["training_loss"] = round(training_loss, 4)
+        for name, text in self.held_out.items():
+            row[f"{name}_nats"] = round(held_out_loss(self.model, text, tokens=16_384), 4)
+        row["recall"] = round(sum(right) / len(right), 4)
+        self.curve.append(row)
+        rate = self.tokens / max(self.seconds, 1)
+        left = (self.total_tokens - self.tokens) / rate / 60
+        print(f"{self.name} {row} {rate:.0f} tokens/s, {left:.0f} min left", flush=True)
+
+    def write_curve_to(self, path: Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", newline="") as file:
+            writer = csv.DictWriter(file, self.curve[0].keys(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.curve)
+
+    def train(self):
+        stopping = []
+        signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
+        losses, started = [], time.time()
+        while self.tokens < self.total_tokens:
+            losses.append(self.train_step())
+            if self.step % self.evaluate_every == 0 or self.tokens >= self.total_tokens:
+                # Evaluation is no part of the training time.
+                self.seconds += time.time() - started
+                self.evaluate(sum(losses) / len(losses))
+                self.save()
+                losses, started = [], time.time()
+            if stopping:
+                self.seconds += time.time() - started
+                self.save()
+                raise SystemExit(f"{self.name}: stopped and saved after {self.tokens} tokens")
+        return self.model
+
+
+def load_model(name, work: Path):
+    """A model as its checkpoint has it."""
+    model = LanguageModel(FAMILY[name])
+    model.load_state_dict(torch.load(work / f"{name}.checkpoint.pt")["model"])
+    return model.eval()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=FAMILY)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--tokens", type=float, required=True)
+    parser.add_argument("--teacher", choices=FAMILY)
+    arguments = parser.parse_args()
+    teacher = load_model(arguments.teacher, arguments.work) if arguments.teacher else None
+    Run(arguments.name, arguments.work, int(arguments.tokens), teacher).train()

@@ -1,0 +1,52 @@
+//! The models' files as bytes of the program.
+
+/// A model of the Llama family, as the files that any loader of Hugging Face's layout reads.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedModel {
+    /// What it is called here, also its folder in `models/weights`.
+    pub name: &'static str,
+    /// `config.json`: the architecture and its sizes.
+    pub config: &'static [u8],
+    /// `tokenizer.json`, the same in the whole family.
+    pub tokenizer: &'static [u8],
+    /// `model.safetensors`: the weights in bf16, matrices as `[out, in]`.
+    pub weights: &'static [u8],
+}
+
+/// The model that answers: 4.76 million parameters, 6 layers, grouped queries (8 heads, 2 for keys and
+/// values), trained at a context of 512.
+pub static TARGET: EmbeddedModel = EmbeddedModel {
+    name: "target",
+    config: include_bytes!("../weights/target/config.json"),
+    tokenizer: include_bytes!("../weights/target/tokenizer.json"),
+    weights: include_bytes!("../weights/target/model.safetensors"),
+};
+
+/// The model that guesses ahead for [`TARGET`]: 0.62 million parameters, 2 layers, distilled from it.
+pub static DRAFT: EmbeddedModel = EmbeddedModel {
+    name: "draft",
+    config: include_bytes!("../weights/draft/config.json"),
+    tokenizer: include_bytes!("../weights/draft/tokenizer.json"),
+    weights: include_bytes!("../weights/draft/model.safetensors"),
+};
+
+/// Every embedded model of the Llama family.
+pub fn all() -> [&'static EmbeddedModel; 2] {
+    [&TARGET, &DRAFT]
+}
+
+/// A character-level microGPT. It needs no tokenizer: its config lists its characters, and the token
+/// of a character is its place in that list.
+#[derive(Clone, Copy, Debug)]
+pub struct NamesModel {
+    /// `config.json`: sizes, characters and the token that begins and ends a name.
+    pub config: &'static [u8],
+    /// `model.safetensors`: the weights in f32, matrices as `[out, in]`.
+    pub weights: &'static [u8],
+}
+
+/// microGPT trained on the given names of [`crate::names`]: 4,192 parameters, one layer.
+pub static NAMES: NamesModel = NamesModel {
+    config: include_bytes!("../weights/names/config.json"),
+    weights: include_bytes!("../weights/names/model.safetensors"),
+};
