@@ -143,6 +143,22 @@ fn rows_are_not_flops() {
     assert_eq!((naive as f64 / cached as f64).round(), 665.0);
 }
 
+#[test]
+fn a_cache_saves_arithmetic_and_no_bytes() {
+    let shape = Shape::from(&target_config());
+    let bytes = ElementBytes { activation: 0, ..ElementBytes::F32 };
+    let naive = shape.forward(Rows::naive(1_025), bytes);
+    let cached = shape.forward(Rows::decode(1_024), bytes);
+    let tenths = |value: f64| (10.0 * value).round() / 10.0;
+    assert_eq!(naive.weight_bytes, cached.weight_bytes);
+    assert_eq!(tenths(cached.weight_bytes as f64 / 1e6), 19.0);
+    assert_eq!(tenths(cached.kv_bytes as f64 / 1e6), 3.1);
+    assert_eq!(tenths(naive.flops as f64 / 1e9), 11.9);
+    assert_eq!(tenths(cached.flops as f64 / 1e6), 15.8);
+    assert_eq!(tenths(cached.arithmetic_intensity()), 0.7);
+    assert_eq!((naive.flops as f64 / naive.weight_bytes as f64 / 100.0).round(), 6.0);
+}
+
 // --- Building ------------------------------------------------------------------------------------
 
 #[test]
