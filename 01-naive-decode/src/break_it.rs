@@ -9,13 +9,14 @@
 //! | `bench.rs` | the model, the tokenizer and the prompt that every break-it runs on |
 //! | `trial.rs` | the two runs: text, first difference, surprise, guard, weaker test |
 //! | `report.rs` | what came out, for the book (`--json`) |
-//! | `print.rs` | the same for a reader at a terminal |
+//! | `print.rs`, `page.rs` | the same for a reader at a terminal |
 //! | `checks.rs` | guards and weaker tests that several faults share |
 //! | `edit.rs` | executors that change or inspect a pass on its way |
 
 mod bench;
 mod checks;
 mod edit;
+mod page;
 mod print;
 mod report;
 mod trial;
@@ -24,7 +25,7 @@ pub use bench::{Bench, World, noise};
 pub use checks::{causal, finite, one_call_equals_two, positions_are_slots, same_logits};
 pub use edit::{Checked, Edited};
 pub use print::print;
-pub use report::{Check, PositionScore, Recall, Report, Score, Surprise, Text};
+pub use report::{Check, Recall, Report, Score, Surprise, Text};
 pub use trial::{Side, Trial};
 
 use crate::error::{Error, Result};

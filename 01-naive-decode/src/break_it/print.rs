@@ -1,5 +1,6 @@
 //! A report for a reader at a terminal: side by side where there is room, else one below the other.
 
+use super::page::Page;
 use super::report::{Check, Recall, Report, Score, Text};
 use std::io::IsTerminal;
 
@@ -31,10 +32,14 @@ pub fn print(report: &Report) {
 
 /// The report as text of at most `width` columns.
 fn render(report: &Report, width: usize) -> String {
-    let mut page = Page { width, lines: vec![format!("{} ({})", report.name, report.package)] };
+    let mut page = Page::new(width, format!("{} ({})", report.name, report.package));
     page.paragraph("What to watch for", report.symptom);
     page.paragraph("Seen in", &report.cites.join("; "));
-    page.paragraph("Prompt", &report.prompt);
+    let prompt = match report.tried {
+        1 => "Prompt".to_owned(),
+        tried => format!("Prompt (number {tried} of those tried until a token changed)"),
+    };
+    page.paragraph(&prompt, &report.prompt);
     let mark = report.first_difference;
     let (clean, broken) = (marked(&report.clean, mark), marked(&report.broken, mark));
     if width >= SIDE_BY_SIDE {
@@ -59,35 +64,7 @@ fn render(report: &Report, width: usize) -> String {
         page.paragraph("A weaker test", &verdicts(weaker));
     }
     page.paragraph("The guard", &verdicts(&report.guard));
-    page.lines.join("\n")
-}
-
-/// Lines so far, and how long they may be.
-struct Page {
-    width: usize,
-    lines: Vec<String>,
-}
-
-impl Page {
-    fn paragraph(&mut self, head: &str, text: &str) {
-        self.lines.extend([String::new(), head.to_owned()]);
-        self.lines.extend(wrap(text, self.width - 2).into_iter().map(|line| format!("  {line}")));
-    }
-
-    /// Two texts side by side.
-    fn columns(&mut self, left: (&str, &str), right: (&str, &str)) {
-        let column = (self.width - 7) / 2;
-        let [left, right] = [left, right].map(|(head, text)| {
-            std::iter::once(head.to_owned()).chain(wrap(text, column)).collect::<Vec<_>>()
-        });
-        self.lines.push(String::new());
-        for i in 0..left.len().max(right.len()) {
-            let cell = |side: &[String]| side.get(i).cloned().unwrap_or_default();
-            let (left, right) = (cell(&left), cell(&right));
-            let padding = " ".repeat(column - left.chars().count());
-            self.lines.push(format!("  {left}{padding} │ {right}").trim_end().to_owned());
-        }
-    }
+    page.text()
 }
 
 fn counts(recall: &Recall) -> String {
@@ -97,10 +74,11 @@ fn counts(recall: &Recall) -> String {
         format!("this fact:   {}", score(&recall.hit)),
         format!("other facts: {}", score(&recall.others)),
         format!("guessing among the prompt's values: one in {}", recall.chance_one_in),
-        "hit at another token, counted from the value:".to_owned(),
+        "at other tokens, counted from the value:".to_owned(),
     ];
-    let positions = recall.by_position.iter();
-    lines.extend(positions.map(|p| format!("{:+}: {}", p.offset, score(&p.score))));
+    lines.extend(recall.by_position.iter().map(|(offset, s)| format!("{offset:+}: {}", score(s))));
+    lines.push("at this token, in one layer only:".to_owned());
+    lines.extend(recall.by_layer.iter().map(|(layer, s)| format!("{layer}: {}", score(s))));
     lines.join("\n")
 }
 
@@ -152,29 +130,6 @@ fn sparkline(bits: &[f64]) -> String {
     bits.iter().map(bar).collect()
 }
 
-/// Breaks lines at spaces, and inside a word only if it is longer than a line.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for paragraph in text.trim_end().split('\n') {
-        let mut line = String::new();
-        for word in paragraph.split_inclusive(' ') {
-            let mut word = word;
-            let used = line.chars().count();
-            if used > 0 && used + word.trim_end().chars().count() > width {
-                lines.push(std::mem::take(&mut line).trim_end().to_owned());
-            }
-            while word.chars().count() > width {
-                let cut = word.char_indices().nth(width).map_or(word.len(), |(at, _)| at);
-                lines.push(word[..cut].trim_end().to_owned());
-                word = &word[cut..];
-            }
-            line += word;
-        }
-        lines.push(line.trim_end().to_owned());
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,6 +151,7 @@ mod tests {
             cites: &["owner/repository#1"],
             symptom: "something is wrong",
             prompt: "The word of Ada is".into(),
+            tried: 1,
             clean: text([" amber", ".", "\nThe", " end"]),
             broken: text([" amber", ".", " The", " tide"]),
             first_difference: Some(2),
@@ -220,14 +176,5 @@ mod tests {
         let text = render(&report(), 100);
         assert!(text.lines().any(|line| line.contains("Clean") && line.contains("│ Broken")));
         assert!(text.lines().all(|line| line.chars().count() <= 100));
-    }
-
-    #[test]
-    fn no_line_is_longer_than_asked_for() {
-        let long = "a".repeat(25) + " bc  d\n\nef";
-        assert_eq!(
-            wrap(&long, 10),
-            ["a".repeat(10), "a".repeat(10), "aaaaa bc".into(), "d".into(), "".into(), "ef".into()]
-        );
     }
 }

@@ -18,6 +18,9 @@ pub struct Report {
     pub symptom: &'static str,
     /// The prompt that both continued.
     pub prompt: String,
+    /// Prompts that were tried until one showed the fault in its text: this is the last of them,
+    /// or the first if none did.
+    pub tried: usize,
     /// What correct code wrote.
     pub clean: Text,
     /// What the faulty code wrote.
@@ -77,17 +80,11 @@ pub struct Recall {
     pub others: Score,
     /// Right answers to be had by guessing among the values in the prompt: one in this many.
     pub chance_one_in: usize,
-    /// How the position was found: each of those around the value was hit in turn.
-    pub by_position: Vec<PositionScore>,
-}
-
-/// Right answers with the same edit at one position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct PositionScore {
-    /// Where: tokens after the value's own.
-    pub offset: isize,
-    /// Right answers before and after.
-    pub score: Score,
+    /// How the position was found: each of those around the value was hit in turn. The number is
+    /// the offset from the value's own token.
+    pub by_position: Vec<(isize, Score)>,
+    /// The same at that position, but in one layer only; the number is the layer.
+    pub by_layer: Vec<(usize, Score)>,
 }
 
 /// Right answers before and after.

@@ -32,16 +32,56 @@ pub struct Trial<'a> {
     pub recall: Option<Recall>,
 }
 
+/// Tales that are tried after the bench's own prompt.
+const TALES: u64 = 4;
+
+/// One prompt, continued by both sides.
+struct Pair {
+    prompt: Vec<u32>,
+    clean: Vec<u32>,
+    /// What each token of `clean` was chosen from.
+    clean_logits: Vec<Vec<f32>>,
+    broken: Vec<u32>,
+}
+
 impl Trial<'_> {
-    /// Runs both sides and both checks.
+    /// Runs both sides on the bench's prompt, and both checks.
     ///
     /// # Errors
     /// If a decoder cannot be set up or cannot run. That a check fails is no error: it is a finding.
     pub fn run(self, bench: &Bench) -> Result<Report> {
-        let prompt = &bench.prompt;
-        let (clean, clean_logits) = self.greedy(bench, Side::Clean)?;
-        let (broken, _) = self.greedy(bench, Side::Broken)?;
-        let broken_logits = self.teacher_forced(prompt, &clean)?;
+        let pair = self.pair(&bench.prompt)?;
+        self.report(bench, pair, 1)
+    }
+
+    /// The same, but if the fault leaves the bench's prompt as it was, with the first of some tales
+    /// whose text it changes. Greedy text is a blunt test, and a faint fault can pass it by luck.
+    ///
+    /// # Errors
+    /// As [`Trial::run`].
+    pub fn run_until_it_shows(self, bench: &Bench) -> Result<Report> {
+        let first = self.pair(&bench.prompt)?;
+        if first.clean != first.broken {
+            return self.report(bench, first, 1);
+        }
+        for tale in 0..TALES {
+            let pair = self.pair(&bench.tokenizer.encode(&Bench::tale(tale))?)?;
+            if pair.clean != pair.broken {
+                return self.report(bench, pair, 2 + tale as usize);
+            }
+        }
+        self.report(bench, first, 1 + TALES as usize)
+    }
+
+    fn pair(&self, prompt: &[u32]) -> Result<Pair> {
+        let (clean, clean_logits) = self.greedy(prompt, Side::Clean)?;
+        let (broken, _) = self.greedy(prompt, Side::Broken)?;
+        Ok(Pair { prompt: prompt.to_vec(), clean, clean_logits, broken })
+    }
+
+    fn report(self, bench: &Bench, pair: Pair, tried: usize) -> Result<Report> {
+        let Pair { prompt, clean, clean_logits, broken } = pair;
+        let broken_logits = self.teacher_forced(&prompt, &clean)?;
         let differ = |(a, b): (&Vec<f32>, &Vec<f32>)| {
             a.iter().zip(b).any(|(a, b)| a.to_bits() != b.to_bits())
         };
@@ -50,7 +90,8 @@ impl Trial<'_> {
             package: self.about.package,
             cites: self.about.cites,
             symptom: self.about.symptom,
-            prompt: bench.tokenizer.decode(prompt)?,
+            prompt: bench.tokenizer.decode(&prompt)?,
+            tried,
             first_difference: clean.iter().zip(&broken).position(|(a, b)| a != b),
             first_logit_difference: clean_logits.iter().zip(&broken_logits).position(differ),
             surprise: Surprise {
@@ -60,17 +101,17 @@ impl Trial<'_> {
             guard: check(self.about.guard, self.guard),
             weaker_test: self.about.weaker_test.zip(self.weaker_test).map(|(w, run)| check(w, run)),
             recall: self.recall,
-            clean: text(bench, &clean)?,
-            broken: text(bench, &broken)?,
+            clean: text(bench, &prompt, &clean)?,
+            broken: text(bench, &prompt, &broken)?,
         })
     }
 
     /// The greedy continuation, and the logits that each of its tokens was chosen from.
-    fn greedy(&self, bench: &Bench, side: Side) -> Result<(Vec<u32>, Vec<Vec<f32>>)> {
+    fn greedy(&self, prompt: &[u32], side: Side) -> Result<(Vec<u32>, Vec<Vec<f32>>)> {
         let mut decoder = (self.decoder)(side)?;
         // No end tokens: both sides write the same number of tokens.
-        let request =
-            Request { prompt: bench.prompt.clone(), tokens: self.tokens, end_tokens: Vec::new() };
+        let prompt = prompt.to_vec();
+        let request = Request { prompt, tokens: self.tokens, end_tokens: Vec::new() };
         let sampler = Sampler::new(Sampling::default())?;
         let steps = generate(&mut *decoder, sampler, request)?;
         steps.map(|step| step.map(|step| (step.token, step.logits))).collect()
@@ -92,8 +133,8 @@ fn check(what: &'static str, run: &dyn Fn(Side) -> Result<()>) -> Check {
     Check { what, on_clean: said(Side::Clean), on_broken: said(Side::Broken) }
 }
 
-fn text(bench: &Bench, tokens: &[u32]) -> Result<Text> {
-    let mut stream = bench.tokenizer.stream_after(&bench.prompt);
+fn text(bench: &Bench, prompt: &[u32], tokens: &[u32]) -> Result<Text> {
+    let mut stream = bench.tokenizer.stream_after(prompt);
     let tokens = tokens.iter().map(|&t| stream.push(t)).collect::<Result<Vec<String>>>()?;
     Ok(Text { text: tokens.concat(), tokens })
 }

@@ -36,7 +36,7 @@ pub const MASK_COLUMNS: BreakIt = BreakIt {
             weaker_test: Some(&weaker),
             recall: None,
         }
-        .run(bench)
+        .run_until_it_shows(bench)
     },
 };
 

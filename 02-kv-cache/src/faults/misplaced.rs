@@ -48,7 +48,7 @@ impl<S: Store> Store for Misplaced<S> {
 pub const SHIFTED_WRITE: BreakIt = BreakIt {
     name: "shifted-write",
     package: "kv-cache",
-    cites: &["KV-cache workshop, BREAK IT 2", "EricLBuehler/mistral.rs#300"],
+    cites: &["KV-cache workshop, BREAK IT 2"],
     symptom: "every key is in the cache, one slot too far; eerily close to correct, then repetition",
     guard: "what has just been written is read back from where it belongs",
     weaker_test: Some("the cache holds as many keys as tokens were fed"),
@@ -74,7 +74,6 @@ pub const FIRST_TOKEN_MISSING: BreakIt = BreakIt {
     guard: "fresh memory is filled with NaN, and none is left where tokens were written",
     weaker_test: Some("the cache's length is the number of tokens fed"),
     run: |bench| {
-        let bench = &bench.with_prompt(&Bench::tale())?;
         let places = Places {
             write: |place| Some(place).filter(|place| place.slot != 0),
             read: |place, _| place,
@@ -112,7 +111,11 @@ pub const WRONG_LAYER: BreakIt = BreakIt {
 pub const WRONG_HEAD: BreakIt = BreakIt {
     name: "wrong-head",
     package: "kv-cache",
-    cites: &["KV-cache workshop, BREAK IT 2", "tenstorrent/tt-metal#54413"],
+    cites: &[
+        "KV-cache workshop, BREAK IT 2",
+        "FlashML-org/FreeToken#177",
+        "tenstorrent/tt-metal#54413",
+    ],
     symptom: "each group of query heads reads the next group's keys; words remain, sense goes",
     guard: "a second cache of another make gives every head the same answer",
     weaker_test: Some("a model with one key-value head decodes as the naive loop does"),
@@ -166,7 +169,7 @@ pub const SHARED_CACHE: BreakIt = BreakIt {
             weaker_test: Some(&weaker),
             recall: None,
         }
-        .run(bench)
+        .run_until_it_shows(bench)
     },
 };
 
@@ -195,5 +198,6 @@ fn trial(
         Ok(Box::new(Stepper::new(executor, bench.model.context(), usize::MAX)))
     };
     let weaker_test = Some(weaker_test);
-    Trial { about, tokens: TOKENS, decoder: &decoder, guard, weaker_test, recall: None }.run(bench)
+    Trial { about, tokens: TOKENS, decoder: &decoder, guard, weaker_test, recall: None }
+        .run_until_it_shows(bench)
 }

@@ -95,7 +95,7 @@ pub const CACHE_NOT_RESET: BreakIt = BreakIt {
             weaker_test: Some(&weaker),
             recall: None,
         }
-        .run(bench)
+        .run_until_it_shows(bench)
     },
 };
 

@@ -1,11 +1,12 @@
 //! BREAK IT 1: one bad note in the notepad.
 
 use super::guards::Checksummed;
-use super::recall::{decisive_position, recall, slot_in_fact};
+use super::recall::{Search, recall, slot_in_fact};
 use super::{Stepper, executor, store};
 use crate::{Place, Store};
-use naive_decode::break_it::{Bench, BreakIt, Side, Trial, noise, same_logits};
-use naive_decode::{Decoder, NaiveDecoder, Result, argmax};
+use naive_decode::break_it::{Bench, BreakIt, Report, Side, Trial, noise, same_logits};
+use naive_decode::{Decoder, NaiveDecoder, Request, Result, Sampler, Sampling, argmax, generate};
+use std::ops::Range;
 
 /// Tokens generated before the key is overwritten, and after.
 const BEFORE: usize = 100;
@@ -13,6 +14,9 @@ const AFTER: usize = 60;
 
 /// Facts in the prompt, enough that a hundred tokens do not go through them all.
 const FACTS: usize = 8;
+
+/// Prompts that are tried.
+const WORLDS: usize = 6;
 
 /// Tokens that the weaker test looks at: a test that takes longer is a test that nobody waits for.
 const SHORT: usize = 20;
@@ -33,7 +37,8 @@ impl<S: Store> Store for Overwriting<S> {
         self.store.write(place, key, value);
         let first = Place { sequence: 0, layer: 0, kv_head: 0, slot: self.at };
         if place == first {
-            overwrite_key(&mut self.store, self.slot);
+            let layers = 0..self.store.shape().layers;
+            overwrite_key(&mut self.store, self.slot, layers);
         }
     }
 
@@ -47,12 +52,12 @@ impl<S: Store> Store for Overwriting<S> {
 }
 
 // ANCHOR: overwrite
-/// Puts noise in the place of one token's keys, in every layer and head of sequence 0. Values stay.
-/// The noise has the length of the key that it replaces, so no range check would notice.
-pub fn overwrite_key(store: &mut dyn Store, slot: usize) {
+/// Puts noise in the place of one token's keys, in every head of some layers of sequence 0. Values
+/// stay. The noise has the length of the key that it replaces, so no range check would notice.
+pub fn overwrite_key(store: &mut dyn Store, slot: usize, layers: Range<usize>) {
     let shape = store.shape();
     let (mut key, mut value) = (vec![0.0; shape.head_dim], vec![0.0; shape.head_dim]);
-    for layer in 0..shape.layers {
+    for layer in layers {
         for kv_head in 0..shape.kv_heads {
             let place = Place { sequence: 0, layer, kv_head, slot };
             store.key(place, &mut key);
@@ -80,38 +85,73 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
     guard: "a checksum of every key and value, taken when written, still holds",
     weaker_test: Some("the first 20 tokens are the naive loop's"),
     run: |bench| {
-        let faulty = |side, at, slot| -> Box<dyn Store> {
-            let store = store(&bench.model, 1);
-            match side {
-                Side::Clean => Box::new(store),
-                Side::Broken => Box::new(Overwriting { store, at, slot }),
-            }
-        };
-        let (offset, found) = decisive_position(bench)?;
-        // The model asks about one fact after the other. It gets to the last one when the key is
-        // gone, and has not said it before.
-        let world = Bench::world(0, FACTS, 1);
-        let slot = slot_in_fact(bench, &world, FACTS - 1, offset)?;
-        let bench = &bench.with_prompt(&(world.prompt().to_owned() + &world.question(0)))?;
+        let found = Search::run(bench)?;
+        let (bench, slot, tried) = &text_that_runs_into_it(bench, found.offset)?;
         let at = bench.prompt.len() + BEFORE;
-        let decoder = |side| -> Result<Box<dyn Decoder>> {
-            let executor = executor(&bench.model, faulty(side, at, slot));
-            Ok(Box::new(Stepper::new(executor, bench.model.context(), usize::MAX)))
-        };
+        let decoder = |side| Ok(decoder(bench, side, at, *slot));
         // The guard need not wait for a hundred tokens: the key goes with the prompt's last.
-        let guard = |side| Checksummed::guard(bench, faulty(side, bench.prompt.len() - 1, slot));
+        let guard =
+            |side| Checksummed::guard(bench, faulty(bench, side, bench.prompt.len() - 1, *slot));
         let weaker = |side| first_tokens_are_right(bench, &mut *decoder(side)?);
-        Trial {
+        let trial = Trial {
             about: &OVERWRITTEN_KEY,
             tokens: BEFORE + AFTER,
             decoder: &decoder,
             guard: &guard,
             weaker_test: Some(&weaker),
-            recall: Some(recall(bench, offset, found)?),
-        }
-        .run(bench)
+            recall: Some(recall(bench, found)?),
+        };
+        Ok(Report { tried: *tried, ..trial.run(bench)? })
     },
 };
+
+fn faulty(bench: &Bench, side: Side, at: usize, slot: usize) -> Box<dyn Store> {
+    let store = store(&bench.model, 1);
+    match side {
+        Side::Clean => Box::new(store),
+        Side::Broken => Box::new(Overwriting { store, at, slot }),
+    }
+}
+
+fn decoder(bench: &Bench, side: Side, at: usize, slot: usize) -> Box<dyn Decoder> {
+    let executor = executor(&bench.model, faulty(bench, side, at, slot));
+    Box::new(Stepper::new(executor, bench.model.context(), usize::MAX))
+}
+
+/// A prompt, a slot in it that the text needs after the key there is gone, and how many prompts were
+/// tried. A text that asks about the fact in time is best; else any that changes will do.
+fn text_that_runs_into_it(bench: &Bench, offset: isize) -> Result<(Bench, usize, usize)> {
+    let mut tried = 0;
+    loop {
+        let any_will_do = tried >= WORLDS * FACTS;
+        let world = Bench::world((tried / FACTS % WORLDS) as u64, FACTS, 1);
+        let bench = bench.with_prompt(&(world.prompt().to_owned() + &world.question(0)))?;
+        let at = bench.prompt.len() + BEFORE;
+        let clean = greedy(&bench, decoder(&bench, Side::Clean, at, 0))?;
+        for fact in 0..FACTS {
+            tried += 1;
+            // Before, the text says what it will later need, and could copy it from there.
+            let answer = bench.tokenizer.encode(world.answer(fact))?;
+            let said = clean.iter().position(|token| answer.contains(token));
+            if !any_will_do && said.is_none_or(|said| said <= BEFORE) {
+                continue;
+            }
+            let slot = slot_in_fact(&bench, &world, fact, offset)?;
+            let broken = greedy(&bench, decoder(&bench, Side::Broken, at, slot))?;
+            if broken != clean || tried == 2 * WORLDS * FACTS {
+                return Ok((bench, slot, tried.div_ceil(FACTS)));
+            }
+        }
+    }
+}
+
+fn greedy(bench: &Bench, mut decoder: Box<dyn Decoder>) -> Result<Vec<u32>> {
+    let (prompt, tokens) = (bench.prompt.clone(), BEFORE + AFTER);
+    let request = Request { prompt, tokens, end_tokens: Vec::new() };
+    generate(&mut *decoder, Sampler::new(Sampling::default())?, request)?
+        .map(|step| step.map(|step| step.token))
+        .collect()
+}
 
 fn first_tokens_are_right(bench: &Bench, decoder: &mut dyn Decoder) -> Result<()> {
     let mut naive = NaiveDecoder::new(bench.model.clone());

@@ -38,7 +38,7 @@ pub const ROPE_OFFSET_GROWS: BreakIt = BreakIt {
             weaker_test: Some(&weaker),
             recall: None,
         }
-        .run(bench)
+        .run_until_it_shows(bench)
     },
 };
 

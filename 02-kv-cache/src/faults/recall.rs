@@ -3,52 +3,75 @@
 use super::overwritten_key::overwrite_key;
 use super::store;
 use crate::{Cached, CachedDecoder, ContiguousStore, Place, Store};
-use naive_decode::break_it::{Bench, PositionScore, Recall, Score, World};
+use naive_decode::break_it::{Bench, Recall, Score, World};
 use naive_decode::{Decoder, Result, argmax};
+use std::ops::{Range, RangeInclusive};
 
 /// Facts in a world.
 const FACTS: usize = 6;
 
 /// Worlds that are asked about, and others that the position is looked for in.
-const ASKED: std::ops::Range<u64> = 0..20;
-const SEARCHED: std::ops::Range<u64> = 20..25;
+const ASKED: Range<u64> = 0..20;
+const SEARCHED: Range<u64> = 20..25;
 
 /// Positions that may decide an answer, counted from the value: the name, the words between and the
 /// full stop, in either form of the sentence.
-const OFFSETS: std::ops::RangeInclusive<isize> = -4..=1;
+const OFFSETS: RangeInclusive<isize> = -4..=1;
 
-/// The position whose key, overwritten, costs most answers, as an offset from the value's token;
-/// and what each costs.
-pub(super) fn decisive_position(bench: &Bench) -> Result<(isize, Vec<PositionScore>)> {
-    let mut scores: Vec<PositionScore> =
-        OFFSETS.map(|offset| PositionScore { offset, score: Score::default() }).collect();
+/// What an overwritten key costs, by where it lies.
+pub(super) struct Search {
+    /// The position that costs most answers, as an offset from the value's token.
+    pub(super) offset: isize,
+    by_position: Vec<(isize, Score)>,
+    by_layer: Vec<(usize, Score)>,
+}
+
+impl Search {
+    /// Overwrites each position around the value in turn, in all layers; then the one that costs
+    /// most, layer by layer.
+    pub(super) fn run(bench: &Bench) -> Result<Self> {
+        let layers = bench.model.config.layers;
+        let by_position = costs(bench, OFFSETS, |offset| (offset, 0..layers))?;
+        // Of several that cost as many, the one nearest to the value.
+        let fewest_right = |(offset, score): &&(isize, Score)| (score.broken, offset.abs());
+        let offset = by_position.iter().min_by_key(fewest_right).map_or(0, |p| p.0);
+        let by_layer = costs(bench, 0..layers, |layer| (offset, layer..layer + 1))?;
+        Ok(Search { offset, by_position, by_layer })
+    }
+}
+
+/// Right answers before and after, for each of some edits: an offset and the layers to hit there.
+fn costs<T: Copy>(
+    bench: &Bench,
+    edits: impl Iterator<Item = T>,
+    place: impl Fn(T) -> (isize, Range<usize>),
+) -> Result<Vec<(T, Score)>> {
+    let mut costs: Vec<(T, Score)> = edits.map(|edit| (edit, Score::default())).collect();
     for number in SEARCHED {
         let mut notepad = Notepad::of(bench, Bench::world(number, FACTS, 1))?;
         for fact in 0..FACTS {
             let before = notepad.knows(fact)?;
-            for PositionScore { offset, score } in &mut scores {
-                let slot = notepad.slot(fact, *offset)?;
-                let after = notepad.with_noise(slot, |notepad| notepad.knows(fact))?;
-                score.add(before, after);
+            for (edit, score) in &mut costs {
+                let (offset, layers) = place(*edit);
+                let slot = notepad.slot(fact, offset)?;
+                score.add(before, notepad.with_noise(slot, layers, |notepad| notepad.knows(fact))?);
             }
         }
     }
-    // Of several that cost as many, the one nearest to the value.
-    let fewest_right = |p: &&PositionScore| (p.score.broken, p.offset.abs());
-    let decisive = scores.iter().min_by_key(fewest_right).map_or(0, |p| p.offset);
-    Ok((decisive, scores))
+    Ok(costs)
 }
 
 /// Asks about every fact of some held-out worlds: with the cache as written, and with noise in the
-/// place of one fact's keys at `offset` from its value, each fact in turn.
-pub(super) fn recall(bench: &Bench, offset: isize, found: Vec<PositionScore>) -> Result<Recall> {
+/// place of one fact's keys at the position found, each fact in turn.
+pub(super) fn recall(bench: &Bench, found: Search) -> Result<Recall> {
+    let layers = bench.model.config.layers;
     let (mut hit, mut others) = (Score::default(), Score::default());
     for number in ASKED {
         let mut notepad = Notepad::of(bench, Bench::world(number, FACTS, 1))?;
         let before = notepad.answers()?;
         for edited in 0..FACTS {
-            let slot = notepad.slot(edited, offset)?;
-            let after = notepad.with_noise(slot, Notepad::answers)?;
+            let slot = notepad.slot(edited, found.offset)?;
+            let after = notepad.with_noise(slot, 0..layers, Notepad::answers)?;
             for (asked, (before, after)) in before.iter().zip(after).enumerate() {
                 let score = if asked == edited { &mut hit } else { &mut others };
                 score.add(*before, after);
@@ -59,7 +82,8 @@ pub(super) fn recall(bench: &Bench, offset: isize, found: Vec<PositionScore>) ->
         "noise in the place of the keys at one position of one fact, in every layer and head; \
                 each fact in turn, and each time a question about every fact"
             .to_owned();
-    Ok(Recall { edit, hit, others, chance_one_in: FACTS, by_position: found })
+    let Search { by_position, by_layer, .. } = found;
+    Ok(Recall { edit, hit, others, chance_one_in: FACTS, by_position, by_layer })
 }
 
 /// The slot `offset` tokens after a fact's value.
@@ -109,9 +133,14 @@ impl<'a> Notepad<'a> {
     }
 
     /// Does something with the keys in `slot` overwritten, then puts them back.
-    fn with_noise<T>(&mut self, slot: usize, run: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+    fn with_noise<T>(
+        &mut self,
+        slot: usize,
+        layers: Range<usize>,
+        run: impl Fn(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         let saved = keys_and_values(self.decoder.executor.attention.store(), slot);
-        overwrite_key(self.decoder.executor.attention.store_mut(), slot);
+        overwrite_key(self.decoder.executor.attention.store_mut(), slot, layers);
         let result = run(self);
         for (place, key, value) in saved {
             self.decoder.executor.attention.store_mut().write(place, &key, &value);

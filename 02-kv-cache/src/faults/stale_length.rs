@@ -76,7 +76,7 @@ pub const STALE_LENGTH: BreakIt = BreakIt {
             weaker_test: Some(&weaker),
             recall: None,
         }
-        .run(bench)
+        .run_until_it_shows(bench)
     },
 };
 
