@@ -3,7 +3,7 @@
 //! One output element is one chain of fused multiply-adds in ascending `k`. The sixteen lanes of a
 //! panel are sixteen *different* outputs, never parts of one sum, so the width of a register, the
 //! number of rows and the number of threads cannot change a bit of any result. The loop is written
-//! over a [`Vector`] of any width; a fused multiply-add rounds once, by definition, on all of them.
+//! over a `Vector` of any width; a fused multiply-add rounds once, by definition, on all of them.
 
 mod vector;
 
