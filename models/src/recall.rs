@@ -33,6 +33,9 @@ pub const FIRST_HELD_OUT_SEED: u64 = 1 << 32;
 /// that a training window that begins where a document begins holds one world and no other.
 const DOCUMENT_BYTES: usize = 2_400;
 
+/// Most facts of a [`World`]: four of the names are kept for the people of the other sentences.
+pub const MOST_PAIRS: usize = NAMES.len() - 4;
+
 /// One name, the value it has, and where the prompt says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
@@ -56,18 +59,25 @@ pub struct World {
 }
 
 impl World {
-    /// The world of this seed with `pairs` facts (at most 48) and `filler` sentences about other
-    /// people and the weather after each of them.
+    /// The world of this seed with `pairs` facts and `filler` sentences about other people and the
+    /// weather after each of them.
+    ///
+    /// # Panics
+    /// If `pairs` is more than [`MOST_PAIRS`].
     pub fn new(seed: u64, pairs: usize, filler: usize) -> World {
         World::from_dice(&mut Dice::new(seed), pairs, filler)
     }
 
     /// The `number`th world that no model of the family has seen in training.
+    ///
+    /// # Panics
+    /// As [`World::new`].
     pub fn held_out(number: u64, pairs: usize, filler: usize) -> World {
         World::new(FIRST_HELD_OUT_SEED + number, pairs, filler)
     }
 
     fn from_dice(dice: &mut Dice, pairs: usize, filler: usize) -> World {
+        assert!(pairs <= MOST_PAIRS, "a world has at most {MOST_PAIRS} facts, not {pairs}");
         let names = dice.draw(&NAMES, pairs);
         let values = dice.draw(&VALUES, pairs);
         let mut scene = Scene::new(dice, &names);

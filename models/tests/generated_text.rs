@@ -44,6 +44,18 @@ const HASHES: [(&str, &str); 5] = [
 ];
 
 #[test]
+fn a_world_of_the_most_facts_and_of_one_more() {
+    assert_eq!(recall::MOST_PAIRS, 44);
+    for number in 0..100 {
+        let world = World::held_out(number, 44, 1);
+        let names: HashSet<_> = world.facts.iter().map(|fact| fact.name).collect();
+        assert_eq!(names.len(), 44);
+    }
+    let refused = std::panic::catch_unwind(|| World::new(0, 45, 0)).unwrap_err();
+    assert_eq!(refused.downcast_ref::<String>().unwrap(), "a world has at most 44 facts, not 45");
+}
+
+#[test]
 fn answers_are_marked_where_they_stand() {
     for seed in 0..200 {
         for document in [
