@@ -21,13 +21,16 @@ enum Bytes {
 impl Checkpoint {
     /// Maps a file; pages are read when a tensor on them is first asked for.
     ///
+    /// The file must stay as it is while the checkpoint lives. To update a model, write a new file
+    /// beside it and rename.
+    ///
     /// # Errors
     /// If the file cannot be opened, or is not a whole safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| Error::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only. Should another process change the file meanwhile, the
-        // numbers change; every read stays inside the map, whose length is fixed here.
+        // SAFETY: the map is read-only, and nobody may change or shorten the file while it is
+        // mapped: that is this function's stated condition, as it is of every loader that maps.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Checkpoint { file: path.display().to_string(), bytes: Bytes::Mapped(map) }.checked()
     }
@@ -87,11 +90,6 @@ impl Checkpoint {
                 format!("tensor `{name}` holds {} at {at}, expected finite numbers", values[at]),
             )),
         }
-    }
-
-    /// Whether the file has a tensor of this name.
-    pub fn has(&self, name: &str) -> bool {
-        self.view().is_ok_and(|tensors| tensors.tensor(name).is_ok())
     }
 
     fn checked(self) -> Result<Self> {

@@ -52,6 +52,9 @@ struct Raw {
     rms_norm_eps: f32,
     rope_theta: Option<f64>,
     rope_scaling: Option<serde_json::Value>,
+    /// Where newer configs keep both of the above.
+    rope_parameters: Option<serde_json::Value>,
+    partial_rotary_factor: Option<f64>,
     max_position_embeddings: usize,
     #[serde(default)]
     tie_word_embeddings: bool,
@@ -68,6 +71,37 @@ struct Raw {
 enum OneOrMany {
     One(u32),
     Many(Vec<u32>),
+}
+
+impl OneOrMany {
+    fn into_ids(self) -> Vec<u32> {
+        match self {
+            OneOrMany::One(id) => vec![id],
+            OneOrMany::Many(ids) => ids,
+        }
+    }
+}
+
+/// The one field of `generation_config.json` that is read.
+#[derive(Deserialize)]
+struct Generation {
+    eos_token_id: Option<OneOrMany>,
+}
+
+impl Raw {
+    /// RoPE's base and what stretches it, from either of the places where configs keep them.
+    fn rope(&self) -> (f64, Option<serde_json::Value>) {
+        let told = self.rope_parameters.as_ref().filter(|parameters| parameters.is_object());
+        let told_theta = told.and_then(|parameters| parameters.get("rope_theta")?.as_f64());
+        let scaling = self.rope_scaling.as_ref().or(told).filter(|scaling| {
+            let kind = scaling.get("rope_type").or_else(|| scaling.get("type"));
+            // Parameters of type "default" stretch nothing.
+            !scaling.is_null() && kind.is_none_or(|kind| kind != "default")
+        });
+        // The Llama configs that leave the base out were trained with this one.
+        let theta = self.rope_theta.or(told_theta).unwrap_or(10_000.0);
+        (theta, scaling.cloned())
+    }
 }
 
 impl Config {
@@ -88,12 +122,16 @@ impl Config {
                 return refuse("architectures", format!("{other:?}"), "[\"LlamaForCausalLM\"]");
             }
         }
-        if let Some(activation) = raw.hidden_act.filter(|a| a != "silu") {
-            return refuse("hidden_act", activation, "silu");
+        if let Some(activation) = raw.hidden_act.as_deref().filter(|&a| a != "silu") {
+            return refuse("hidden_act", activation.to_owned(), "silu");
         }
         if raw.attention_bias || raw.mlp_bias {
             return refuse("attention_bias or mlp_bias", "true".into(), "no biases");
         }
+        if let Some(part) = raw.partial_rotary_factor.filter(|&part| part != 1.0) {
+            return refuse("partial_rotary_factor", part.to_string(), "1: all of a head is turned");
+        }
+        let (rope_theta, rope_scaling) = raw.rope();
         let heads = raw.num_attention_heads;
         let config = Config {
             hidden_size: raw.hidden_size,
@@ -104,15 +142,11 @@ impl Config {
             intermediate_size: raw.intermediate_size,
             vocab_size: raw.vocab_size,
             rms_norm_eps: raw.rms_norm_eps,
-            rope_theta: raw.rope_theta.unwrap_or(10_000.0),
-            rope_scaling: raw.rope_scaling.filter(|scaling| !scaling.is_null()),
+            rope_theta,
+            rope_scaling,
             trained_context: raw.max_position_embeddings,
             tied_head: raw.tie_word_embeddings,
-            end_tokens: match raw.eos_token_id {
-                None => Vec::new(),
-                Some(OneOrMany::One(id)) => vec![id],
-                Some(OneOrMany::Many(ids)) => ids,
-            },
+            end_tokens: raw.eos_token_id.map(OneOrMany::into_ids).unwrap_or_default(),
         };
         for (field, size) in [
             ("hidden_size", config.hidden_size),
@@ -124,7 +158,7 @@ impl Config {
             ("vocab_size", config.vocab_size),
             ("max_position_embeddings", config.trained_context),
         ] {
-            // The upper bound keeps products of three sizes far from overflow.
+            // Far above any model there is; a product of two cannot overflow 64 bits.
             if size == 0 || size > 1 << 24 {
                 return refuse(field, size.to_string(), "between 1 and 16,777,216");
             }
@@ -144,6 +178,21 @@ impl Config {
             return refuse("rms_norm_eps", config.rms_norm_eps.to_string(), "a positive number");
         }
         Ok(config)
+    }
+
+    /// Adds the end tokens of a `generation_config.json`, which chat models name there: the token
+    /// that ends a turn besides the one that ends a text.
+    ///
+    /// # Errors
+    /// Malformed JSON.
+    pub fn add_end_tokens(&mut self, file: &str, json: &[u8]) -> Result<()> {
+        let raw: Generation = serde_json::from_slice(json).map_err(|e| Error::file(file, e))?;
+        for id in raw.eos_token_id.map(OneOrMany::into_ids).unwrap_or_default() {
+            if !self.end_tokens.contains(&id) {
+                self.end_tokens.push(id);
+            }
+        }
+        Ok(())
     }
 
     /// Query heads that share one key-value head.
@@ -171,8 +220,29 @@ mod tests {
         let config = Config::from_json("config.json", SMALL.as_bytes()).unwrap();
         assert_eq!((config.head_dim, config.group()), (16, 2));
         assert_eq!(config.end_tokens, [0]);
+        let mut chat = config.clone();
+        chat.add_end_tokens("generation_config.json", br#"{"eos_token_id": [0, 4]}"#).unwrap();
+        assert_eq!(chat.end_tokens, [0, 4]);
         assert_eq!(config.rope_theta, 10_000.0);
         assert_eq!(config.kv_values_per_token(), 2 * 2 * 2 * 16);
+    }
+
+    #[test]
+    fn rope_is_read_from_the_old_place_and_the_new() {
+        let read = |json: &str| {
+            let config = Config::from_json("config.json", json.as_bytes()).unwrap();
+            (config.rope_theta, config.rope_scaling.map(|s| s["factor"].as_f64()))
+        };
+        let with =
+            |fields: &str| SMALL.replace("\"hidden_size\"", &format!("{fields}, \"hidden_size\""));
+        assert_eq!(read(SMALL), (10_000.0, None));
+        assert_eq!(read(&with("\"rope_theta\": 5e5")), (5e5, None));
+        let newer = r#""rope_parameters": {"rope_type": "default", "rope_theta": 1e6}"#;
+        assert_eq!(read(&with(newer)), (1e6, None));
+        let newer = r#""rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6}"#;
+        assert_eq!(read(&with(newer)), (1e6, Some(Some(4.0))));
+        let older = r#""rope_scaling": {"type": "linear", "factor": 2.0}"#;
+        assert_eq!(read(&with(older)), (10_000.0, Some(Some(2.0))));
     }
 
     #[test]
@@ -182,6 +252,11 @@ mod tests {
             ("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", ["value_heads", "3", "4"]),
             ("\"hidden_size\": 64", "\"hidden_size\": 0", ["hidden_size", "0", "between 1"]),
             ("\"vocab_size\": 300", "\"vocab_size\": \"x\"", ["invalid type", "string", "line"]),
+            (
+                "\"vocab_size\"",
+                "\"partial_rotary_factor\": 0.5, \"vocab_size\"",
+                ["partial_rotary_factor", "0.5", "1"],
+            ),
             ("1e-5", "-1.0", ["rms_norm_eps", "-1", "positive"]),
             ("\"eos_token_id\"", "\"head_dim\": 3, \"eos_token_id\"", ["head_dim", "3", "even"]),
         ] {

@@ -35,7 +35,7 @@ pub struct NaiveDecoder<E> {
 }
 
 impl NaiveDecoder<CpuExecutor<NaiveAttention>> {
-    /// A naive decoder of an empty sequence.
+    /// A naive decoder of an empty sequence, as long as the model's context at most.
     pub fn new(model: Arc<Model>) -> Self {
         let capacity = model.context();
         let attention = NaiveAttention::new(model.isa);
@@ -57,6 +57,10 @@ impl<E: Executor> Decoder for NaiveDecoder<E> {
             return Err(Error::invalid("tokens to feed", "none", "at least one"));
         }
         let all = [&self.tokens, tokens].concat();
+        if all.len() > self.capacity {
+            let what = "the naive decoder".into();
+            return Err(Error::Capacity { what, capacity: self.capacity, asked: all.len() });
+        }
         let logits = self.executor.execute(&Pass::one(Span::new(0, 0, &all, Want::Last)))?;
         self.rows += all.len();
         self.tokens = all;

@@ -12,8 +12,8 @@ pub struct Step {
     pub token: u32,
     /// The logits that it was chosen from, `[vocab]`.
     pub logits: Vec<f32>,
-    /// Time since the step before it: for the first, time to first token (TTFT); for the others,
-    /// time per output token (TPOT).
+    /// Time that computing it took: for the first, time to first token (TTFT); for the others, time
+    /// per output token (TPOT). What the caller does between steps is not counted.
     pub elapsed: Duration,
 }
 

@@ -125,12 +125,16 @@ fn run_avx512<K: Kernel>(kernel: K) -> K::Result {
 /// Adds `Σ_k x[k][r] · panel[k][lane]` to `sums[r][lane]`, one chain per element, ascending `k`.
 ///
 /// `x` is `[k][R]`, so that the loop walks both operands forward; `panel` is `[k][LANES]`.
+///
+/// # Panics
+/// If `x` and `panel` differ in length.
 pub fn multiply_rows<const R: usize>(
     isa: Isa,
     x: &[[f32; R]],
     panel: &[[f32; LANES]],
     sums: &mut Sums<R>,
 ) {
+    assert_eq!(x.len(), panel.len(), "as many inputs as the panel has");
     isa.run(MultiplyRows { x, panel, sums });
 }
 
@@ -218,7 +222,11 @@ impl<const P: usize> Kernel for MultiplyRow<'_, P> {
 /// `scores` is whole tiles of [`LANES`]. A score whose bit in `visible` is zero becomes weight
 /// zero (tile `t`, lane `l` is bit `l` of `visible[t]`). Returns the maximum of `floor(score)`
 /// and the sum of the weights, added lane by lane.
+///
+/// # Panics
+/// If `visible` has not one entry for each tile.
 pub fn softmax_weights(isa: Isa, scores: &mut [[f32; LANES]], visible: &[u16]) -> (i32, f32) {
+    assert_eq!(scores.len(), visible.len(), "one mask for each tile");
     isa.run(SoftmaxWeights { scores, visible })
 }
 
@@ -258,7 +266,11 @@ impl Kernel for SoftmaxWeights<'_> {
 }
 
 /// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
+///
+/// # Panics
+/// If the two differ in length.
 pub fn silu_gate(isa: Isa, gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "a gate for each value");
     isa.run(SiluGate { gate, up });
 }
 
@@ -326,6 +338,27 @@ mod tests {
                 multiply_row(isa, &row, [panel; 4], &mut out);
                 assert_eq!(out, [sums[3]; 4], "{isa:?} k={k}: one row differs from many");
             }
+        }
+    }
+
+    /// Where the compiler may not use an instruction, `mul_add` is the system's `fmaf`. Some have
+    /// rounded twice; then the scalar path would part from the others.
+    #[test]
+    fn the_platforms_multiply_add_rounds_once() {
+        let tie = 1.0 + f32::EPSILON;
+        for (a, b, c) in [
+            (tie, tie, f32::MIN_POSITIVE),
+            (tie, tie, -f32::MIN_POSITIVE),
+            (1.0 + 2f32.powi(-12), 1.0 + 2f32.powi(-12), 2f32.powi(-80)),
+            (1.0 - 2f32.powi(-12), 1.0 + 2f32.powi(-12), 2f32.powi(-24) + 2f32.powi(-60)),
+            (3.0, 1.0 / 3.0, -1.0),
+        ] {
+            assert_eq!(a.mul_add(b, c).to_bits(), libm::fmaf(a, b, c).to_bits(), "{a} {b} {c}");
+        }
+        let x = numbers(3 * 20_000, 6);
+        for v in x.chunks_exact(3) {
+            let c = v[2] * 2f32.powi((v[0] * 40.0) as i32);
+            assert_eq!(v[0].mul_add(v[1], c).to_bits(), libm::fmaf(v[0], v[1], c).to_bits());
         }
     }
 

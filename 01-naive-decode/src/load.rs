@@ -86,7 +86,7 @@ impl Model {
     /// on every rung. For tests of shapes that no embedded model has.
     ///
     /// # Errors
-    /// None that a valid `config` can cause.
+    /// If `config` asks for a stretched RoPE.
     pub fn random(config: Config, seed: u64, options: LoadOptions) -> Result<Self> {
         Model::assemble(
             config,

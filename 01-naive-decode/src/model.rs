@@ -105,6 +105,13 @@ impl Model {
                 for values in [&mut made.k, &mut made.v] {
                     let values = values.as_slice_mut().expect("projections are contiguous");
                     self.kv_element.round(values);
+                    // A value that nobody may see still meets a weight of zero, and zero times
+                    // infinity is not zero.
+                    if let Some(odd) = values.iter().find(|v| !v.is_finite()) {
+                        let what = format!("a key or value of layer {index}");
+                        let expected = format!("a finite {:?}", self.kv_element);
+                        return Err(Error::invalid(what, odd, expected));
+                    }
                 }
                 latest = Some((index, made));
             }

@@ -13,7 +13,9 @@ use half::{bf16, f16};
 pub const LANES: usize = 16;
 
 // ANCHOR: exp2
-/// `2^s` split as `(2^f, i)` with `i = floor(s)` and `f = s - i` in `[0, 1)`.
+/// `2^s` split as `(2^f, i)` with `i = floor(s)` and `f = s - i` in `[0, 1]`.
+///
+/// `f` is 1 only where a tiny negative `s` rounds up to it; the product is right there too.
 ///
 /// The integer part stays an integer, so that moving it (a softmax's running maximum) is a change
 /// of exponent, which is exact. The polynomial has degree 6 and a relative error below 6.5e-8.
@@ -136,6 +138,8 @@ mod tests {
             assert!(relative.abs() < 1e-7, "2^{s}: relative error {relative:e}");
             assert!((1.0..2.0).contains(&p), "2^{s}: significand {p}");
         }
+        let (p, e) = exp2_parts(-1e-10);
+        assert_eq!(p * power_of_two(e), 1.0);
     }
 
     #[test]

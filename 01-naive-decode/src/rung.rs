@@ -1,8 +1,10 @@
 //! What a rung tells the others about itself: one list of these drives the ladder's table, the
 //! equality matrix and the benches.
 
+use crate::attention::NaiveAttention;
 use crate::decode::{Decoder, NaiveDecoder};
 use crate::error::Result;
+use crate::executor::CpuExecutor;
 use crate::model::Model;
 use std::sync::Arc;
 
@@ -30,5 +32,9 @@ pub struct Rung {
 pub const NAIVE: Rung = Rung {
     package: "naive-decode",
     change: "nothing kept: the whole text again for every token",
-    start: |model, _| Ok(Box::new(NaiveDecoder::new(model))),
+    start: |model, settings| {
+        let capacity = settings.capacity.min(model.context());
+        let attention = NaiveAttention::new(model.isa);
+        Ok(Box::new(NaiveDecoder::over(CpuExecutor { model, attention }, capacity)))
+    },
 };

@@ -28,6 +28,9 @@ const ROWS_PER_TASK: usize = 16;
 const SERIAL_WORK: usize = 1 << 16;
 
 /// Somewhere that keys and values of one sequence and one layer can be read from.
+///
+/// Slots are read in whole tiles: besides those that a row sees, up to fifteen before the first and
+/// any up to the last that a neighbouring row sees. They are given weight zero.
 pub trait KeyValues: Sync {
     /// Number of key-value heads.
     fn kv_heads(&self) -> usize;
@@ -41,6 +44,9 @@ pub trait KeyValues: Sync {
 ///
 /// Query heads come in groups of `heads / kv_heads` neighbours, each group sharing one key-value
 /// head (Ainslie et al. 2023); its keys and values are fetched once for the group.
+///
+/// # Panics
+/// If the number of query heads is not a multiple of the number of key-value heads.
 pub fn attend_span(
     isa: Isa,
     layer: LayerSpec,
@@ -50,6 +56,7 @@ pub fn attend_span(
     mut out: ArrayViewMut3<f32>,
 ) {
     let heads = q.dim().1;
+    assert!(heads.is_multiple_of(source.kv_heads()), "whole groups of query heads");
     let group = heads / source.kv_heads();
     let tasks: Vec<(usize, Range<usize>)> = (0..source.kv_heads())
         .flat_map(|kv_head| together(&span.sees).map(move |rows| (kv_head, rows)))
@@ -128,7 +135,10 @@ fn attend_group(
     let start = visible.iter().map(|seen| seen.start).min().unwrap_or(0);
     let mut joined: Vec<Partial> = (0..rows * group).map(|_| Partial::empty(value_dim)).collect();
     for split in start / SPLIT..end.div_ceil(SPLIT) {
-        let slots = split * SPLIT..((split + 1) * SPLIT).min(end);
+        // A window may begin late in a split. Whole tiles before it are not fetched: a ring no longer
+        // has them. Lanes stay where they were.
+        let first = (split * SPLIT).max(start / LANES * LANES);
+        let slots = first..((split + 1) * SPLIT).min(end);
         let tiles = Tiles::fetch(source, kv_head, slots.clone(), key_dim, value_dim);
         let mut join = |first: usize, partials: &[Partial]| {
             for (whole, part) in joined[first..].iter_mut().zip(partials) {

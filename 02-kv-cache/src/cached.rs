@@ -7,6 +7,9 @@ use ndarray::{Array3, ArrayView3, Axis, s};
 /// What anyone who decodes with a cache may do to it between passes.
 pub trait KvCache: Attention {
     /// Tokens that a sequence holds.
+    ///
+    /// # Panics
+    /// If there is no such sequence.
     fn len(&self, sequence: usize) -> usize;
     /// Most tokens that a sequence can hold.
     fn capacity(&self) -> usize;

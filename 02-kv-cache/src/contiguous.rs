@@ -7,8 +7,8 @@ use naive_decode::Element;
 /// Keys and values in one allocation of exactly `2 · L · H_kv · D · bytes · capacity · sequences`.
 ///
 /// Layout: `[sequences][layers][key, value][kv_heads][capacity][head_dim]`, so that all keys of one
-/// head follow each other in memory and a step reads them straight through. Nothing is allocated
-/// while decoding. The price is paid up front: a sequence that stops early has reserved what it
+/// head follow each other in memory and a step reads them straight through. The slab itself never
+/// grows. The price is paid up front: a sequence that stops early has reserved what it
 /// never used (rung 05 takes that up).
 pub struct ContiguousStore {
     shape: KvShape,

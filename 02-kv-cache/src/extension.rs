@@ -6,7 +6,8 @@
 use naive_decode::{Config, Error, Model, Result, Rope};
 use std::f64::consts::TAU;
 
-/// A way to stretch the context, as `rope_scaling` in a Hugging Face config names it.
+/// A way to stretch the context. `linear` and `yarn` are what `rope_scaling` in a Hugging Face config
+/// calls them; `ntk` is this project's name for the fixed larger base, which has none there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
     /// Position interpolation (Chen et al. 2023): every frequency divided by the factor. Fast
@@ -32,13 +33,16 @@ pub enum RopeScaling {
         beta_fast: f64,
         /// Pairs with at most so many turns are interpolated; 1 in the paper.
         beta_slow: f64,
+        /// Factor on queries and keys; `0.1 ln(factor) + 1` if not said.
+        attention_factor: Option<f64>,
     },
 }
 
 impl RopeScaling {
     /// YaRN with the paper's constants.
     pub fn yarn(factor: f64, trained: usize) -> Self {
-        RopeScaling::Yarn { factor, trained, beta_fast: 32.0, beta_slow: 1.0 }
+        let attention_factor = None;
+        RopeScaling::Yarn { factor, trained, beta_fast: 32.0, beta_slow: 1.0, attention_factor }
     }
 
     /// Reads a config's `rope_scaling`. Types: `linear`, `yarn`, and `ntk` for the fixed base.
@@ -47,7 +51,7 @@ impl RopeScaling {
     /// made late would be turned by different frequencies.
     ///
     /// # Errors
-    /// Another type, or numbers that make no sense.
+    /// Another type, a field that would be ignored, or numbers that make no sense.
     pub fn from_json(json: &serde_json::Value, config: &Config) -> Result<Self> {
         let number = |field: &str| json.get(field).and_then(serde_json::Value::as_f64);
         let kind = json.get("rope_type").or_else(|| json.get("type"));
@@ -56,15 +60,28 @@ impl RopeScaling {
             let found = json.get("factor").map_or("missing".into(), |f| f.to_string());
             return Err(Error::invalid("rope_scaling.factor", found, "a number, at least 1"));
         }
+        for field in ["mscale", "mscale_all_dim"] {
+            if let Some(found) = json.get(field) {
+                let what = format!("rope_scaling.{field}");
+                return Err(Error::invalid(what, found, "none: DeepSeek's variant is not read"));
+            }
+        }
         match kind.and_then(serde_json::Value::as_str) {
             Some("linear") => Ok(RopeScaling::Linear { factor }),
             Some("ntk") => Ok(RopeScaling::Ntk { factor }),
             Some("yarn") => Ok(RopeScaling::Yarn {
                 factor,
-                trained: number("original_max_position_embeddings")
-                    .map_or(config.trained_context, |n| n as usize),
+                trained: match number("original_max_position_embeddings") {
+                    None => config.trained_context,
+                    Some(trained) if trained >= 1.0 => trained as usize,
+                    Some(trained) => {
+                        let what = "rope_scaling.original_max_position_embeddings";
+                        return Err(Error::invalid(what, trained, "at least 1"));
+                    }
+                },
                 beta_fast: number("beta_fast").unwrap_or(32.0),
                 beta_slow: number("beta_slow").unwrap_or(1.0),
+                attention_factor: number("attention_factor"),
             }),
             other => Err(Error::invalid(
                 "rope_scaling.rope_type",
@@ -101,7 +118,7 @@ impl RopeScaling {
                 let base = config.rope_theta * libm::pow(factor, dim / (dim - 2.0));
                 Rope::with_frequencies(trained(base), 1.0, positions)
             }
-            RopeScaling::Yarn { factor, trained, beta_fast, beta_slow } => {
+            RopeScaling::Yarn { factor, trained, beta_fast, beta_slow, attention_factor } => {
                 // The pair (a real number) that makes `turns` turns within the trained length.
                 let pair = |turns: f64| {
                     dim * libm::log(trained as f64 / (turns * TAU))
@@ -114,16 +131,20 @@ impl RopeScaling {
                     let interpolated = ((j as f64 - low) / width).clamp(0.0, 1.0);
                     f / factor * interpolated + f * (1.0 - interpolated)
                 });
-                let magnitude = 0.1 * libm::log(factor) + 1.0;
+                let magnitude = attention_factor.unwrap_or(0.1 * libm::log(factor) + 1.0);
                 Rope::with_frequencies(mixed.collect(), magnitude, positions)
             }
         }
         // ANCHOR_END: rope
     }
 
-    /// Gives the model these frequencies and room for `factor` times its trained context.
+    /// Gives the model these frequencies and room for `factor` times what it was trained on.
     pub fn stretch(&self, model: &mut Model) {
-        let context = (model.config.trained_context as f64 * self.factor()) as usize;
+        let trained = match *self {
+            RopeScaling::Yarn { trained, .. } => trained,
+            RopeScaling::Linear { .. } | RopeScaling::Ntk { .. } => model.config.trained_context,
+        };
+        let context = (trained as f64 * self.factor()) as usize;
         model.rope = self.rope(&model.config, context.max(model.context()));
     }
 }
@@ -191,6 +212,11 @@ mod tests {
         assert_eq!(linear, RopeScaling::Linear { factor: 2.0 });
         let said = read(r#"{"type": "dynamic", "factor": 2.0}"#).unwrap_err().to_string();
         assert!(said.contains("dynamic") && said.contains("linear, ntk or yarn"), "{said}");
+        let said =
+            read(r#"{"type": "yarn", "factor": 40, "mscale": 0.7}"#).unwrap_err().to_string();
+        assert!(said.contains("mscale is 0.7"), "{said}");
+        let said = read(r#"{"type": "yarn", "factor": 4, "original_max_position_embeddings": 0}"#);
+        assert!(said.unwrap_err().to_string().contains("at least 1"));
         let said = read(r#"{"type": "yarn", "factor": "x"}"#).unwrap_err().to_string();
         assert!(said.contains("factor") && said.contains("\"x\""), "{said}");
     }

@@ -64,10 +64,13 @@ impl Store for ListStore {
         for (list, new) in [(keys, key), (values, value)] {
             // One more token is one more entry. A gap can only be a fault's doing; it reads as
             // zeros, as a fresh slab would.
-            if list.len() <= place.slot {
-                list.resize(place.slot + 1, vec![0.0; width]);
+            if list.len() < place.slot {
+                list.resize(place.slot, vec![0.0; width]);
             }
-            list[place.slot] = new.to_vec();
+            match list.get_mut(place.slot) {
+                None => list.push(new.to_vec()),
+                Some(entry) => entry.copy_from_slice(new),
+            }
         }
     }
     // ANCHOR_END: write

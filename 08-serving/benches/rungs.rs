@@ -4,9 +4,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use embedded_models::TARGET;
-use naive_decode::{
-    LoadOptions, Model, Request, Sampler, Sampling, Settings, Step, generate,
-};
+use naive_decode::{LoadOptions, Model, Request, Sampler, Sampling, Settings, Step, generate};
 use serving::rungs;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,14 +1,14 @@
 //! `ladder climb`: every rung on one prompt, and what each step bought.
 
 use crate::rungs;
-use crate::source::{Loaded, ModelArgs, encode};
+use crate::source::{Loaded, ModelArgs};
 use anyhow::Result;
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use embedded_models::recall::World;
 use indicatif::{ProgressBar, ProgressStyle};
 use naive_decode::measurement::MachineName;
-use naive_decode::{Request, Rung, Sampler, Sampling, Settings, Tokenizer, generate};
+use naive_decode::{Request, Rung, Sampler, Sampling, Settings, generate};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -72,8 +72,7 @@ struct Run {
 /// one's, after the report that shows it.
 pub fn climb(args: &ClimbArgs) -> Result<()> {
     let prompt = args.prompt.clone().unwrap_or_else(default_prompt);
-    let room = |tokenizer: &Tokenizer| Ok(encode(tokenizer, &prompt)?.len() + args.tokens);
-    let loaded = args.model.load(room)?;
+    let loaded = args.model.load_for(&prompt, args.tokens)?;
     let prompt_tokens = loaded.encode(&prompt)?;
     let machine = MachineName::this();
     if !args.json {
@@ -112,7 +111,8 @@ fn default_prompt() -> String {
 }
 
 fn run(rung: &Rung, loaded: &Loaded, prompt: &[u32], tokens: usize, aloud: bool) -> Result<Run> {
-    let settings = Settings { capacity: prompt.len() + tokens, prefill_chunk: None };
+    let capacity = prompt.len().saturating_add(tokens);
+    let settings = Settings { capacity, prefill_chunk: None };
     let mut decoder = (rung.start)(loaded.model.clone(), settings)?;
     let sampler = Sampler::new(Sampling::default())?;
     // No end tokens: every rung is to generate the same number.
@@ -120,7 +120,7 @@ fn run(rung: &Rung, loaded: &Loaded, prompt: &[u32], tokens: usize, aloud: bool)
     let mut text = loaded.tokenizer.stream_after(prompt);
     let bar = bar(rung, tokens, aloud);
     let mut run = Run {
-        tokens: Vec::with_capacity(tokens),
+        tokens: Vec::new(),
         logits_hash: FNV_OFFSET,
         rows: 0,
         kv_bytes_per_token: decoder.kv_bytes_per_token(),

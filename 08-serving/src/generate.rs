@@ -1,6 +1,6 @@
 //! `ladder generate`: a prompt in, text out, as it comes.
 
-use crate::source::{ModelArgs, encode};
+use crate::source::ModelArgs;
 use anyhow::Result;
 use clap::Args;
 use naive_decode::{Request, Sampler, Sampling, Settings, generate as start};
@@ -53,18 +53,19 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
         seed: args.seed,
         ..Sampling::default()
     })?;
-    let loaded =
-        args.model.load(|tokenizer| Ok(encode(tokenizer, &args.prompt)?.len() + args.tokens))?;
+    let loaded = args.model.load()?;
     let prompt = loaded.encode(&args.prompt)?;
-    let settings = Settings { capacity: prompt.len() + args.tokens, prefill_chunk: None };
+    let capacity = prompt.len().saturating_add(args.tokens);
+    let settings = Settings { capacity, prefill_chunk: None };
     let mut decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
     let mut text = loaded.tokenizer.stream_after(&prompt);
     let end_tokens = loaded.model.config.end_tokens.clone();
     let request = Request { prompt: prompt.clone(), tokens: args.tokens, end_tokens };
     let mut times: Vec<Duration> = Vec::new();
+    let steps = start(&mut *decoder, sampler, request)?;
     let mut out = std::io::stdout().lock();
     write!(out, "{}", args.prompt)?;
-    for step in start(&mut *decoder, sampler, request)? {
+    for step in steps {
         let step = step?;
         times.push(step.elapsed);
         write!(out, "{}", text.push(step.token)?)?;

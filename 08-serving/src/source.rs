@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use embedded_models::TARGET;
 use kv_cache::RopeScaling;
-use naive_decode::{Checkpoint, Config, LoadOptions, Model, Tokenizer};
+use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Tokenizer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,58 +29,88 @@ pub struct Loaded {
     pub scaling: Option<RopeScaling>,
 }
 
+/// How many times its trained context a model may be stretched to. Further, there is nothing left
+/// of what it learnt.
+const MOST_STRETCH: usize = 8;
+
+/// The files of a model, read but not yet unpacked.
+struct Files {
+    name: String,
+    config: Config,
+    tokenizer: Tokenizer,
+    checkpoint: Checkpoint,
+}
+
 impl ModelArgs {
-    /// Loads the model, with room for what `tokens` says a sequence will come to, given the
-    /// tokenizer.
-    ///
-    /// A context longer than the model was trained for is stretched with YaRN, unless the model
-    /// brings its own stretching.
+    /// Loads the model with the context that it was trained for, or that its config stretches it to.
     ///
     /// # Errors
-    /// Whatever is wrong with the files, or with what is asked.
-    pub fn load(&self, tokens: impl FnOnce(&Tokenizer) -> Result<usize>) -> Result<Loaded> {
-        let (name, config, tokenizer, checkpoint) = match &self.model {
-            None => (
-                format!("{} (embedded)", TARGET.name),
-                Config::from_json("embedded config.json", TARGET.config)?,
-                Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?,
-                Checkpoint::embedded("embedded model.safetensors", TARGET.weights)?,
-            ),
-            Some(directory) => (
-                directory.display().to_string(),
-                read_config(&directory.join("config.json"))?,
-                Tokenizer::from_file(directory.join("tokenizer.json"))?,
-                Checkpoint::open(&directory.join("model.safetensors"))?,
-            ),
+    /// Whatever is wrong with the files.
+    pub fn load(&self) -> Result<Loaded> {
+        Loaded::new(self.files()?, |_| Ok(0))
+    }
+
+    /// Loads the model with room for a text and `more` tokens after it. A context longer than the
+    /// model was trained for is stretched with YaRN, unless the model brings its own stretching.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the files or the text, or a text longer than any stretching reaches.
+    pub fn load_for(&self, text: &str, more: usize) -> Result<Loaded> {
+        let room = |tokenizer: &Tokenizer| {
+            // The last token is never fed back.
+            Ok(encode(tokenizer, text)?.len().saturating_add(more).saturating_sub(1))
         };
-        Loaded::new(name, config, tokenizer, &checkpoint, tokens)
+        Loaded::new(self.files()?, room)
+    }
+
+    fn files(&self) -> Result<Files> {
+        let Some(directory) = &self.model else {
+            let mut config = Config::from_json("embedded config.json", TARGET.config)?;
+            config.add_end_tokens("embedded generation_config.json", TARGET.generation_config)?;
+            return Ok(Files {
+                name: format!("{} (embedded)", TARGET.name),
+                config,
+                tokenizer: Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?,
+                checkpoint: Checkpoint::embedded("embedded model.safetensors", TARGET.weights)?,
+            });
+        };
+        let path = directory.join("config.json");
+        let mut config = Config::from_json(&path.display().to_string(), &read(&path)?)?;
+        let path = directory.join("generation_config.json");
+        if path.exists() {
+            config.add_end_tokens(&path.display().to_string(), &read(&path)?)?;
+        }
+        let weights = directory.join("model.safetensors");
+        let index = directory.join("model.safetensors.index.json");
+        anyhow::ensure!(
+            weights.exists() || !index.exists(),
+            "{} names several weight files, expected all of them in one model.safetensors",
+            index.display()
+        );
+        Ok(Files {
+            name: directory.display().to_string(),
+            config,
+            tokenizer: Tokenizer::from_file(directory.join("tokenizer.json"))?,
+            checkpoint: Checkpoint::open(&weights)?,
+        })
     }
 }
 
-fn read_config(path: &Path) -> Result<Config> {
-    let json = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(Config::from_json(&path.display().to_string(), &json)?)
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 impl Loaded {
-    fn new(
-        name: String,
-        mut config: Config,
-        tokenizer: Tokenizer,
-        checkpoint: &Checkpoint,
-        tokens: impl FnOnce(&Tokenizer) -> Result<usize>,
-    ) -> Result<Self> {
+    fn new(files: Files, room: impl FnOnce(&Tokenizer) -> Result<usize>) -> Result<Self> {
+        let Files { name, mut config, tokenizer, checkpoint } = files;
         tokenizer.check_vocab_size(config.vocab_size)?;
-        let tokens = tokens(&tokenizer)?;
         let own = config.rope_scaling.take();
         let own = own.map(|json| RopeScaling::from_json(&json, &config)).transpose()?;
-        let trained = config.trained_context;
-        let stretch = || {
-            let factor = tokens.div_ceil(trained);
-            (factor > 1).then(|| RopeScaling::yarn(factor as f64, trained))
+        let scaling = match own {
+            Some(own) => Some(own),
+            None => stretch_to(room(&tokenizer)?, config.trained_context)?,
         };
-        let scaling = own.or_else(stretch);
-        let mut model = Model::load(config, checkpoint, LoadOptions::default())?;
+        let mut model = Model::load(config, &checkpoint, LoadOptions::default())?;
         if let Some(scaling) = scaling {
             scaling.stretch(&mut model);
         }
@@ -96,11 +126,19 @@ impl Loaded {
     }
 }
 
+/// The stretching that makes room for `tokens`, if any is needed.
+fn stretch_to(tokens: usize, trained: usize) -> Result<Option<RopeScaling>> {
+    let factor = tokens.div_ceil(trained);
+    if factor > MOST_STRETCH {
+        let what = format!("the model's context, stretched {MOST_STRETCH} times,");
+        let capacity = trained * MOST_STRETCH;
+        return Err(Error::Capacity { what, capacity, asked: tokens }.into());
+    }
+    Ok((factor > 1).then(|| RopeScaling::yarn(factor as f64, trained)))
+}
+
 /// The prompt as tokens.
-///
-/// # Errors
-/// If it comes to no tokens at all.
-pub fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
+fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
     let tokens = tokenizer.encode_with_special(prompt)?;
     anyhow::ensure!(!tokens.is_empty(), "the prompt is empty, expected at least one token of text");
     Ok(tokens)

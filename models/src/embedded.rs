@@ -7,6 +7,8 @@ pub struct EmbeddedModel {
     pub name: &'static str,
     /// `config.json`: the architecture and its sizes.
     pub config: &'static [u8],
+    /// `generation_config.json`: the tokens that end a text or a turn.
+    pub generation_config: &'static [u8],
     /// `tokenizer.json`, the same in the whole family.
     pub tokenizer: &'static [u8],
     /// `model.safetensors`: the weights in bf16, matrices as `[out, in]`.
@@ -18,6 +20,7 @@ pub struct EmbeddedModel {
 pub static TARGET: EmbeddedModel = EmbeddedModel {
     name: "target",
     config: include_bytes!("../weights/target/config.json"),
+    generation_config: include_bytes!("../weights/target/generation_config.json"),
     tokenizer: include_bytes!("../weights/target/tokenizer.json"),
     weights: include_bytes!("../weights/target/model.safetensors"),
 };
@@ -26,6 +29,7 @@ pub static TARGET: EmbeddedModel = EmbeddedModel {
 pub static DRAFT: EmbeddedModel = EmbeddedModel {
     name: "draft",
     config: include_bytes!("../weights/draft/config.json"),
+    generation_config: include_bytes!("../weights/draft/generation_config.json"),
     tokenizer: include_bytes!("../weights/draft/tokenizer.json"),
     weights: include_bytes!("../weights/draft/model.safetensors"),
 };

@@ -1,6 +1,5 @@
 //! Measures the two limits of this machine: multiply-adds per second and bytes per second.
 
-use super::Machine;
 use crate::numerics::LANES;
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -11,22 +10,6 @@ pub const MEMORY_BYTES: usize = 256 << 20;
 
 /// How long one [`fma_rate`] sample keeps the threads busy, about.
 const SAMPLE: Duration = Duration::from_millis(40);
-
-/// Samples of each kind that [`Machine::measure`] takes.
-const SAMPLES: usize = 7;
-
-impl Machine {
-    /// Measures this machine with so many threads, in well under a second: the best of a few
-    /// samples each, since whatever else runs can only slow a sample down.
-    pub fn measure(threads: usize) -> Machine {
-        let memory = Memory::new();
-        let best = |sample: &dyn Fn() -> f64| (0..SAMPLES).map(|_| sample()).fold(0.0, f64::max);
-        Machine {
-            peak_flops: best(&|| fma_rate(threads)),
-            bandwidth: best(&|| memory.read_rate(threads)),
-        }
-    }
-}
 
 /// FLOPs per second of `threads` threads that do nothing but fused multiply-adds in registers.
 pub fn fma_rate(threads: usize) -> f64 {

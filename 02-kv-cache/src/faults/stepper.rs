@@ -6,6 +6,7 @@ use naive_decode::{Decoder, Error, Executor, Pass, Result, Span, Want};
 /// executor it is given, so that a fault or a guard can stand between decoder and model.
 ///
 /// It counts the tokens itself. Should its count and the cache's part, the cache refuses the pass.
+/// A prompt that fails in a later chunk keeps the earlier ones: not every executor can roll back.
 pub struct Stepper<E> {
     /// Who runs the passes.
     pub executor: E,
@@ -16,7 +17,8 @@ pub struct Stepper<E> {
 }
 
 impl<E: Executor> Stepper<E> {
-    /// A decoder of an empty sequence 0 of at most `capacity` tokens, fed at most `chunk` at once.
+    /// A decoder of an empty sequence 0 of at most `capacity` tokens, fed at most `chunk` (not 0) at
+    /// once.
     pub fn new(executor: E, capacity: usize, chunk: usize) -> Self {
         Stepper { executor, capacity, chunk, length: 0, rows: 0 }
     }
@@ -25,6 +27,10 @@ impl<E: Executor> Stepper<E> {
 impl<E: Executor> Decoder for Stepper<E> {
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let end = self.length + tokens.len();
+        if end > self.capacity {
+            let what = "the sequence".into();
+            return Err(Error::Capacity { what, capacity: self.capacity, asked: end });
+        }
         let mut last = Err(Error::invalid("tokens to feed", "none", "at least one"));
         for chunk in tokens.chunks(self.chunk) {
             let want = if self.length + chunk.len() == end { Want::Last } else { Want::Nothing };
