@@ -138,6 +138,7 @@ mod tests {
             ),
             ("# A\n\n$\\frac{a}$\n", SUMMARY, "00-a/README.md:3: the formula"),
             ("# A\n\n<div>x</span></div>\n", SUMMARY, "while rendering: "),
+            ("# A\n\n<!-- later -->\n", SUMMARY, "00-a/README.md:3: a comment"),
             ("# A\n\n:::note\n", SUMMARY, "00-a/README.md:3: `:::note` is never closed"),
             ("# A\n\n```quiz\n```\n", SUMMARY, "00-a/README.md:4: this `quiz` fence"),
             ("# A\n\n```measure\n```\n", SUMMARY, "00-a/README.md:3: this `measure` fence"),

@@ -11,6 +11,7 @@ mod break_its;
 mod callouts;
 mod captured;
 mod changes;
+mod comments;
 mod fences;
 pub(crate) mod figures;
 pub(crate) mod maths;
@@ -23,11 +24,12 @@ mod snippets;
 type Pass = fn(&Page, &Place, &mut Findings);
 
 /// All passes. They read the page as it is on disk, so their order does not matter.
-const PASSES: [Pass; 11] = [
+const PASSES: [Pass; 12] = [
     break_its::find,
     callouts::find,
     captured::find,
     changes::find,
+    comments::find,
     fences::find,
     figures::find,
     maths::find,
