@@ -109,14 +109,15 @@ impl Source {
         }
     }
 
-    fn rows(self) -> &'static [Row] {
-        match self {
-            Self::MicroGptNotes => microgpt_notes::ROWS,
-            Self::InferenceLesson => inference_lesson::ROWS,
-            Self::SystemsChapter => systems_chapter::ROWS,
-            Self::KvCacheWorkshop => kv_cache_workshop::ROWS,
-            Self::TransformerAnatomy => transformer_anatomy::ROWS,
-        }
+    fn rows(self) -> impl Iterator<Item = &'static Row> {
+        let parts = match self {
+            Self::MicroGptNotes => &[microgpt_notes::ROWS],
+            Self::InferenceLesson => inference_lesson::PARTS,
+            Self::SystemsChapter => &[systems_chapter::ROWS],
+            Self::KvCacheWorkshop => &[kv_cache_workshop::ROWS],
+            Self::TransformerAnatomy => &[transformer_anatomy::ROWS],
+        };
+        parts.iter().copied().flatten()
     }
 }
 
