@@ -1,0 +1,70 @@
+//! What holds whatever the parameters.
+
+use super::distribution;
+use naive_decode::{Sampler, Sampling, argmax};
+use proptest::prelude::*;
+
+fn any_sampling() -> impl Strategy<Value = Sampling> {
+    (
+        0.05f32..3.0,
+        proptest::option::of(1usize..60),
+        0.01f32..=1.0,
+        0.0f32..=1.0,
+        (0.5f32..2.0, -2.0f32..2.0, -2.0f32..2.0),
+        any::<u64>(),
+    )
+        .prop_map(|(temperature, top_k, top_p, min_p, penalties, seed)| Sampling {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repetition_penalty: penalties.0,
+            presence_penalty: penalties.1,
+            frequency_penalty: penalties.2,
+            logit_bias: vec![(0, -1.0)],
+            seed,
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_parameters(
+        sampling in any_sampling(),
+        logits in proptest::collection::vec(-30.0f32..30.0, 1..50),
+        picks in proptest::collection::vec(0usize..1000, 0..30),
+    ) {
+        let context: Vec<u32> = picks.iter().map(|p| (p % logits.len()) as u32).collect();
+        let mut sampler = Sampler::new(sampling.clone()).unwrap();
+        let p = sampler.distribution(&logits, &context).unwrap();
+
+        prop_assert!(p.iter().all(|v| (0.0..=1.0).contains(v)));
+        prop_assert!((p.iter().map(|v| f64::from(*v)).sum::<f64>() - 1.0).abs() < 1e-6);
+
+        // The token that greedy decoding would take is always still there, and is the likeliest.
+        let greedy = Sampler::new(Sampling { temperature: 0.0, ..sampling.clone() }).unwrap();
+        let likeliest = argmax(&greedy.distribution(&logits, &context).unwrap()).unwrap();
+        prop_assert!(p.iter().all(|v| *v <= p[likeliest as usize]));
+
+        // No filter leaves more than it may, and what is left keeps its proportions.
+        let support = p.iter().filter(|v| **v > 0.0).count();
+        prop_assert!(sampling.top_k.is_none_or(|k| support <= k));
+        let unfiltered = Sampling { top_k: None, top_p: 1.0, min_p: 0.0, ..sampling.clone() };
+        let all = distribution(&unfiltered, &logits, &context);
+        let kept = |keep: bool| {
+            all.iter().zip(&p).filter(move |(_, v)| (**v > 0.0) == keep).map(|(a, _)| *a)
+        };
+        let least_kept = kept(true).fold(1.0, f32::min);
+        prop_assert!(kept(false).all(|a| a <= least_kept));
+        let mass: f32 = kept(true).sum();
+        for (a, v) in all.iter().zip(&p).filter(|(_, v)| **v > 0.0) {
+            prop_assert!((a / mass - v).abs() < 1e-5);
+        }
+        prop_assert!(least_kept >= sampling.min_p * all[likeliest as usize] * 0.999);
+        if support > 1 && sampling.top_k.is_none() {
+            prop_assert!(mass - least_kept < sampling.top_p + 1e-5, "the least was not needed");
+        }
+
+        let token = sampler.sample(&logits, &context).unwrap();
+        prop_assert!(p[token as usize] > 0.0);
+    }
+}
