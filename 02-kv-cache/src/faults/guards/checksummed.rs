@@ -7,7 +7,8 @@ use naive_decode::break_it::Bench;
 use naive_decode::{Error, Result};
 
 /// Keeps a checksum of every key and value written. [`Checksummed::verify`] then finds whatever
-/// changed behind its back. Eight bytes a head, and a pass over the cache as often as one likes.
+/// changed behind its back. Sixteen bytes for each head of a token (a sum, and whether there is one),
+/// and a pass over the cache as often as one likes.
 pub struct Checksummed<S> {
     store: S,
     /// `[sequences][layers][kv_heads][capacity]`, of what was last written there, if anything was.

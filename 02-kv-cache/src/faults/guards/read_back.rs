@@ -6,7 +6,8 @@ use crate::{Place, Store};
 use naive_decode::break_it::Bench;
 use naive_decode::{Error, Result};
 
-/// Reads every key back as soon as it has been written, and remembers the first that was not there.
+/// Reads every key and value back as soon as they have been written, and remembers the first that was
+/// not there.
 pub struct ReadBack<S> {
     store: S,
     first: Result<()>,
@@ -16,12 +17,24 @@ impl ReadBack<Box<dyn Store>> {
     /// Runs the prompt over a store with `fault` in it.
     ///
     /// # Errors
-    /// Names the first key that did not arrive.
+    /// Names the first key or value that did not arrive.
     pub fn guard(bench: &Bench, fault: impl Fn(Box<dyn Store>) -> Box<dyn Store>) -> Result<()> {
         let store = fault(Box::new(store(&bench.model, 1)));
         let mut executor = executor(&bench.model, ReadBack { store, first: Ok(()) });
         walk(bench, &mut executor)?;
         std::mem::replace(&mut executor.attention.store_mut().first, Ok(()))
+    }
+}
+
+impl<S> ReadBack<S> {
+    /// Remembers the first number that differs, if it is the first at all.
+    fn compare(&mut self, what: &str, place: Place, found: &[f32], written: &[f32]) {
+        let differs = |(found, written): (&f32, &f32)| found.to_bits() != written.to_bits();
+        if let (Ok(()), Some(i)) = (&self.first, found.iter().zip(written).position(differs)) {
+            let what = format!("number {i} of the {}", name(what, place));
+            let expected = format!("{:.6}, just written there", written[i]);
+            self.first = Err(Error::invalid(what, format!("{:.6}", found[i]), expected));
+        }
     }
 }
 
@@ -32,12 +45,9 @@ impl<S: Store> Store for ReadBack<S> {
         self.store.write(place, key, value);
         let mut found = vec![0.0; key.len()];
         self.store.key(place, &mut found);
-        let differs = |(found, written): (&f32, &f32)| found.to_bits() != written.to_bits();
-        if let (Ok(()), Some(i)) = (&self.first, found.iter().zip(key).position(differs)) {
-            let what = format!("number {i} of the {}", name("key", place));
-            let expected = format!("{:.6}, just written there", key[i]);
-            self.first = Err(Error::invalid(what, format!("{:.6}", found[i]), expected));
-        }
+        self.compare("key", place, &found, key);
+        self.store.value(place, &mut found);
+        self.compare("value", place, &found, value);
     }
 
     fn key(&self, place: Place, copy: &mut [f32]) {
