@@ -1,0 +1,171 @@
+//! The command itself, as a reader runs it.
+
+use embedded_models::TARGET;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ladder(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    command.args(arguments).env_remove("RUST_BACKTRACE").output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = ladder(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Runs a command that must be refused: not by a panic, and in words that hold all of `words`.
+fn assert_refused(arguments: &[&str], words: &[&str]) {
+    let output = ladder(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    assert!(!said.contains("panicked") && !said.is_empty(), "{arguments:?}: {said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
+}
+
+/// The same of both commands that generate.
+fn assert_both_refuse(arguments: &[&str], words: &[&str]) {
+    for command in ["climb", "generate"] {
+        assert_refused(&[&[command], arguments].concat(), words);
+    }
+}
+
+fn keys(object: &Value) -> Vec<&str> {
+    let mut keys: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn climbing_as_json() {
+    let report = json(&["--json", "--tokens", "3", "--prompt", "Once upon a time"]);
+    assert_eq!(keys(&report), ["machine", "model", "prompt", "rungs"]);
+    assert_eq!(report["prompt"], "Once upon a time");
+    assert!(report["model"].as_str().unwrap().contains(TARGET.name));
+    let rungs = report["rungs"].as_array().unwrap();
+    assert_eq!(rungs.len(), serving::rungs().len());
+    for rung in rungs {
+        assert_eq!(
+            keys(rung),
+            [
+                "change",
+                "crate",
+                "kv_bytes_per_token",
+                "logits_identical",
+                "rows",
+                "tokens_identical",
+                "tokens_per_second",
+                "ttft_ms",
+            ]
+        );
+        assert_eq!(rung["tokens_identical"], true, "{rung}");
+        assert_eq!(rung["logits_identical"], true, "{rung}");
+        for measured in ["ttft_ms", "tokens_per_second"] {
+            assert!(rung[measured].as_f64().unwrap() > 0.0, "{rung}");
+        }
+    }
+    assert_eq!(rungs[0]["kv_bytes_per_token"], 0);
+    assert_eq!(rungs[2]["kv_bytes_per_token"], 3_072);
+    assert!(rungs[0]["rows"].as_u64() > rungs[2]["rows"].as_u64());
+}
+
+#[test]
+fn climbing_is_what_happens_without_a_command() {
+    let arguments = ["--json", "--tokens", "2", "--prompt", "Once"];
+    let (short, long) = (json(&arguments), json(&[&["climb"], &arguments[..]].concat()));
+    let rows = |report: &Value| -> Vec<Value> {
+        report["rungs"].as_array().unwrap().iter().map(|rung| rung["rows"].clone()).collect()
+    };
+    assert_eq!(rows(&short), rows(&long));
+}
+
+#[test]
+fn climbing_as_a_table() {
+    let output = ladder(&["--tokens", "2", "--prompt", "Once upon a time"]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for rung in serving::rungs() {
+        assert!(text.contains(rung.package), "{text}");
+    }
+    assert!(text.contains("Once upon a time") && !text.contains("DIFFERENT"), "{text}");
+}
+
+#[test]
+fn counts_of_tokens_that_nothing_can_come_of() {
+    let with = |tokens| ["--prompt", "Once upon a time", "--tokens", tokens];
+    assert_both_refuse(&with("0"), &["tokens", "0", "at least 1"]);
+    assert_both_refuse(&with("18446744073709551615"), &["context", "holds", "were asked for"]);
+    assert_both_refuse(&with("18446744073709551616"), &["--tokens", "too large"]);
+    assert_both_refuse(&with("-1"), &["-1"]);
+    assert_both_refuse(&with("many"), &["--tokens", "many"]);
+}
+
+#[test]
+fn prompts_that_are_empty_or_too_long() {
+    assert_both_refuse(&["--prompt", "", "--tokens", "2"], &["prompt is empty"]);
+    let long = "once upon a time ".repeat(1_500);
+    assert_both_refuse(
+        &["--prompt", &long, "--tokens", "2"],
+        &["context", "holds", "9002 were asked for"],
+    );
+}
+
+/// The files of a model in `directory`, with the tokenizer given.
+fn write_model(directory: &Path, tokenizer: &[u8]) {
+    std::fs::write(directory.join("config.json"), TARGET.config).unwrap();
+    std::fs::write(directory.join("model.safetensors"), TARGET.weights).unwrap();
+    std::fs::write(directory.join("tokenizer.json"), tokenizer).unwrap();
+}
+
+#[test]
+fn models_that_are_not_there_or_do_not_fit_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let from = |path: &Path, words: &[&str]| {
+        let path = path.to_str().unwrap();
+        assert_both_refuse(&["--prompt", "Once", "--tokens", "2", "--model", path], words);
+    };
+    from(&directory.path().join("nothing"), &["cannot read", "nothing", "config.json"]);
+    from(directory.path(), &["cannot read", "config.json"]);
+
+    let mut tokenizer: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
+    let token = serde_json::json!({
+        "id": 100_000, "content": "<|one more|>", "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false, "special": true,
+    });
+    tokenizer["added_tokens"].as_array_mut().unwrap().push(token);
+    write_model(directory.path(), &serde_json::to_vec(&tokenizer).unwrap());
+    from(directory.path(), &["vocab"]);
+}
+
+#[test]
+fn a_model_from_a_directory_is_the_embedded_one() {
+    let directory = tempfile::tempdir().unwrap();
+    write_model(directory.path(), TARGET.tokenizer);
+    let arguments = ["generate", "--prompt", "Once upon a time", "--tokens", "4"];
+    let path = directory.path().to_str().unwrap();
+    let (embedded, read) =
+        (ladder(&arguments), ladder(&[&arguments[..], &["--model", path]].concat()));
+    assert!(embedded.status.success() && read.status.success());
+    let text = String::from_utf8(embedded.stdout).unwrap();
+    assert!(text.starts_with("Once upon a time"), "{text}");
+    assert_eq!(text.as_bytes(), read.stdout);
+}
+
+#[test]
+fn the_list_of_break_its_as_json() {
+    let list = json(&["break", "--list", "--json"]);
+    let list = list.as_array().unwrap();
+    assert_eq!(list.len(), serving::break_its::all().len());
+    for entry in list {
+        assert_eq!(keys(entry), ["cites", "crate", "guard", "name", "symptom"]);
+    }
+}
+
+#[test]
+fn a_break_it_that_is_not_there_gets_those_near_it() {
+    assert_refused(&["break", "stale-lenght"], &["stale-lenght", "near it", "stale-length"]);
+    assert_refused(&["break", "zzz"], &["zzz", "ladder break"]);
+    assert_refused(&["break", "stale-length", "--list"], &["--list"]);
+}
