@@ -22,7 +22,7 @@ from train import THREADS, held_out_loss
 
 CONTEXT = 512
 # Acceptance is measured on this many continuations of held-out text, each of so many tokens.
-PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 32, 64, 96
+PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 16, 32, 48
 
 
 def load_exported(directory: Path):

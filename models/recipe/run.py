@@ -38,7 +38,7 @@ class Size:
     evaluate_every: int
 
 
-FULL = Size(40, "target", 18_000_000, "draft", 8_000_000, 600, 100)
+FULL = Size(40, "target", 3_800_000, "draft", 1_200_000, 600, 100)
 SMOKE = Size(3, "smoke-target", 250_000, "smoke-draft", 200_000, 100, 20)
 
 

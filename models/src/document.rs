@@ -7,8 +7,8 @@ use std::ops::Range;
 pub struct Document {
     /// The whole text.
     pub text: String,
-    /// The bytes of `text` that answer a question about an earlier sentence, in ascending order and
-    /// without overlap. Training weighs the tokens in them more, since recall does not come by itself.
+    /// The bytes of `text` that can only be known by looking back, answers above all, in ascending order
+    /// and without overlap. Training weighs the tokens in them more, since recall does not come by itself.
     pub answers: Vec<Range<usize>>,
 }
 

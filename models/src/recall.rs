@@ -193,13 +193,20 @@ fn questions(dice: &mut Dice, world: &World) -> Document {
         }
         for &i in &order {
             let name = world.facts[i].name;
-            if chat {
-                document.push(if first { " " } else { "<|user|>\n" });
-                document.push(&format!("What is the word of {name}?<|end|>\n<|assistant|>\n"));
-                document.push(&format!("The word of {name} is"));
+            let question = if chat {
+                let turn = if first { " " } else { "<|user|>\n" };
+                format!(
+                    "{turn}What is the word of {name}?<|end|>\n<|assistant|>\nThe word of {name} is"
+                )
             } else {
-                document.push(&world.question(i));
-            }
+                world.question(i)
+            };
+            // Whom to ask about is looked up too: a model that has learnt it goes on asking about
+            // people of this world.
+            let (before, after) = question.split_once(name).unwrap_or((&question, ""));
+            document.push(before.trim_end_matches(' '));
+            document.push_answer(&format!(" {name}"));
+            document.push(after);
             document.push_answer(world.answer(i));
             document.push(if chat { ".<|end|>\n" } else { "." });
             first = false;

@@ -1,0 +1,63 @@
+"""What a model reads, and when: stages of the run, their mixtures of texts, and windows drawn from them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from text import ANSWER_WEIGHT, Tokens
+
+TOKENS_PER_STEP = 2048
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the run, up to a fraction of its tokens, with its window and its mixture of texts."""
+
+    until: float
+    context: int
+    mix: dict
+
+
+# Recall comes from one habit: find the same name earlier, copy what followed. Lists and questions near
+# their facts teach it first, in half of the windows; questions far from their facts come later.
+CURRICULUM = [
+    Stage(0.10, 256, dict(docs=0.35, tales=0.10, chat=0.05, recall_list=0.20, recall_near=0.30)),
+    Stage(0.30, 512, dict(docs=0.40, tales=0.12, chat=0.06, recall_list=0.06, recall_near=0.19, recall_far=0.17)),
+    Stage(1.00, 512, dict(docs=0.44, tales=0.15, chat=0.09, recall_list=0.02, recall_near=0.15, recall_far=0.15)),
+]
+# A student meets the mixture that its teacher ended with.
+DISTILLATION = [CURRICULUM[-1]]
+
+
+class Batches:
+    """Random windows of the training texts."""
+
+    def __init__(self, work: Path, generator):
+        names = {name for stage in CURRICULUM for name in stage.mix}
+        self.texts = {name: Tokens.load(work / f"tokens/{name}.npz") for name in sorted(names)}
+        self.generator = generator
+
+    def draw(self, stage):
+        """(ids [windows, context + 1], loss weights [windows, context])."""
+        windows = TOKENS_PER_STEP // stage.context
+        names, shares = list(stage.mix), torch.tensor(list(stage.mix.values()))
+        chosen = torch.multinomial(shares, windows, replacement=True, generator=self.generator)
+        ids, weights = [], []
+        for name in (names[i] for i in chosen.tolist()):
+            text = self.texts[name]
+            last = len(text.ids) - stage.context - 1
+            if name == "docs":
+                at = self.below(last)
+            else:
+                # Generated text is read from a document's beginning: a question whose fact lies
+                # before the window would teach guessing.
+                usable = np.searchsorted(text.starts, last)
+                at = int(text.starts[self.below(usable)])
+            ids.append(text.ids[at : at + stage.context + 1].astype(np.int64))
+            weights.append(1 + (ANSWER_WEIGHT - 1) * text.is_answer[at + 1 : at + stage.context + 1])
+        return torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(weights)).float()
+
+    def below(self, end):
+        return int(torch.randint(int(end), (1,), generator=self.generator))
