@@ -39,7 +39,7 @@ class Size:
 
 
 FULL = Size(40, "target", 3_800_000, "draft", 1_200_000, 600, 100)
-SMOKE = Size(3, "smoke-target", 500_000, "smoke-draft", 500_000, 100, 20)
+SMOKE = Size(3, "smoke-target", 500_000, "smoke-draft", 500_000, 100, 60)
 
 
 def write_corpus(work: Path, megabytes):
