@@ -2,8 +2,8 @@
 
 Needs what requirements.txt pins, and Rust with its documentation (`rustup component add rust-docs`).
 Each step is skipped when what it makes is there, and training resumes from its last checkpoint, so
-that the same command continues after any interruption. `--smoke DIR` proves in two minutes that every
-step works, at a size that teaches nothing.
+that the same command continues after any interruption. `--smoke DIR` proves in two or three minutes that
+every step works, at a size that teaches nothing.
 """
 
 import argparse
