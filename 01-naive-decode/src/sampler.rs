@@ -50,7 +50,7 @@ impl Sampler {
     /// The probability of each token to come next, `[vocabulary]`, summing to 1.
     ///
     /// `logits` is `[vocabulary]`; `context` is every token so far, prompt included. The order of
-    /// the steps is Hugging Face's and vLLM's: bias, penalties, temperature, top-k, top-p, min-p.
+    /// the steps is Hugging Face's: bias, penalties, temperature, top-k, top-p, min-p.
     ///
     /// # Errors
     /// If a logit is NaN or +inf, if no token is left to choose, or if the context or the logit
