@@ -12,21 +12,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use embedded_models::recall::{self, World};
-use embedded_models::{Document, tales, words};
+use embedded_models::{Document, notes, tales, words};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 /// Makes the document of a seed.
 type Generator = fn(u64) -> Document;
 
-/// What a file holds, which seeds it begins at, and its share of the size in percent. Training files
+/// What a file holds, which seeds it begins at, and its part of the size of all. Training files
 /// begin 2^28 seeds apart and stay below `FIRST_HELD_OUT_SEED`, so no two share a document.
-const FILES: [(&str, Generator, u64, usize); 5] = [
+const FILES: [(&str, Generator, u64, usize); 6] = [
     ("tales", tales::tale, 0, 25),
     ("chat", tales::chat, 1 << 28, 15),
     ("recall_list", recall::list_document, 2 << 28, 15),
     ("recall_near", recall::near_document, 3 << 28, 20),
     ("recall_far", recall::far_document, 4 << 28, 25),
+    ("recall_notes", notes::document, notes::FIRST_SEED, 10),
 ];
 
 /// Held-out text to measure losses on, bytes a file.
@@ -49,8 +50,9 @@ fn main() -> Result<()> {
     let bar = ProgressBar::new(size as u64 + held_out_sizes).with_style(
         ProgressStyle::with_template("{msg:22} {wide_bar} {bytes}/{total_bytes} {eta}")?,
     );
-    for (name, document, first_seed, percent) in FILES {
-        write_documents(&directory, name, document, first_seed, size / 100 * percent, &bar)?;
+    let parts: usize = FILES.iter().map(|(.., part)| part).sum();
+    for (name, document, first_seed, part) in FILES {
+        write_documents(&directory, name, document, first_seed, size / parts * part, &bar)?;
         let held_out = format!("{name}_held_out");
         let seed = recall::FIRST_HELD_OUT_SEED + first_seed;
         write_documents(&directory, &held_out, document, seed, HELD_OUT_BYTES, &bar)?;

@@ -22,7 +22,7 @@ from train import Run, load_model
 
 RECIPE = Path(__file__).resolve().parent
 MODELS = RECIPE.parent
-GENERATED = ["tales", "chat", "recall_list", "recall_near", "recall_far"]
+GENERATED = ["tales", "chat", "recall_list", "recall_near", "recall_far", "recall_notes"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Size:
     evaluate_every: int
 
 
-FULL = Size(40, "target", 3_800_000, "draft", 1_200_000, 600, 100)
+FULL = Size(44, "target", 16_000_000, "draft", 5_000_000, 600, 250)
 SMOKE = Size(3, "smoke-target", 500_000, "smoke-draft", 500_000, 100, 60)
 
 

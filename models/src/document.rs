@@ -24,4 +24,11 @@ impl Document {
         self.text.push_str(answer);
         self.answers.push(start..self.text.len());
     }
+
+    /// Appends another document, answers and all.
+    pub fn append(&mut self, other: Document) {
+        let start = self.text.len();
+        self.text.push_str(&other.text);
+        self.answers.extend(other.answers.into_iter().map(|a| start + a.start..start + a.end));
+    }
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `embedded.rs` | the models' files as bytes |
 //! | `recall.rs` | worlds of facts and questions that hang on one token each |
+//! | `notes.rs` | worlds told in blocks, with notes after each |
 //! | `tales.rs` | tales and chats about people, places and things |
 //! | `names.rs` | the list of given names |
 //! | `words.rs` | the vocabulary of the generated text |
@@ -19,6 +20,7 @@ pub mod dice;
 mod document;
 mod embedded;
 pub mod names;
+pub mod notes;
 pub mod recall;
 pub mod tales;
 pub mod words;

@@ -76,7 +76,7 @@ impl World {
         World::new(FIRST_HELD_OUT_SEED + number, pairs, filler)
     }
 
-    fn from_dice(dice: &mut Dice, pairs: usize, filler: usize) -> World {
+    pub(crate) fn from_dice(dice: &mut Dice, pairs: usize, filler: usize) -> World {
         assert!(pairs <= MOST_PAIRS, "a world has at most {MOST_PAIRS} facts, not {pairs}");
         let names = dice.draw(&NAMES, pairs);
         let values = dice.draw(&VALUES, pairs);
@@ -175,16 +175,22 @@ pub fn far_document(seed: u64) -> Document {
     questions(dice, &world)
 }
 
-/// The world's text, then questions, each pair again and again. Half of the documents keep the
-/// order of the facts, which is what makes a model that continues such a text go through them all.
+/// The world's text, then questions, in a fifth of the documents as a chat.
 fn questions(dice: &mut Dice, world: &World) -> Document {
     let mut document = Document::default();
     let chat = dice.percent(20);
-    let in_order = dice.percent(50);
     if chat {
         document.push("<|user|>\n");
     }
     document.push(world.prompt());
+    ask(dice, world, &mut document, chat);
+    document
+}
+
+/// Questions to the document's end, each pair again and again. Half of the documents keep the
+/// order of the facts, which is what makes a model that continues such a text go through them all.
+pub(crate) fn ask(dice: &mut Dice, world: &World, document: &mut Document, chat: bool) {
+    let in_order = dice.percent(50);
     let mut order: Vec<_> = (0..world.facts.len()).collect();
     let mut first = true;
     while document.text.len() < DOCUMENT_BYTES {
@@ -212,5 +218,4 @@ fn questions(dice: &mut Dice, world: &World) -> Document {
             first = false;
         }
     }
-    document
 }

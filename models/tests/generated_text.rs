@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use embedded_models::Document;
+use embedded_models::notes::NotedWorld;
 use embedded_models::recall::{self, FIRST_HELD_OUT_SEED, World};
-use embedded_models::{names, tales, words};
+use embedded_models::{names, notes, tales, words};
 
 /// FNV-1a, 64 bits: enough to notice any change.
 fn hash(text: &str) -> u64 {
@@ -18,12 +19,13 @@ type Generator = fn(u64) -> Document;
 /// The weights were trained on these very texts: a change here makes them another model's.
 #[test]
 fn a_seed_gives_the_same_text_for_ever() {
-    let kinds: [(&str, Generator); 5] = [
+    let kinds: [(&str, Generator); 6] = [
         ("tale", tales::tale),
         ("chat", tales::chat),
         ("list", recall::list_document),
         ("near", recall::near_document),
         ("far", recall::far_document),
+        ("notes", notes::document),
     ];
     let hashes: Vec<_> = kinds
         .iter()
@@ -35,12 +37,13 @@ fn a_seed_gives_the_same_text_for_ever() {
     assert_eq!(hashes, HASHES.map(|(name, hash)| (name, hash.to_owned())));
 }
 
-const HASHES: [(&str, &str); 5] = [
+const HASHES: [(&str, &str); 6] = [
     ("tale", "93aa1b32d6e62369"),
     ("chat", "d20cecfbeb1b9859"),
     ("list", "c4b39f84163c4371"),
     ("near", "0d7c62daf43e87b4"),
     ("far", "8374dc4e967efcb8"),
+    ("notes", "a97cf7176ee634b4"),
 ];
 
 #[test]
@@ -64,6 +67,7 @@ fn answers_are_marked_where_they_stand() {
             recall::list_document(seed),
             recall::near_document(seed),
             recall::far_document(seed),
+            notes::document(seed),
         ] {
             assert!(document.text.is_ascii(), "offsets are bytes and characters at once");
             let mut last_end = 0;
@@ -122,4 +126,46 @@ fn no_value_word_is_also_a_name() {
     assert!(words::VALUES.iter().all(|value| value.starts_with(|c: char| c.is_ascii_lowercase())));
     let distinct: HashSet<_> = words::NAMES.iter().chain(&words::VALUES).collect();
     assert_eq!(distinct.len(), words::NAMES.len() + words::VALUES.len());
+}
+
+#[test]
+fn notes_keep_every_fact_and_nothing_else() {
+    for number in 0..100 {
+        let noted = NotedWorld::held_out(number, 3, 2, 2);
+        let blocks: String = (0..noted.blocks()).map(|i| noted.block(i)).collect();
+        assert_eq!(blocks.replace('\n', " "), noted.world().prompt());
+        for (i, fact) in noted.world().facts.iter().enumerate() {
+            let kept = format!(" {} is {}", fact.name, fact.value);
+            for block in 0..noted.blocks() {
+                assert_eq!(noted.notes(block).contains(&kept), block == i / 2);
+                assert_eq!(
+                    noted.block(block).contains(&format!(" {}.", fact.value)),
+                    block == i / 2
+                );
+            }
+        }
+        let words = |text: &str| text.split_whitespace().count();
+        assert!(
+            (0..3).all(|i| words(&noted.notes(i)) == 7),
+            "two facts of three words, and a heading"
+        );
+    }
+}
+
+#[test]
+fn noted_documents_have_notes_on_blocks_that_are_gone() {
+    let mut gone = 0;
+    for seed in 0..500 {
+        let text = notes::document(seed).text;
+        let before_questions = text.split("\nQuestion:").next().unwrap();
+        for notes in before_questions.split("\nNotes:").skip(1) {
+            let notes = notes.split(['.', '\n']).next().unwrap();
+            gone += notes
+                .split(',')
+                .filter(|fact| !before_questions.contains(&format!("word of{fact}")))
+                .count();
+        }
+        assert!(text.len() > 2_300, "questions to the end");
+    }
+    assert!((600..900).contains(&gone), "about two facts of five: {gone}");
 }
