@@ -199,11 +199,6 @@ impl Config {
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
-
-    /// Numbers that one token's keys and values come to, over all layers: `2 · L · H_kv · D`.
-    pub fn kv_values_per_token(&self) -> usize {
-        2 * self.layers * self.kv_heads * self.head_dim
-    }
 }
 
 #[cfg(test)]
@@ -224,7 +219,6 @@ mod tests {
         chat.add_end_tokens("generation_config.json", br#"{"eos_token_id": [0, 4]}"#).unwrap();
         assert_eq!(chat.end_tokens, [0, 4]);
         assert_eq!(config.rope_theta, 10_000.0);
-        assert_eq!(config.kv_values_per_token(), 2 * 2 * 2 * 16);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::kernels::Isa;
 use crate::linear::{DenseLinear, Linear};
 use crate::model::{Block, Model};
 use crate::numerics::Element;
-use crate::projection::GroupedProjection;
+use crate::projection::{GroupedProjection, Projection};
 use crate::rope::Rope;
 use ndarray::Array2;
 use rand_chacha::ChaCha8Rng;
@@ -88,12 +88,7 @@ impl Model {
     /// # Errors
     /// If `config` asks for a stretched RoPE.
     pub fn random(config: Config, seed: u64, options: LoadOptions) -> Result<Self> {
-        Model::assemble(
-            config,
-            options,
-            &|name, shape| Ok(random_tensor(seed, name, shape)),
-            &dense(options.isa),
-        )
+        Model::assemble(config, options, &random_tensors(seed), &dense(options.isa))
     }
 
     /// Puts a model together from tensors, each matrix stored as `pack` decides.
@@ -106,49 +101,38 @@ impl Model {
         tensors: Tensors,
         pack: Pack,
     ) -> Result<Self> {
+        Model::assemble_blocks(config, options, tensors, pack, &llama_block)
+    }
+
+    /// As [`Model::assemble`], for architectures whose blocks are not Llama's: `block` builds the one
+    /// of each index.
+    ///
+    /// # Errors
+    /// Whatever `tensors`, `pack` or `block` refuses.
+    pub fn assemble_blocks(
+        config: Config,
+        options: LoadOptions,
+        tensors: Tensors,
+        pack: Pack,
+        block: &dyn Fn(&Parts, usize) -> Result<Block>,
+    ) -> Result<Self> {
         if let Some(scaling) = &config.rope_scaling {
             let expected = "none: take it out of the config and give the model its Rope (rung 02)";
             return Err(Error::invalid("rope_scaling", scaling, expected));
         }
-        let matrix = |name: &str, outputs: usize, inputs: usize| {
-            pack(tensors(name, &[outputs, inputs])?, outputs, inputs)
-        };
-        let (hidden, feed) = (config.hidden_size, config.intermediate_size);
-        let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        let block = |index: usize| -> Result<Block> {
-            let name = |part: &str| format!("model.layers.{index}.{part}.weight");
-            let norm = |part: &str| tensors(&name(part), &[hidden]);
-            Ok(Block {
-                attention_norm: norm("input_layernorm")?,
-                projection: Box::new(GroupedProjection {
-                    q: matrix(&name("self_attn.q_proj"), queries, hidden)?,
-                    k: matrix(&name("self_attn.k_proj"), keys, hidden)?,
-                    v: matrix(&name("self_attn.v_proj"), keys, hidden)?,
-                    o: matrix(&name("self_attn.o_proj"), hidden, queries)?,
-                    head_dim: config.head_dim,
-                }),
-                scale: 1.0 / (config.head_dim as f32).sqrt(),
-                window: None,
-                feed_forward_norm: norm("post_attention_layernorm")?,
-                feed_forward: Box::new(SwiGlu {
-                    gate: matrix(&name("mlp.gate_proj"), feed, hidden)?,
-                    up: matrix(&name("mlp.up_proj"), feed, hidden)?,
-                    down: matrix(&name("mlp.down_proj"), hidden, feed)?,
-                    isa: options.isa,
-                }),
-            })
-        };
+        let hidden = config.hidden_size;
         let table = [config.vocab_size, hidden];
+        let parts = Parts { config: &config, options, tensors, pack };
         let embedding = tensors("model.embed_tokens.weight", &table)?;
         let head = match config.tied_head {
             true => pack(embedding.clone(), config.vocab_size, hidden)?,
-            false => matrix("lm_head.weight", config.vocab_size, hidden)?,
+            false => parts.matrix("lm_head.weight", config.vocab_size, hidden)?,
         };
         let context = options.context.unwrap_or(config.trained_context);
         Ok(Model {
             embedding: Array2::from_shape_vec(table, embedding).expect("the shape was checked"),
-            blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
-            final_norm: tensors("model.norm.weight", &[hidden])?,
+            blocks: (0..config.layers).map(|index| block(&parts, index)).collect::<Result<_>>()?,
+            final_norm: parts.vector("model.norm.weight", hidden)?,
             head,
             rope: Rope::new(config.rope_theta, config.head_dim, context),
             kv_element: options.kv_element,
@@ -158,8 +142,110 @@ impl Model {
     }
 }
 
-fn dense(isa: Isa) -> impl Fn(Vec<f32>, usize, usize) -> Result<Box<dyn Linear>> {
+/// What blocks are put together from.
+pub struct Parts<'a> {
+    /// The model's shape.
+    pub config: &'a Config,
+    /// Choices that the checkpoint leaves open.
+    pub options: LoadOptions,
+    tensors: Tensors<'a>,
+    pack: Pack<'a>,
+}
+
+impl Parts<'_> {
+    /// A matrix, packed.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
+        self.pack((self.tensors)(name, &[outputs, inputs])?, outputs, inputs)
+    }
+
+    /// A matrix that was cut out of, or made of, one that the checkpoint has.
+    ///
+    /// # Errors
+    /// If the numbers are not `outputs · inputs`.
+    pub fn pack(
+        &self,
+        weights: Vec<f32>,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Box<dyn Linear>> {
+        (self.pack)(weights, outputs, inputs)
+    }
+
+    /// A tensor as it stands, row-major.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        (self.tensors)(name, shape)
+    }
+
+    /// A norm's weight.
+    ///
+    /// # Errors
+    /// If it is missing or has another width.
+    pub fn vector(&self, name: &str, width: usize) -> Result<Vec<f32>> {
+        (self.tensors)(name, &[width])
+    }
+
+    /// The feed-forward `{prefix}.gate_proj`, `up_proj` and `down_proj`, `width` wide inside.
+    ///
+    /// # Errors
+    /// If one of the three is missing or has another shape.
+    pub fn swiglu(&self, prefix: &str, width: usize) -> Result<SwiGlu> {
+        let hidden = self.config.hidden_size;
+        Ok(SwiGlu {
+            gate: self.matrix(&format!("{prefix}.gate_proj.weight"), width, hidden)?,
+            up: self.matrix(&format!("{prefix}.up_proj.weight"), width, hidden)?,
+            down: self.matrix(&format!("{prefix}.down_proj.weight"), hidden, width)?,
+            isa: self.options.isa,
+        })
+    }
+
+    /// Block `index` with the projection given, and all else as Llama has it.
+    ///
+    /// # Errors
+    /// If a tensor is missing or has another shape.
+    pub fn block(&self, index: usize, projection: Box<dyn Projection>) -> Result<Block> {
+        let name = |part: &str| format!("model.layers.{index}.{part}");
+        let norm = |part: &str| self.vector(&name(part), self.config.hidden_size);
+        Ok(Block {
+            attention_norm: norm("input_layernorm.weight")?,
+            projection,
+            scale: 1.0 / (self.config.head_dim as f32).sqrt(),
+            window: None,
+            feed_forward_norm: norm("post_attention_layernorm.weight")?,
+            feed_forward: Box::new(self.swiglu(&name("mlp"), self.config.intermediate_size)?),
+        })
+    }
+}
+
+/// Llama's block.
+fn llama_block(parts: &Parts, index: usize) -> Result<Block> {
+    let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
+    let matrix = |part: &str, outputs: usize, inputs: usize| {
+        parts.matrix(&format!("model.layers.{index}.self_attn.{part}.weight"), outputs, inputs)
+    };
+    let projection = GroupedProjection {
+        q: matrix("q_proj", heads * head_dim, hidden)?,
+        k: matrix("k_proj", kv_heads * head_dim, hidden)?,
+        v: matrix("v_proj", kv_heads * head_dim, hidden)?,
+        o: matrix("o_proj", hidden, heads * head_dim)?,
+        head_dim,
+    };
+    parts.block(index, Box::new(projection))
+}
+
+/// Matrices as plain f32.
+pub fn dense(isa: Isa) -> impl Fn(Vec<f32>, usize, usize) -> Result<Box<dyn Linear>> {
     move |weights, outputs, inputs| Ok(Box::new(DenseLinear::new(&weights, outputs, inputs, isa)?))
+}
+
+/// Tensors drawn at random, whatever the name: the same for the same seed.
+pub fn random_tensors(seed: u64) -> impl Fn(&str, &[usize]) -> Result<Vec<f32>> {
+    move |name, shape| Ok(random_tensor(seed, name, shape))
 }
 
 /// Values that depend on seed and name alone: norms near 1, matrices with rows of unit size.

@@ -59,7 +59,8 @@ impl Model {
 
     /// Bytes of keys and values that one token costs whoever keeps them.
     pub fn kv_bytes_per_token(&self) -> usize {
-        self.config.kv_values_per_token() * self.kv_element.bytes()
+        let sizes = self.blocks.iter().filter_map(|block| block.projection.kv());
+        sizes.map(|size| size.numbers()).sum::<usize>() * self.kv_element.bytes()
     }
 
     /// Bytes of weights that one pass reads (of the embedding table, only the rows it looks up).

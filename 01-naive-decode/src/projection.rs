@@ -22,8 +22,28 @@ pub struct KeysValues {
     pub v: Array3<f32>,
 }
 
+/// What keys and values of one token and one layer come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvSize {
+    /// Key-value heads.
+    pub heads: usize,
+    /// Width of a key.
+    pub key_dim: usize,
+    /// Width of a value; 0 if a value is the beginning of its key, and need not be kept beside it.
+    pub value_dim: usize,
+}
+
+impl KvSize {
+    /// Numbers to keep for each token.
+    pub fn numbers(&self) -> usize {
+        self.heads * (self.key_dim + self.value_dim)
+    }
+}
+
 /// The learned maps on both sides of attention.
 pub trait Projection: Send + Sync {
+    /// Sizes of the keys and values that it makes; none if the layer shares an earlier one's.
+    fn kv(&self) -> Option<KvSize>;
     /// Normed hidden rows `[rows, hidden]` at their positions → queries, keys, values.
     ///
     /// # Errors
@@ -51,6 +71,11 @@ pub struct GroupedProjection {
 }
 
 impl Projection for GroupedProjection {
+    fn kv(&self) -> Option<KvSize> {
+        let heads = self.k.outputs() / self.head_dim;
+        Some(KvSize { heads, key_dim: self.head_dim, value_dim: self.head_dim })
+    }
+
     // ANCHOR: project
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
         let mut q = self.q.apply(x);

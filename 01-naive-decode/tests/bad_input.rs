@@ -212,7 +212,7 @@ fn configurations_of_other_models_and_of_none() {
         (r#""rope_theta": 10000.0"#, r#""rope_theta": 0"#, ["rope_theta", "0", "positive"]),
         // Sizes that are fine in themselves and contradict the weights.
         (r#"vocab_size": 40"#, r#"vocab_size": 41"#, ["embed_tokens", "[40, 16]", "[41, 16]"]),
-        (r#"hidden_layers": 2"#, r#"hidden_layers": 3"#, ["model.layers.2", "missing", "[16]"]),
+        (r#"hidden_layers": 2"#, r#"hidden_layers": 3"#, ["model.layers.2", "missing", "[16, 16]"]),
         (r#"head_dim": 4"#, r#"head_dim": 8"#, ["q_proj", "[16, 16]", "[32, 16]"]),
         (r#"mediate_size": 24"#, r#"mediate_size": 25"#, ["gate_proj", "[24, 16]", "[25, 16]"]),
     ] {

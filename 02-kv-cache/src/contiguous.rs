@@ -4,10 +4,10 @@ use crate::store::{KvShape, Place, Store};
 use half::{bf16, f16};
 use naive_decode::Element;
 
-/// Keys and values in one allocation of exactly `2 · L · H_kv · D · bytes · capacity · sequences`.
+/// Keys and values in one allocation of exactly [`KvShape::bytes`].
 ///
-/// Layout: `[sequences][layers][key, value][kv_heads][capacity][head_dim]`, so that all keys of one
-/// head follow each other in memory and a step reads them straight through. The slab itself never
+/// Layout: `[sequences][layers]`, in each layer `[kv_heads][capacity][D]` of keys and then
+/// `[kv_heads][capacity][D_v]` of values, so that all keys of one head follow each other in memory and a step reads them straight through. The slab itself never
 /// grows. The price is paid up front: a sequence that stops early has reserved what it
 /// never used (rung 05 takes that up).
 pub struct ContiguousStore {
@@ -24,18 +24,11 @@ enum Slab {
     F16(Vec<f16>),
 }
 
-/// Which half of a layer's share of the slab.
-#[derive(Clone, Copy)]
-enum Half {
-    Key,
-    Value,
-}
-
 impl ContiguousStore {
     // ANCHOR: new
     /// Sets aside room for `sequences` sequences of `capacity` tokens each.
     pub fn new(shape: KvShape, capacity: usize, sequences: usize) -> Self {
-        let count = 2 * shape.layers * shape.kv_heads * shape.head_dim * capacity * sequences;
+        let count = shape.bytes(capacity, sequences) / shape.element.bytes();
         let slab = match shape.element {
             Element::F32 => Slab::F32(vec![0.0; count]),
             Element::Bf16 => Slab::Bf16(vec![bf16::ZERO; count]),
@@ -46,8 +39,8 @@ impl ContiguousStore {
     // ANCHOR_END: new
 
     // ANCHOR: index
-    /// Index of the first number of a key or value.
-    fn index(&self, place: Place, half: Half) -> usize {
+    /// Indices of the first number of a key and of its value.
+    fn index(&self, place: Place) -> (usize, usize) {
         // A place past the end of one head would be the start of the next: never let it pass.
         assert!(
             place.sequence < self.sequences
@@ -56,9 +49,14 @@ impl ContiguousStore {
                 && place.slot < self.capacity,
             "{place:?} is outside the cache"
         );
-        let layer = place.sequence * self.shape.layers + place.layer;
-        let head = (2 * layer + half as usize) * self.shape.kv_heads + place.kv_head;
-        (head * self.capacity + place.slot) * self.shape.head_dim
+        let KvShape { layers, kv_heads, key_dim, value_dim, .. } = self.shape;
+        let per_layer = kv_heads * self.capacity * (key_dim + value_dim);
+        let keys = (place.sequence * layers + place.layer) * per_layer;
+        let values = keys + kv_heads * self.capacity * key_dim;
+        let row = place.kv_head * self.capacity + place.slot;
+        let key = keys + row * key_dim;
+        // A value without room of its own is the beginning of its key.
+        (key, if value_dim == 0 { key } else { values + row * value_dim })
     }
     // ANCHOR_END: index
 
@@ -101,17 +99,19 @@ impl Store for ContiguousStore {
     }
 
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
-        let (k, v) = (self.index(place, Half::Key), self.index(place, Half::Value));
+        let (k, v) = self.index(place);
         self.put(k, key);
-        self.put(v, value);
+        if self.shape.value_dim > 0 {
+            self.put(v, value);
+        }
     }
 
     fn key(&self, place: Place, copy: &mut [f32]) {
-        self.get(self.index(place, Half::Key), copy);
+        self.get(self.index(place).0, copy);
     }
 
     fn value(&self, place: Place, copy: &mut [f32]) {
-        self.get(self.index(place, Half::Value), copy);
+        self.get(self.index(place).1, copy);
     }
 
     /// Nothing to do: what lies past a sequence's length is never read before it is written again.

@@ -119,7 +119,7 @@ fn start<S: crate::store::Store + 'static>(
     settings: Settings,
     store: fn(KvShape, usize, usize) -> S,
 ) -> Result<Box<dyn Decoder>> {
-    let shape = KvShape::of(&model.config, model.kv_element);
+    let shape = KvShape::of(&model);
     let capacity = settings.capacity.min(model.context());
     let cache = Cached::new(store(shape, capacity, 1), model.isa);
     Ok(Box::new(CachedDecoder::new(model, cache, settings.prefill_chunk)?))

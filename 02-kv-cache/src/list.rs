@@ -14,7 +14,7 @@ pub struct ListStore {
     lists: Vec<Lists>,
 }
 
-/// One head of one layer: a key and a value per token, each `[head_dim]`.
+/// One head of one layer: a key `[D]` and a value `[D_v]` per token.
 #[derive(Clone, Default)]
 struct Lists {
     keys: Vec<Vec<f32>>,
@@ -59,13 +59,14 @@ impl Store for ListStore {
     // ANCHOR: write
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         let index = self.index(place);
-        let width = self.shape.head_dim;
         let Lists { keys, values } = &mut self.lists[index];
+        // A value without room of its own is the beginning of its key.
+        let value = &value[..self.shape.value_dim];
         for (list, new) in [(keys, key), (values, value)] {
             // One more token is one more entry. A gap can only be a fault's doing; it reads as
             // zeros, as a fresh slab would.
             if list.len() < place.slot {
-                list.resize(place.slot, vec![0.0; width]);
+                list.resize(place.slot, vec![0.0; new.len()]);
             }
             match list.get_mut(place.slot) {
                 None => list.push(new.to_vec()),
@@ -80,7 +81,8 @@ impl Store for ListStore {
     }
 
     fn value(&self, place: Place, copy: &mut [f32]) {
-        copy_or_zero(&self.lists[self.index(place)].values, place.slot, copy);
+        let Lists { keys, values } = &self.lists[self.index(place)];
+        copy_or_zero(if self.shape.value_dim > 0 { values } else { keys }, place.slot, copy);
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) {
@@ -100,7 +102,7 @@ impl Store for ListStore {
 
 fn copy_or_zero(list: &[Vec<f32>], slot: usize, copy: &mut [f32]) {
     match list.get(slot) {
-        Some(kept) => copy.copy_from_slice(kept),
+        Some(kept) => copy.copy_from_slice(&kept[..copy.len()]),
         None => copy.fill(0.0),
     }
 }

@@ -1,6 +1,6 @@
 //! Where keys and values are kept: the one thing that the caches of this rung differ in.
 
-use naive_decode::{Config, Element, Error, Result};
+use naive_decode::{Element, Error, KvSize, Model, Result};
 
 /// The sizes of a model's keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,30 +9,33 @@ pub struct KvShape {
     pub layers: usize,
     /// Key-value heads per layer.
     pub kv_heads: usize,
-    /// Width of a head.
-    pub head_dim: usize,
+    /// Width of a key.
+    pub key_dim: usize,
+    /// Width of a value; 0 if a value is the beginning of its key, and is not kept beside it.
+    pub value_dim: usize,
     /// Type of one number.
     pub element: Element,
 }
 
 impl KvShape {
-    /// The shape of a model's keys and values.
-    pub fn of(config: &Config, element: Element) -> Self {
-        KvShape {
-            layers: config.layers,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            element,
-        }
+    /// The shape of a model's keys and values, with room for every layer as for the first.
+    ///
+    /// # Panics
+    /// If the first layer makes no keys and values: such a model cannot run.
+    pub fn of(model: &Model) -> Self {
+        let first = model.blocks.iter().find_map(|block| block.projection.kv());
+        let KvSize { heads, key_dim, value_dim } = first.expect("some layer makes keys and values");
+        let (layers, element) = (model.blocks.len(), model.kv_element);
+        KvShape { layers, kv_heads: heads, key_dim, value_dim, element }
     }
 
     // ANCHOR: size
-    /// `2 · L · H_kv · D · bytes`: what one token costs for as long as it is remembered.
+    /// `L · H_kv · (D + D_v) · bytes`: what one token costs for as long as it is remembered.
     ///
-    /// The 2 is for the key and the value. Queries are not kept: a query is asked once, in the step
+    /// With values as wide as keys it is the well-known `2 · L · H_kv · D · bytes`. Queries are not kept: a query is asked once, in the step
     /// that made it, and no later step refers to it.
     pub fn bytes_per_token(&self) -> usize {
-        2 * self.layers * self.kv_heads * self.head_dim * self.element.bytes()
+        self.layers * self.kv_heads * (self.key_dim + self.value_dim) * self.element.bytes()
     }
     // ANCHOR_END: size
 
@@ -110,10 +113,11 @@ mod tests {
 
     #[test]
     fn the_size_formula_gives_the_published_figures() {
-        let shape = |layers, kv_heads, head_dim| KvShape {
+        let shape = |layers, kv_heads, dim| KvShape {
             layers,
             kv_heads,
-            head_dim,
+            key_dim: dim,
+            value_dim: dim,
             element: Element::Bf16,
         };
         // Llama-2-70B, and a 12-layer model of width 768 with 12 heads.

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const ELEMENTS: [Element; 3] = [Element::F32, Element::Bf16, Element::F16];
 
-const SHAPE: KvShape = KvShape { layers: 3, kv_heads: 2, head_dim: 8, element: Element::F32 };
+const SHAPE: KvShape =
+    KvShape { layers: 3, kv_heads: 2, key_dim: 8, value_dim: 8, element: Element::F32 };
 
 fn model(kv_element: Element) -> Arc<Model> {
     let json = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 24, "num_hidden_layers": 3,
@@ -44,7 +45,8 @@ fn a_slab_is_as_large_as_the_formula_says_to_the_byte() {
     for element in ELEMENTS {
         for (layers, kv_heads, head_dim) in [(1, 1, 2), (3, 2, 8), (6, 2, 32), (5, 7, 10)] {
             for (capacity, sequences) in [(1, 1), (100, 1), (33, 4), (0, 1)] {
-                let shape = KvShape { layers, kv_heads, head_dim, element };
+                let shape =
+                    KvShape { layers, kv_heads, key_dim: head_dim, value_dim: head_dim, element };
                 let width = match element {
                     Element::F32 => 4,
                     Element::Bf16 | Element::F16 => 2,
@@ -62,7 +64,7 @@ fn a_slab_is_as_large_as_the_formula_says_to_the_byte() {
 fn decoding_allocates_nothing_in_a_slab_and_a_token_at_a_time_in_lists() {
     for element in ELEMENTS {
         let model = model(element);
-        let shape = KvShape::of(&model.config, element);
+        let shape = KvShape::of(&model);
         let mut slab = Cached::new(ContiguousStore::new(shape, 20, 1), model.isa);
         let mut lists = Cached::new(ListStore::new(shape, 20, 1), model.isa);
         for (held, token) in prompt(20).into_iter().enumerate() {
@@ -218,7 +220,7 @@ fn every_place_is_its_own() {
 fn keys_and_values_are_all_that_a_sequence_leaves_behind() {
     // Whatever another cache is given, it is through these: no query, no score, no hidden row.
     let model = model(Element::F16);
-    let shape = KvShape::of(&model.config, Element::F16);
+    let shape = KvShape::of(&model);
     let text = prompt(15);
     let mut first = Cached::new(ContiguousStore::new(shape, 16, 1), model.isa);
     run(&model, &mut first, 0, &text);
@@ -280,7 +282,7 @@ impl Store for Counting {
 #[test]
 fn a_step_writes_one_token_and_reads_every_key_and_value_once() {
     let model = model(Element::F32);
-    let store = ContiguousStore::new(KvShape::of(&model.config, Element::F32), 20, 1);
+    let store = ContiguousStore::new(KvShape::of(&model), 20, 1);
     let (keys, values) = Default::default();
     let mut cache = Cached::new(Counting { store, keys, values, written: 0 }, model.isa);
     for (held, token) in prompt(20).into_iter().enumerate() {
@@ -300,7 +302,7 @@ fn a_step_writes_one_token_and_reads_every_key_and_value_once() {
 #[test]
 fn rolling_back_and_going_another_way_is_as_if_one_had_never_been_there() {
     let model = model(Element::F32);
-    let store = ContiguousStore::new(KvShape::of(&model.config, Element::F32), 30, 1);
+    let store = ContiguousStore::new(KvShape::of(&model), 30, 1);
     let cache = Cached::new(store, model.isa);
     let mut decoder = CachedDecoder::new(model.clone(), cache, Some(4)).unwrap();
     assert!(decoder.is_empty());

@@ -80,7 +80,7 @@ fn a_value_that_was_never_written_is_still_nan() {
 fn the_other_two_see_values_as_well() {
     let shadow = Shadow::guard(&BENCH, with(|_, value| -value));
     assert_refuses(shadow, &["answer of layer 3", "second cache"]);
-    let shape = KvShape::of(&BENCH.model.config, BENCH.model.kv_element);
+    let shape = KvShape::of(&BENCH.model);
     let fresh = || Box::new(ContiguousStore::new(shape, BENCH.model.context(), 1));
     let summed = Checksummed::guard(&BENCH, with(|_, value| -value)(fresh()));
     assert_refuses(summed, &["slot 7 of layer 3, head 1", "as written"]);

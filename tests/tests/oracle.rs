@@ -13,8 +13,8 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Llama, LlamaConfig};
 use embedded_models::TARGET;
 use naive_decode::{
-    Block, Config, LoadOptions, Model, NaiveAttention, Pass, Projected, Projection, Rope, Span,
-    Tokenizer, Want,
+    Block, Config, KvSize, LoadOptions, Model, NaiveAttention, Pass, Projected, Projection, Rope,
+    Span, Tokenizer, Want,
 };
 use ndarray::{Array2, Array3, ArrayView2};
 use safetensors::Dtype;
@@ -54,6 +54,9 @@ impl F32Angles {
 }
 
 impl Projection for F32Angles {
+    fn kv(&self) -> Option<KvSize> {
+        self.inner.kv()
+    }
     fn project(
         &self,
         x: ArrayView2<f32>,

@@ -56,14 +56,14 @@ impl<S: Store> Store for Overwriting<S> {
 /// stay. The noise has the length of the key that it replaces, so no range check would notice.
 pub fn overwrite_key(store: &mut dyn Store, slot: usize, layers: Range<usize>) {
     let shape = store.shape();
-    let (mut key, mut value) = (vec![0.0; shape.head_dim], vec![0.0; shape.head_dim]);
+    let (mut key, mut value) = (vec![0.0; shape.key_dim], vec![0.0; shape.value_dim]);
     for layer in layers {
         for kv_head in 0..shape.kv_heads {
             let place = Place { sequence: 0, layer, kv_head, slot };
             store.key(place, &mut key);
             store.value(place, &mut value);
             let seed = (slot * shape.layers + layer) * shape.kv_heads + kv_head;
-            let mut other = noise(seed as u64, shape.head_dim);
+            let mut other = noise(seed as u64, shape.key_dim);
             let scale = length(&key) / length(&other);
             other.iter_mut().for_each(|number| *number *= scale);
             store.write(place, &other, &value);

@@ -157,7 +157,7 @@ fn keys_and_values(store: &dyn Store, slot: usize) -> Vec<(Place, Vec<f32>, Vec<
     });
     heads
         .map(|place| {
-            let (mut key, mut value) = (vec![0.0; shape.head_dim], vec![0.0; shape.head_dim]);
+            let (mut key, mut value) = (vec![0.0; shape.key_dim], vec![0.0; shape.value_dim]);
             store.key(place, &mut key);
             store.value(place, &mut value);
             (place, key, value)

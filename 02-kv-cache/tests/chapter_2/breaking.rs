@@ -13,7 +13,7 @@ fn exchange(store: &mut impl Store, a: usize, b: usize) {
             Place { sequence: 0, layer, kv_head, slot }
         };
         let read = |store: &dyn Store, slot| {
-            let mut both = [vec![0.0; shape.head_dim], vec![0.0; shape.head_dim]];
+            let mut both = [vec![0.0; shape.key_dim], vec![0.0; shape.value_dim]];
             store.key(at(slot), &mut both[0]);
             store.value(at(slot), &mut both[1]);
             both
@@ -73,7 +73,7 @@ impl Store for Shifted {
 #[test]
 fn a_shifted_row_sees_zeros_and_never_itself() {
     let model = target();
-    let shape = KvShape::of(&model.config, model.kv_element);
+    let shape = KvShape::of(&model);
     let store = Shifted(ContiguousStore::new(shape, 65, 1));
     let mut clean = decoder(&model, slab(&model, 65));
     let mut shifted = decoder(&model, Cached::new(store, model.isa));

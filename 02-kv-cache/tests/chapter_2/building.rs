@@ -2,16 +2,16 @@
 
 use super::{bits, decoder, key, slab, target, target_config, text};
 use kv_cache::{CONTIGUOUS, ContiguousStore, KvCache, KvShape, Store};
-use naive_decode::{Decoder, Element, Pass, Settings, Span, Want};
+use naive_decode::{Decoder, Pass, Settings, Span, Want};
 
 #[test]
 fn the_slab_of_the_embedded_model() {
-    let shape = KvShape::of(&target_config(), Element::F32);
+    let shape = KvShape::of(&target());
     assert_eq!(shape.bytes_per_token(), 3_072);
     let store = ContiguousStore::new(shape, 512, 1);
     assert_eq!(store.allocated_bytes(), 1_572_864);
     // Queries would be twice as much again: eight heads where keys and values have two each.
-    let queries = shape.layers * target_config().heads * shape.head_dim * shape.element.bytes();
+    let queries = shape.layers * target_config().heads * shape.key_dim * shape.element.bytes();
     assert_eq!(queries, 6_144);
 }
 

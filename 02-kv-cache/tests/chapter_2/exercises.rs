@@ -8,7 +8,7 @@ use naive_decode::{CpuExecutor, Decoder, NaiveDecoder, Pass, Span, Want};
 #[test]
 fn a_list_cache_grows_and_a_slab_does_not() {
     let model = target();
-    let shape = KvShape::of(&model.config, model.kv_element);
+    let shape = KvShape::of(&model);
     let mut lists = decoder(&model, Cached::new(ListStore::new(shape, 512, 1), model.isa));
     let mut slab = decoder(&model, slab(&model, 512));
     let tokens = text(100);
@@ -33,7 +33,7 @@ impl TokenByToken {
     fn index(&self, place: Place, half: usize) -> usize {
         let half = 2 * place.layer + half;
         ((half * self.capacity + place.slot) * self.shape.kv_heads + place.kv_head)
-            * self.shape.head_dim
+            * self.shape.key_dim
     }
 }
 
@@ -67,7 +67,7 @@ impl Store for TokenByToken {
 #[test]
 fn another_order_changes_no_bit() {
     let model = target();
-    let shape = KvShape::of(&model.config, model.kv_element);
+    let shape = KvShape::of(&model);
     let mut usual = decoder(&model, slab(&model, 70));
     let mut other = decoder(&model, Cached::new(TokenByToken::new(shape, 70), model.isa));
     for tokens in [&text(60)[..], &[7], &[8]] {
@@ -111,7 +111,7 @@ impl<S: Store> Store for Swapped<S> {
 #[test]
 fn who_notices_that_keys_and_values_are_swapped() {
     let model = target();
-    let shape = KvShape::of(&model.config, model.kv_element);
+    let shape = KvShape::of(&model);
     let fresh = || ContiguousStore::new(shape, 64, 1);
     let feed = |cache: &mut dyn naive_decode::Attention| {
         model.forward(&Pass::one(Span::new(0, 0, &text(20), Want::Last)), cache)

@@ -37,7 +37,7 @@ fn text(length: u32) -> Vec<u32> {
 }
 
 fn slab(model: &Model, capacity: usize) -> Cached<ContiguousStore> {
-    let shape = KvShape::of(&model.config, model.kv_element);
+    let shape = KvShape::of(&model);
     Cached::new(ContiguousStore::new(shape, capacity, 1), model.isa)
 }
 
@@ -46,7 +46,7 @@ fn decoder<A: KvCache>(model: &Arc<Model>, cache: A) -> CachedDecoder<A> {
 }
 
 fn key(store: &impl Store, layer: usize, kv_head: usize, slot: usize) -> Vec<f32> {
-    let mut key = vec![0.0; store.shape().head_dim];
+    let mut key = vec![0.0; store.shape().key_dim];
     store.key(Place { sequence: 0, layer, kv_head, slot }, &mut key);
     key
 }

@@ -4,8 +4,8 @@ use crate::judge::{Judge, assert_same_bits};
 use crate::models::{SHAPES, noise, target};
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, ListStore};
 use naive_decode::{
-    Element, Isa, Model, NaiveAttention, Pass, Projected, Projection, Result, Rope, Span, Visible,
-    Want,
+    Element, Isa, KvSize, Model, NaiveAttention, Pass, Projected, Projection, Result, Rope, Span,
+    Visible, Want,
 };
 use ndarray::{Array2, Array3, ArrayView2};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn caches(
     capacity: usize,
     sequences: usize,
 ) -> [(&'static str, Box<dyn KvCache>); 2] {
-    let shape = KvShape::of(&model.config, model.kv_element);
+    let shape = KvShape::of(&model);
     [
         ("lists", Box::new(Cached::new(ListStore::new(shape, capacity, sequences), model.isa))),
         (
@@ -193,6 +193,9 @@ struct Sharing {
 }
 
 impl Projection for Sharing {
+    fn kv(&self) -> Option<KvSize> {
+        None
+    }
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
         Ok(Projected { kv: None, ..self.own.project(x, positions, rope)? })
     }

@@ -35,7 +35,7 @@ impl<S: Store> Checksummed<S> {
     /// Names the first that is not.
     pub fn verify(&self, sequence: usize, length: usize) -> Result<()> {
         let shape = self.store.shape();
-        let (mut key, mut value) = (vec![0.0; shape.head_dim], vec![0.0; shape.head_dim]);
+        let (mut key, mut value) = (vec![0.0; shape.key_dim], vec![0.0; shape.value_dim]);
         for layer in 0..shape.layers {
             for kv_head in 0..shape.kv_heads {
                 for slot in 0..length {

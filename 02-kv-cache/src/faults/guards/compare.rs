@@ -105,7 +105,7 @@ pub fn every_slot_is_filled(bench: &Bench, store: Box<dyn Store>) -> Result<()> 
 }
 
 fn holds_a_key(store: &dyn Store, layer: usize, slot: usize) -> bool {
-    let mut key = vec![0.0; store.shape().head_dim];
+    let mut key = vec![0.0; store.shape().key_dim];
     store.key(Place { sequence: 0, layer, kv_head: 0, slot }, &mut key);
     key.iter().any(|&number| number != 0.0)
 }

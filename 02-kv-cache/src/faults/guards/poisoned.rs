@@ -13,7 +13,7 @@ pub struct Poisoned;
 impl Poisoned {
     /// Fills every place of a store with NaN.
     pub fn fill(store: &mut dyn Store) {
-        let nan = vec![f32::NAN; store.shape().head_dim];
+        let nan = vec![f32::NAN; store.shape().key_dim];
         for sequence in 0..store.sequences() {
             for place in places(store, sequence, store.capacity()) {
                 store.write(place, &nan, &nan);
@@ -26,7 +26,7 @@ impl Poisoned {
     /// # Errors
     /// Names the first that is.
     pub fn verify(store: &dyn Store, sequence: usize, length: usize) -> Result<()> {
-        let mut found = vec![0.0; store.shape().head_dim];
+        let mut found = vec![0.0; store.shape().key_dim];
         for place in places(store, sequence, length) {
             let mut refuse_nan = |what: &str, read: &dyn Fn(&mut [f32])| {
                 read(&mut found);

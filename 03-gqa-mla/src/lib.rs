@@ -1,0 +1,1 @@
+//! Rung 03: smaller caches.
