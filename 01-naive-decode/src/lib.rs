@@ -74,5 +74,5 @@ pub use projection::{GroupedProjection, KeysValues, KvSize, Projected, Projectio
 pub use rope::Rope;
 pub use rung::{NAIVE, Rung, Settings};
 pub use sampler::{Sampler, Sampling, argmax};
-pub use softmax_attention::{KeyValues, SPLIT, attend_span};
+pub use softmax_attention::{KeyValues, Partial, SPLIT, attend_span};
 pub use tokenizer::{TokenStream, Tokenizer};

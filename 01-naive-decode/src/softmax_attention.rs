@@ -165,21 +165,24 @@ fn attend_group(
 }
 
 /// An attention result that is not divided by its sum of weights yet.
-struct Partial {
+pub struct Partial {
     /// Weights are relative to `2^maximum`.
-    maximum: i32,
-    sum: f32,
-    values: Vec<f32>,
+    pub maximum: i32,
+    /// Sum of the weights.
+    pub sum: f32,
+    /// Weighted sum of the values, `[D_v]`.
+    pub values: Vec<f32>,
 }
 
 impl Partial {
-    fn empty(value_dim: usize) -> Self {
+    /// What a query that has seen nothing yet knows.
+    pub fn empty(value_dim: usize) -> Self {
         Partial { maximum: i32::MIN / 2, sum: 0.0, values: vec![0.0; value_dim] }
     }
 
     // ANCHOR: join
     /// Brings both to the larger maximum, which is exact, and adds.
-    fn join(&mut self, other: &Partial) {
+    pub fn join(&mut self, other: &Partial) {
         if other.sum == 0.0 {
             return; // saw nothing in its split
         }
@@ -195,7 +198,7 @@ impl Partial {
     // ANCHOR_END: join
 
     /// Divides by the sum of weights. A query that saw nothing is answered with zeros.
-    fn finish(self) -> impl Iterator<Item = f32> {
+    pub fn finish(self) -> impl Iterator<Item = f32> {
         let sum = if self.sum == 0.0 { 1.0 } else { self.sum };
         self.values.into_iter().map(move |v| v / sum)
     }

@@ -89,7 +89,7 @@ pub fn all() -> Vec<BreakIt> {
 
 /// A store for `sequences` sequences as long as the model can take.
 fn store(model: &Model, sequences: usize) -> ContiguousStore {
-    let shape = KvShape::of(&model);
+    let shape = KvShape::of(model);
     ContiguousStore::new(shape, model.context(), sequences)
 }
 

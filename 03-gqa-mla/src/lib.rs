@@ -1,1 +1,14 @@
 //! Rung 03: smaller caches.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `reading.rs` | attention over caches whose keys and values are codes, or not all there |
+
+pub mod evict;
+pub mod heads;
+pub mod hybrid;
+pub mod mla;
+pub mod quantized;
+mod reading;
+
+pub use reading::{Attended, Reading, attend_reading, dot};

@@ -29,7 +29,7 @@ impl Shadow<Cached<Box<dyn Store>>> {
     /// Names the first layer, row and head with another answer.
     pub fn guard(bench: &Bench, fault: impl Fn(Box<dyn Store>) -> Box<dyn Store>) -> Result<()> {
         let model = &bench.model;
-        let lists = ListStore::new(KvShape::of(&model), model.context(), 1);
+        let lists = ListStore::new(KvShape::of(model), model.context(), 1);
         let judge = Cached::new(lists, model.isa);
         let attention = Cached::new(fault(Box::new(store(model, 1))), model.isa);
         let attention = Shadow::new(attention, judge);
