@@ -45,7 +45,7 @@ pub use budget::Budget;
 pub use cache::EvictingCache;
 pub use heavy_hitters::HeavyHitters;
 pub use keyformer::Keyformer;
-pub use method::{Method, methods};
+pub use method::{Fork, Method, methods};
 pub use random::Random;
 pub use sinks::Sinks;
 pub use snap_kv::SnapKv;

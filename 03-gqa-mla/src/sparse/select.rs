@@ -16,8 +16,8 @@ pub(super) struct RowReading<'a> {
     block: usize,
     /// Stand-ins that were looked at to choose, in each head.
     compared: usize,
-    /// What is added to a stand-in's score, before the scores are scaled.
-    for_all: f32,
+    /// Added to a stand-in's score before the scores are scaled, so that it counts for all of its block.
+    head_count: f32,
     /// `[kv_heads]`: places to read, in the order of the slots they are of.
     read: Vec<Vec<usize>>,
 }
@@ -60,8 +60,8 @@ impl<'a> RowReading<'a> {
             read
         });
         let read = read.collect();
-        let for_all = libm::logf(block as f32) / layer.scale;
-        RowReading { tiles, entries, block, compared, for_all, read }
+        let head_count = libm::logf(block as f32) / layer.scale;
+        RowReading { tiles, entries, block, compared, head_count, read }
     }
 
     /// Entries read by all heads together, stand-ins that were only compared included.
@@ -129,7 +129,7 @@ impl Reading for RowReading<'_> {
         self.tiles.scores(kv_head, query, &places, scores);
         for (score, place) in scores.iter_mut().zip(places) {
             if place >= self.entries {
-                *score += self.for_all;
+                *score += self.head_count;
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use naive_decode::{Config, Element, LoadOptions, Model};
 
-pub const VOCAB: u32 = 30;
+pub(crate) const VOCAB: u32 = 30;
 
 /// Two layers, four query heads, two key-value heads of width 8.
-pub fn small_model(kv_element: Element) -> Model {
+pub(crate) fn small_model(kv_element: Element) -> Model {
     let json = format!(
         r#"{{"architectures": ["LlamaForCausalLM"], "hidden_size": 24, "num_hidden_layers": 2,
             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
