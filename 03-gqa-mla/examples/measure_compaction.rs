@@ -1,4 +1,5 @@
-//! What compaction saves and what it costs: memory, facts that the notes hold, and text that they leave out.
+//! What compaction saves and what it costs: memory, facts that the notes hold, and text that they
+//! leave out.
 //!
 //!     cargo run --release -p gqa-mla --example measure_compaction
 
@@ -128,7 +129,8 @@ impl Reader {
             let notes = self.block(&mut decoder, way, &tokens, &given)?;
             let notes = self.tokenizer.decode(&notes)?;
             let facts = &noted.world().facts[block * FACTS_PER_BLOCK..][..FACTS_PER_BLOCK];
-            let noted = facts.iter().filter(|f| notes.contains(&format!(" {} is {}", f.name, f.value)));
+            let noted =
+                facts.iter().filter(|f| notes.contains(&format!(" {} is {}", f.name, f.value)));
             right_in_notes += noted.count();
             seen = decoder.len();
         }
@@ -162,7 +164,13 @@ impl Reader {
     }
 
     /// One block, and what is to become of it. Returns the notes that were taken.
-    fn block(&self, decoder: &mut Cached, way: Way, block: &[u32], given: &[u32]) -> Result<Vec<u32>> {
+    fn block(
+        &self,
+        decoder: &mut Cached,
+        way: Way,
+        block: &[u32],
+        given: &[u32],
+    ) -> Result<Vec<u32>> {
         let ask = self.tokenizer.encode(NOTES)?;
         let start = decoder.len();
         let (notes, when) = match way {

@@ -1,4 +1,5 @@
-//! What is lost when less is kept: perplexity and recall against the kept fraction, method by method.
+//! What is lost when less is kept: perplexity and recall against the kept fraction, method by
+//! method.
 //!
 //!     cargo run --release -p gqa-mla --example measure_eviction
 
@@ -7,7 +8,9 @@ use clap::Parser;
 use comfy_table::{Table, presets};
 use embedded_models::recall::{FIRST_HELD_OUT_SEED, World};
 use embedded_models::{TARGET, tales};
-use gqa_mla::evict::{Budget, Evict, EvictingCache, Fork, Held, Method, Observation, Sinks, methods};
+use gqa_mla::evict::{
+    Budget, Evict, EvictingCache, Fork, Held, Method, Observation, Sinks, methods,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::KvCache;
 use naive_decode::measurement::{MachineName, Measurement, Series};
@@ -88,7 +91,8 @@ impl Bench {
     /// One method at every fraction: perplexity, recall, and recall by position.
     fn measure(&self, method: &Method, bar: &ProgressBar) -> Result<Vec<Series>> {
         let name = |what: &str| format!("{}: {what}", method.name);
-        let empty = |what, unit: &str| Series { name: name(what), unit: unit.into(), points: vec![] };
+        let empty =
+            |what, unit: &str| Series { name: name(what), unit: unit.into(), points: vec![] };
         let mut perplexity = empty("perplexity", "nats");
         let mut with_prompt = empty("recall, asked in the prompt", "%");
         let mut later = empty("recall, asked later", "%");
@@ -150,7 +154,8 @@ impl Bench {
     ) -> Result<([bool; FACTS], [bool; FACTS])> {
         let world = World::held_out(number, FACTS, FILLER);
         let facts = self.tokenizer.encode(world.prompt())?;
-        let longest = (0..FACTS).map(|fact| self.question(&world, fact)).collect::<Result<Vec<_>>>()?;
+        let longest =
+            (0..FACTS).map(|fact| self.question(&world, fact)).collect::<Result<Vec<_>>>()?;
         let room = longest.iter().map(|(ask, lead)| ask.len() + lead.len()).max().unwrap_or(0);
         let capacity = facts.len() + room;
         let mut told = (method.make)(&self.model, capacity, Budget::Fraction(fraction))?;
@@ -333,8 +338,14 @@ fn of<'a>(series: &'a [Series], what: &'a str) -> impl Iterator<Item = (&'a str,
 fn print_fractions(series: &[Series]) {
     for (what, title) in [
         ("perplexity", "surprise of the second half of a tale, nats a token"),
-        ("recall, asked in the prompt", "right answers, percent; the question is part of the prompt"),
-        ("recall, asked later", "right answers, percent; the question comes when the prompt is over"),
+        (
+            "recall, asked in the prompt",
+            "right answers, percent; the question is part of the prompt",
+        ),
+        (
+            "recall, asked later",
+            "right answers, percent; the question comes when the prompt is over",
+        ),
     ] {
         println!("{title}, by kept fraction");
         let header = ["method".to_owned()].into_iter();
@@ -349,7 +360,9 @@ fn print_fractions(series: &[Series]) {
 }
 
 fn print_positions(series: &[Series]) {
-    println!("right answers with {SWEPT} kept, percent, asked later, by where the fact lies (0 first, 1 last)");
+    println!(
+        "right answers with {SWEPT} kept, percent, asked later, by the fact's place in the text"
+    );
     let positions = (0..FACTS).map(|fact| format!("{:.2}", fact as f64 / FACTS as f64));
     let mut table = table(["method".to_owned()].into_iter().chain(positions).collect());
     for (name, series) in of(series, "recall by position") {
@@ -360,7 +373,9 @@ fn print_positions(series: &[Series]) {
 }
 
 fn print_sinks(mass: &[Series], streams: &[Series]) {
-    println!("attention on the first tokens of a text, percent, by layer (queries from token {STREAM_WINDOW} on)");
+    println!(
+        "attention on the first tokens, percent, by layer (queries from token {STREAM_WINDOW} on)"
+    );
     let layers = mass[0].points.iter().map(|(layer, _)| format!("{layer}"));
     let mut first = table(["".to_owned()].into_iter().chain(layers).collect());
     for series in mass {

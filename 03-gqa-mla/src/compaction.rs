@@ -1,16 +1,17 @@
-//! Compaction in the manner of Memento (Microsoft Research 2026): finish a block of text, keep notes on it, forget
-//! the block.
+//! Compaction in the manner of Memento (Microsoft Research 2026): finish a block of text, keep
+//! notes on it, forget the block.
 //!
 //! A model that can sum up what it has read need not keep it. Each finished block is followed by
-//! notes, and once these are written the block's keys and values are dropped. What stays is the notes' own, computed
-//! while the block could still be seen. They hold more than the words of the notes do: whoever only
-//! reads the same words afterwards has less ([`When::AfterForgetting`] shows how much).
+//! notes, and once these are written the block's keys and values are dropped. What stays is the
+//! notes' own, computed while the block could still be seen. They hold more than the words of the
+//! notes do: whoever only reads the same words afterwards has less ([`When::AfterForgetting`] shows
+//! how much).
 //!
-//! Positions go on counting. Compaction gives memory back, not context: a model with a trained length of 512 is
-//! as far into it as before.
+//! Positions go on counting. Compaction gives memory back, not context: a model with a trained
+//! length of 512 is as far into it as before.
 //!
-//! The model must have learnt to take notes, and learnt it on blocks of this kind. What the notes leave out
-//! is gone.
+//! The model must have learnt to take notes, and learnt it on blocks of this kind. What the notes
+//! leave out is gone.
 
 use crate::evict::{Evict, EvictingCache};
 use kv_cache::{CachedDecoder, KvCache};
@@ -23,7 +24,8 @@ const SEQUENCE: usize = 0;
 /// Where notes come from.
 #[derive(Debug, Clone, Copy)]
 pub enum Notes<'a> {
-    /// The model writes them, its likeliest token each time, up to and including `end`; at most so many.
+    /// The model writes them, its likeliest token each time, up to and including `end`; at most so
+    /// many.
     Own {
         /// What notes end with.
         end: u32,
@@ -39,8 +41,8 @@ pub enum Notes<'a> {
 pub enum When {
     /// In sight: the block is forgotten afterwards. This is compaction.
     BeforeForgetting,
-    /// Out of sight: the block is forgotten first, and the notes, at the positions that they would have had anyway,
-    /// hold nothing but their words.
+    /// Out of sight: the block is forgotten first, and the notes, at the positions that they would
+    /// have had anyway, hold nothing but their words.
     AfterForgetting,
 }
 
@@ -57,9 +59,9 @@ pub struct Compacted {
 /// Feeds a block, then `ask` and the notes, and forgets the block.
 ///
 /// # Errors
-/// If there is nothing in `block` or `ask`, if the tokens do not fit, or whatever the model refuses. The
-/// sequence is then as it was, if nothing had to be dropped on the way; otherwise the refusal
-/// of [`KvCache::truncate`] is what is returned.
+/// If there is nothing in `block` or `ask`, if the tokens do not fit, or whatever the model
+/// refuses. The sequence is then as it was, if nothing had to be dropped on the way; otherwise the
+/// refusal of [`KvCache::truncate`] is what is returned.
 pub fn compact<P: Evict>(
     decoder: &mut CachedDecoder<EvictingCache<P>>,
     block: &[u32],

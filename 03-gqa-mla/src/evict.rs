@@ -1,12 +1,12 @@
 //! Eviction: a cache that keeps the entries it expects to need, and drops the rest.
 //!
-//! Most of a query's attention goes to few tokens. Whoever could tell which, could forget the others; what
-//! the published methods differ in is how they guess. Here a guess is an [`Evict`], and one cache,
-//! [`EvictingCache`], carries it out.
+//! Most of a query's attention goes to few tokens. Whoever could tell which, could forget the
+//! others; what the published methods differ in is how they guess. Here a guess is an [`Evict`],
+//! and one cache, [`EvictingCache`], carries it out.
 //!
 //! | File | Holds |
 //! |---|---|
-//! | `cache.rs` | the cache: sequences, passes, rollback, integrity |
+//! | `cache.rs` | the cache: sequences, rollback, integrity; `cache/pass.rs` a pass through it |
 //! | `head.rs` | one key-value head's entries and its policy |
 //! | `budget.rs` | how much may be kept |
 //! | `sinks.rs` | the first tokens and the last (StreamingLLM); without the first, a plain window |
@@ -16,18 +16,19 @@
 //! | `random.rs` | any: what a method must beat |
 //! | `method.rs` | all of them by name, for tables |
 //!
-//! **Within a pass** every row sees what was held before it and the rows before it; nothing is dropped until the
-//! pass is committed. So a prompt fed in one pass is read in full, and then reduced; fed in chunks, its later
-//! chunks already see a reduced cache. In between, memory holds the budget and one chunk
-//! ([`EvictingCache::peak_bytes`]).
+//! **Within a pass** every row sees what was held before it and the rows before it; nothing is
+//! dropped until the pass is committed. So a prompt fed in one pass is read in full, and then
+//! reduced; fed in chunks, its later chunks already see a reduced cache. In between, memory holds
+//! the budget and one chunk ([`EvictingCache::peak_bytes`]).
 //!
-//! **The prompt** of a sequence is what is fed up to and including the first pass that wants logits: whoever feeds
-//! more than one chunk wants none before the last.
+//! **The prompt** of a sequence is what is fed up to and including the first pass that wants
+//! logits: whoever feeds more than one chunk wants none before the last.
 //!
-//! **Positions.** Keys are kept as they were rotated, at their token's position in the text, so what is kept stays
-//! as far away as it was. (Keyformer compared both and found this the better, Adnan et al. 2024, §3.) StreamingLLM
-//! counts positions inside the cache instead (Xiao et al. 2023, §3.2), so that no distance
-//! exceeds the cache's size however long the stream: [`EvictingCache::with_positions_in_cache`].
+//! **Positions.** Keys are kept as they were rotated, at their token's position in the text, so
+//! what is kept stays as far away as it was. (Keyformer compared both and found this the better,
+//! Adnan et al. 2024.) StreamingLLM counts positions inside the cache instead (Xiao et al.
+//! 2023, §3.2), so that no distance exceeds the cache's size however long the stream:
+//! [`EvictingCache::with_positions_in_cache`].
 
 mod budget;
 mod cache;
@@ -55,9 +56,9 @@ use naive_decode::Result;
 // ANCHOR: evict
 /// Chooses what one key-value head keeps.
 ///
-/// Every head of every layer has a policy of its own, cloned from the one that the cache was given, and so
-/// keeps entries of its own choice. What a policy remembers of an entry, it remembers by *place*, the entry's
-/// number among those held; slots ascend with places.
+/// Every head of every layer has a policy of its own, cloned from the one that the cache was given,
+/// and so keeps entries of its own choice. What a policy remembers of an entry, it remembers by
+/// *place*, the entry's number among those held; slots ascend with places.
 pub trait Evict: Clone + Send + Sync {
     /// Whether this many entries are enough to work with.
     ///
@@ -70,16 +71,16 @@ pub trait Evict: Clone + Send + Sync {
         false
     }
 
-    /// One query has shared out its attention. Queries come in order, and so do the heads that share this
-    /// key-value head.
+    /// One query has shared out its attention. Queries come in order, and so do the heads that
+    /// share this key-value head.
     fn observe(&mut self, _query: &Observation) {}
 
-    /// The places that stay, ascending; `None` if all do. Having dropped the others, it must be content: asked
-    /// again, it gives `None`.
+    /// The places that stay, ascending; `None` if all do. Having dropped the others, it must be
+    /// content: asked again, it gives `None`.
     fn choose(&self, held: &Held) -> Option<Vec<usize>>;
 
-    /// All entries but those in `places` are gone, and the queries of tokens from `length` on have been taken
-    /// back. What is remembered of the entries that stay moves to their new places.
+    /// All entries but those in `places` are gone, and the queries of tokens from `length` on have
+    /// been taken back. What is remembered of the entries that stay moves to their new places.
     fn keep(&mut self, _places: &[usize], _length: usize) {}
 
     /// Bytes that it remembers.

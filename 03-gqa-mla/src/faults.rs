@@ -1,5 +1,5 @@
-//! The faults of this rung. A cache that keeps less is wrong by intent; these are wrong by mistake, and hide
-//! behind the same excuse.
+//! The faults of this rung. A cache that keeps less is wrong by intent; these are wrong by mistake,
+//! and hide behind the same excuse.
 //!
 //! | File | Fault |
 //! |---|---|

@@ -108,8 +108,8 @@ impl Reading for Tiles {
     }
 }
 
-/// Ascending places as one range, if none is left out between them.
+/// Places as one range, if each follows the one before it.
 fn run(places: &[usize]) -> Option<Range<usize>> {
     let (first, last) = (*places.first()?, *places.last()?);
-    (last - first + 1 == places.len()).then_some(first..last + 1)
+    places.is_sorted_by(|a, b| a + 1 == *b).then_some(first..last + 1)
 }

@@ -184,8 +184,8 @@ fn memory_is_the_budget_and_in_a_pass_its_rows_besides() {
 
 #[test]
 fn what_is_gone_is_not_looked_at_and_what_stays_is() {
-    // A window of 12 answers as if the text had begun 12 tokens ago, at the positions that it had: RoPE
-    // knows distances only. One layer, for deeper ones have seen more.
+    // A window of 12 answers as if the text had begun 12 tokens ago, at the positions that it had:
+    // RoPE knows distances only. One layer, for deeper ones have seen more.
     let config = naive_decode::Config { layers: 1, ..MODEL.config.clone() };
     let model = Model::random(config, 1, naive_decode::LoadOptions::default()).unwrap();
     let tokens = text(40);
@@ -227,9 +227,8 @@ fn positions_in_the_cache_are_those_of_a_text_without_the_gap() {
     let mut fresh = naive_decode::NaiveAttention::new(model.isa);
     let pass = Pass::one(Span::new(0, 0, &told, Want::Last));
     let expected = model.forward(&pass, &mut fresh).unwrap();
-    let farthest = |found: Logits| {
-        found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
-    };
+    let farthest =
+        |found: Logits| found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(farthest(logits(true)) < 1e-4);
     assert!(farthest(logits(false)) > 1e-3, "the gap makes no difference");
 }
@@ -263,8 +262,7 @@ fn a_pass_that_fails_half_way_leaves_nothing_behind() {
     let healthy = small_model(Element::F32);
     model.blocks[1].attention_norm[0] = f32::INFINITY;
     let budget = Budget::Entries(10);
-    let mut cache =
-        EvictingCache::new(&healthy, CAPACITY, 1, budget, HeavyHitters::new()).unwrap();
+    let mut cache = EvictingCache::new(&healthy, CAPACITY, 1, budget, HeavyHitters::new()).unwrap();
     feed(&mut cache, &text(30), 6);
     let mut untouched = cache.clone();
     let pass = Pass::one(Span::new(0, 30, &[1, 2, 3], Want::Last));
@@ -308,9 +306,7 @@ fn refusals_name_what_is_wrong_and_what_would_be_right() {
         (cache.truncate(0, 19), ["19", "at least 20"]),
         (cache.truncate(7, 0), ["sequence is 7", "below 1"]),
         (
-            MODEL
-                .forward(&Pass::one(Span::new(0, 3, &[1], Want::Last)), &mut cache)
-                .map(drop),
+            MODEL.forward(&Pass::one(Span::new(0, 3, &[1], Want::Last)), &mut cache).map(drop),
             ["start of sequence 0 is 3", "20"],
         ),
         (

@@ -12,7 +12,9 @@ fn the_evicted_sink_shows_and_is_caught() {
     assert_eq!(report.guard.on_clean, None);
     let said = report.guard.on_broken.unwrap();
     assert!(said.contains("layer 0, head 0") && said.contains("the sinks"), "{said}");
-    let Some(Check { on_clean, on_broken, .. }) = report.weaker_test else { panic!("there is one") };
+    let Some(Check { on_clean, on_broken, .. }) = report.weaker_test else {
+        panic!("there is one")
+    };
     assert_eq!((on_clean, on_broken), (None, None));
     assert!(faults::all().iter().any(|fault| fault.name == report.name));
 }

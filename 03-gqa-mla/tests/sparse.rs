@@ -52,7 +52,8 @@ fn less_is_read_and_what_is_read_is_counted() {
     let before = cache.entries_read();
     feed(&mut cache, &[1]);
     let after = cache.entries_read();
-    // 41 tokens: 9 whole blocks before the window of 5, all compared, two of them read; and 5 tokens.
+    // 41 tokens: 9 whole blocks before the window of 5, all compared, two of them read; and 5
+    // tokens.
     assert_eq!(after.queries - before.queries, 4);
     assert_eq!(after.read - before.read, 4 * (9 + 2 * 4 + 5));
     assert_eq!(after.visible - before.visible, 4 * 41);
@@ -74,7 +75,12 @@ fn chunks_and_rollback_change_nothing() {
 }
 
 /// One layer's answer to one query after `keys` and `values`, `[tokens]` of width 8 in two heads.
-fn answer(cache: &mut dyn Attention, q: &Array3<f32>, k: &Array3<f32>, v: &Array3<f32>) -> Array3<f32> {
+fn answer(
+    cache: &mut dyn Attention,
+    q: &Array3<f32>,
+    k: &Array3<f32>,
+    v: &Array3<f32>,
+) -> Array3<f32> {
     let mut pass = Pass::one(Span::new(0, 0, &vec![0; k.dim().0], Want::Nothing));
     // All rows but the last see nothing: only the last is looked at.
     let last = pass.spans[0].sees.len() - 1;
@@ -94,7 +100,8 @@ fn numbers(tokens: usize, heads: usize, seed: u32) -> Array3<f32> {
 
 #[test]
 fn blocks_of_equals_are_read_as_well_by_their_stand_ins() {
-    // Every key of a block alike, and every value: the stand-in is each of them, and counts four times.
+    // Every key of a block alike, and every value: the stand-in is each of them, and counts four
+    // times.
     let (q, mut k, mut v) = (numbers(40, 4, 1), numbers(40, 2, 2), numbers(40, 2, 3));
     for numbers in [&mut k, &mut v] {
         for token in 0..40 {
@@ -111,7 +118,8 @@ fn blocks_of_equals_are_read_as_well_by_their_stand_ins() {
 
 #[test]
 fn the_block_that_matters_is_selected_for_the_whole_group() {
-    // Both heads of the second group look for one key, far back; all else is noise that nobody looks at.
+    // Both heads of the second group look for one key, far back; all else is noise that nobody
+    // looks at.
     let (mut q, mut k, mut v) = (numbers(48, 4, 4), numbers(48, 2, 5), numbers(48, 2, 6));
     k *= 0.05;
     v *= 0.05;

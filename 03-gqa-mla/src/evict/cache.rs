@@ -1,21 +1,21 @@
 //! The cache that carries out what an eviction policy chooses.
 
+mod pass;
+
 use super::head::{Head, Turn};
-use super::{Budget, Evict, Observation, Phase};
-use crate::reading::{Attended, attend_reading};
-use crate::tiles::Tiles;
+use super::{Budget, Evict, Phase};
 use kv_cache::{KvCache, KvShape};
-use naive_decode::{Attention, Error, Isa, LayerSpec, Model, Pass, Result, Rope, Span, Want};
-use ndarray::{Array3, ArrayView3, s};
+use naive_decode::{Error, Isa, Model, Result, Rope};
 use std::ops::Range;
 
 /// Attention over the entries that a policy has kept.
 ///
-/// `len` and all slots count tokens seen, as in any cache; what is gone is merely not looked at. As long as nothing
-/// is, answers are those of [`kv_cache::Cached`], bit for bit, in chunks of any size.
+/// `len` and all slots count tokens seen, as in any cache; what is gone is merely not looked at. As
+/// long as nothing is, answers are those of [`kv_cache::Cached`], bit for bit, in chunks of any
+/// size.
 ///
-/// A clone is an independent cache in the same state: the way to ask several questions of one text, for a question
-/// costs entries and [`KvCache::truncate`] cannot bring them back.
+/// A clone is an independent cache in the same state: the way to ask several questions of one text,
+/// for a question costs entries and [`KvCache::truncate`] cannot bring them back.
 #[derive(Clone)]
 pub struct EvictingCache<P> {
     shape: KvShape,
@@ -49,10 +49,12 @@ impl<P: Evict> Sequence<P> {
 }
 
 impl<P: Evict> EvictingCache<P> {
-    /// An empty cache for sequences of at most `capacity` tokens, of which it keeps what `budget` allows.
+    /// An empty cache for sequences of at most `capacity` tokens, of which it keeps what `budget`
+    /// allows.
     ///
     /// # Errors
-    /// A budget of nothing, one of more than there could be, or one that is too small for the policy.
+    /// A budget of nothing, one of more than there could be, or one that is too small for the
+    /// policy.
     pub fn new(
         model: &Model,
         capacity: usize,
@@ -77,9 +79,10 @@ impl<P: Evict> EvictingCache<P> {
         })
     }
 
-    /// Counts positions inside the cache (Xiao et al. 2023, §3.2): keys count as being as far from a query as there
-    /// are entries between them. Queries stay where they are, and a key behind a gap is turned towards them by
-    /// the gap's width each time it is read, so that what is kept need not change.
+    /// Counts positions inside the cache (Xiao et al. 2023, §3.2): keys count as being as far from
+    /// a query as there are entries between them. Queries stay where they are, and a key behind a
+    /// gap is turned towards them by the gap's width each time it is read, so that what is kept
+    /// need not change.
     ///
     /// # Errors
     /// If not the whole of a key is turned by the model's RoPE, as in a latent cache.
@@ -106,7 +109,8 @@ impl<P: Evict> EvictingCache<P> {
         self.sequences[sequence].heads[layer * self.shape.kv_heads + kv_head].slots()
     }
 
-    /// Most bytes of keys and values that were ever set aside: in a pass, those of its rows come on top.
+    /// Most bytes of keys and values that were ever set aside: in a pass, those of its rows come on
+    /// top.
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes
     }
@@ -144,8 +148,8 @@ impl<P: Evict> EvictingCache<P> {
         })
     }
 
-    /// Whether everything is as it should be between passes: slots ascend and are of tokens seen, each has its entry,
-    /// and no head holds more than its policy wants.
+    /// Whether everything is as it should be between passes: slots ascend and are of tokens seen,
+    /// each has its entry, and no head holds more than its policy wants.
     ///
     /// # Errors
     /// Names the layer and head, and what is wrong.
@@ -169,124 +173,6 @@ impl<P: Evict> EvictingCache<P> {
             phase,
         })
     }
-
-    fn check_span(&self, span: &Span) -> Result<()> {
-        let held = self.sequence(span.sequence)?.length;
-        if span.end() > self.capacity {
-            let what = format!("the cache of sequence {}", span.sequence);
-            return Err(Error::Capacity { what, capacity: self.capacity, asked: span.end() });
-        }
-        if span.start != held {
-            let what = format!("start of sequence {}", span.sequence);
-            return Err(Error::invalid(what, span.start, format!("{held}, what it has seen")));
-        }
-        Ok(())
-    }
-
-    /// Appends a span's keys and values `[rows, kv_heads, D]` to a layer's heads.
-    fn append(&mut self, layer: usize, span: &Span, k: ArrayView3<f32>, v: ArrayView3<f32>) {
-        let kv_heads = self.shape.kv_heads;
-        let heads = &mut self.sequences[span.sequence].heads[layer * kv_heads..][..kv_heads];
-        for (kv_head, head) in heads.iter_mut().enumerate() {
-            head.reserve(span.rows(), self.budget);
-            for (row, slot) in (span.start..span.end()).enumerate() {
-                let contiguous = "heads are contiguous";
-                let (k, v) = (k.slice(s![row, kv_head, ..]), v.slice(s![row, kv_head, ..]));
-                head.push(
-                    slot,
-                    k.to_slice().expect(contiguous),
-                    v.to_slice().expect(contiguous),
-                );
-            }
-        }
-    }
-
-    /// A layer's heads, laid out for the inner loop.
-    fn tiles(&self, layer: usize, span: &Span, value_dim: usize) -> Result<Tiles> {
-        let kv_heads = self.shape.kv_heads;
-        let heads = &self.sequences[span.sequence].heads[layer * kv_heads..][..kv_heads];
-        let turn = self.rope.as_ref().map(|rope| (rope, span.end()));
-        let tiled = |head: &Head<P>| head.tiled(value_dim, self.shape.key_dim, turn);
-        Ok(Tiles { isa: self.isa, heads: heads.iter().map(tiled).collect::<Result<_>>()? })
-    }
-}
-
-impl<P: Evict> Attention for EvictingCache<P> {
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        for (i, span) in pass.spans.iter().enumerate() {
-            self.check_span(span)?;
-            if pass.spans[..i].iter().any(|earlier| earlier.sequence == span.sequence) {
-                let what = format!("spans of sequence {} in one pass", span.sequence);
-                return Err(Error::invalid(what, "two", "one"));
-            }
-        }
-        for span in &pass.spans {
-            self.sequences[span.sequence].heads.iter_mut().for_each(Head::begin);
-        }
-        Ok(())
-    }
-
-    // ANCHOR: attend
-    fn attend(
-        &mut self,
-        layer: LayerSpec,
-        pass: &Pass,
-        q: ArrayView3<f32>,
-        k: ArrayView3<f32>,
-        v: ArrayView3<f32>,
-    ) -> Result<Array3<f32>> {
-        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
-        for (span, rows) in pass.spans_with_rows() {
-            if layer.kv_layer == layer.index {
-                let (k, v) = (k.slice(s![rows.clone(), .., ..]), v.slice(s![rows.clone(), .., ..]));
-                self.append(layer.index, span, k, v);
-            }
-            let tiles = self.tiles(layer.kv_layer, span, v.dim().2)?;
-            let first = layer.kv_layer * self.shape.kv_heads;
-            let Sequence { heads, prompt, .. } = &mut self.sequences[span.sequence];
-            let mut watch = |attended: Attended| {
-                let slot = span.start + attended.row;
-                heads[first + attended.kv_head].observe(&Observation {
-                    layer: layer.index,
-                    head: attended.head,
-                    slot,
-                    since_prompt: prompt.map_or(0, |prompt| slot + 1 - prompt),
-                    places: attended.places,
-                    weights: attended.weights,
-                });
-            };
-            let watch: Option<&mut dyn FnMut(Attended)> =
-                if self.observes { Some(&mut watch) } else { None };
-            let q = q.slice(s![rows.clone(), .., ..]);
-            attend_reading(self.isa, layer, span, q, &tiles, out.slice_mut(s![rows, .., ..]), watch);
-        }
-        Ok(out)
-    }
-    // ANCHOR_END: attend
-
-    // ANCHOR: commit
-    fn commit(&mut self, pass: &Pass) {
-        self.peak_bytes = self.peak_bytes.max(self.allocated_bytes());
-        for span in &pass.spans {
-            let phase = match (self.sequences[span.sequence].prompt, span.want) {
-                (Some(_), _) => Phase::Generation,
-                (None, Want::Nothing) => Phase::Prompt,
-                (None, Want::Last | Want::All) => Phase::PromptEnd,
-            };
-            let turns = self.turns(span.end(), phase);
-            let sequence = &mut self.sequences[span.sequence];
-            sequence.length = span.end();
-            if phase == Phase::PromptEnd {
-                sequence.prompt = Some(span.end());
-            }
-            for (head, turn) in sequence.heads.iter_mut().zip(turns) {
-                if head.commit(turn) {
-                    sequence.dropped_at = span.end();
-                }
-            }
-        }
-    }
-    // ANCHOR_END: commit
 }
 
 impl<P: Evict> KvCache for EvictingCache<P> {
@@ -298,14 +184,19 @@ impl<P: Evict> KvCache for EvictingCache<P> {
         self.capacity
     }
 
-    /// Back to the first `length` tokens, provided that nothing has been dropped since there were so many: what
-    /// is held is then what was held then. Everything else is refused, but for 0, the reset. Policies
-    /// that count votes have counted those of the tokens taken back, and do not take them back.
+    /// Back to the first `length` tokens, provided that nothing has been dropped since there were
+    /// so many: what is held is then what was held then. Everything else is refused, but for 0, the
+    /// reset. Policies that count votes have counted those of the tokens taken back, and do not
+    /// take them back.
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
         let Sequence { length: held, dropped_at, prompt, .. } = *self.sequence(sequence)?;
         let what = || format!("length to truncate sequence {sequence} to");
         if length > held {
-            return Err(Error::invalid(what(), length, format!("at most {held}, what it has seen")));
+            return Err(Error::invalid(
+                what(),
+                length,
+                format!("at most {held}, what it has seen"),
+            ));
         }
         if length > 0 && length < dropped_at {
             let expected = format!("0, or at least {dropped_at}: entries were dropped there");

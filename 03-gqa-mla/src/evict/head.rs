@@ -7,12 +7,14 @@ use kv_cache::KvShape;
 use naive_decode::{Error, Result, Rope};
 use std::ops::Range;
 
-/// Invariants: `slots` ascends, there is one for each entry, and between passes `committed` of them count.
+/// Invariants: `slots` ascends, there is one for each entry, and between passes `committed` of them
+/// count.
 #[derive(Clone)]
 pub(super) struct Head<P> {
     entries: Entries,
     slots: Vec<usize>,
-    /// Entries of passes that have been committed; what lies behind them is a pass's under way, or one's that failed.
+    /// Entries of passes that have been committed; what lies behind them is a pass's under way, or
+    /// one's that failed.
     committed: usize,
     /// What the policy knew when the last pass was committed.
     policy: P,
@@ -50,9 +52,14 @@ impl<P: Evict> Head<P> {
         self.slots.push(slot);
     }
 
-    /// Its entries for the inner loop. Given `rope`, keys stand as far from slot `end` as they do in the
-    /// cache, and not in the text.
-    pub(super) fn tiled(&self, value_dim: usize, key_dim: usize, turn: Option<(&Rope, usize)>) -> Result<Tiled> {
+    /// Its entries for the inner loop. Given `rope`, keys stand as far from slot `end` as they do
+    /// in the cache, and not in the text.
+    pub(super) fn tiled(
+        &self,
+        value_dim: usize,
+        key_dim: usize,
+        turn: Option<(&Rope, usize)>,
+    ) -> Result<Tiled> {
         let mut tiled = Tiled::new(self.slots.clone(), key_dim, value_dim);
         let (mut key, mut value) = (vec![0.0; key_dim], vec![0.0; value_dim]);
         for (place, &slot) in self.slots.iter().enumerate() {

@@ -4,12 +4,14 @@ use super::rank::{add, follow, highest_and_recent};
 use super::{Evict, Held, Observation};
 use naive_decode::{Error, Result};
 
-/// Keeps the *heavy hitters*, the entries on which most attention has fallen so far, and as many of the
-/// most recent (Zhang et al. 2023, §4.1 and Algorithm 1: half of the budget each).
+/// Keeps the *heavy hitters*, the entries on which most attention has fallen so far, and as many of
+/// the most recent (Zhang et al. 2023, §4 and Algorithm 1; half of the budget each, as in their
+/// experiments).
 ///
-/// An entry's score is the sum of the weights that every query since has put on it. The paper has one
-/// query head for each key head; here the votes of all heads that share one are added. An old entry has
-/// had more queries to collect from than a new one, which is why half of the budget goes to the recent.
+/// An entry's score is the sum of the weights that every query since has put on it. The paper has
+/// one query head for each key head; here the votes of all heads that share one are added. An old
+/// entry has had more queries to collect from than a new one, which is why half of the budget goes
+/// to the recent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeavyHitters {
     /// By place.
@@ -26,7 +28,9 @@ impl HeavyHitters {
 impl Evict for HeavyHitters {
     fn check(&self, budget: usize) -> Result<()> {
         match budget {
-            0..2 => Err(Error::invalid("budget of entries", budget, "at least 2: one for each half")),
+            0..2 => {
+                Err(Error::invalid("budget of entries", budget, "at least 2: one for each half"))
+            }
             _ => Ok(()),
         }
     }

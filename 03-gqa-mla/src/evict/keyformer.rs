@@ -7,17 +7,18 @@ use naive_decode::{Error, Result};
 
 /// Keeps the entries with the highest accumulated score, and a window of the most recent.
 ///
-/// What is dropped leaves the softmax, and its weight goes to what stays: attention seen after an eviction
-/// is surer than it would have been. Keyformer therefore scores by logits with Gumbel noise `ζ` on them, at a
-/// temperature that rises as more is gone (Adnan et al. 2024, §3.2-3.3):
+/// What is dropped leaves the softmax, and its weight goes to what stays: attention seen after an
+/// eviction is surer than it would have been. Keyformer therefore scores by logits with Gumbel
+/// noise `ζ` on them, at a temperature that rises as more is gone (Adnan et al. 2024, §3):
 ///
 /// ```text
-/// score = Σ over queries of softmax((x + ζ) / τ),   τ = 1 in the prompt, rising to 2 over the generation
+/// score = Σ over queries of softmax((x + ζ) / τ)
+/// τ = 1 in the prompt, rising to 2 over the generation
 /// ```
 ///
-/// Logits need not be kept for it. With `w = softmax(x)` and `ζ = -ln(-ln u)`, the softmax of `(x + ζ) / τ` is
-/// `(w / -ln u)^(1/τ)`, made to add up to one. The noise belongs to query and place, so
-/// chunks change nothing.
+/// Logits need not be kept for it. With `w = softmax(x)` and `ζ = -ln(-ln u)`, that softmax is
+/// `(w / -ln u)^(1/τ)`, made to add up to one. The noise belongs to query and place, so chunks
+/// change nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Keyformer {
     seed: u64,
@@ -26,10 +27,11 @@ pub struct Keyformer {
     scores: Vec<f32>,
 }
 
-/// Temperature in the prompt and at the generation's end (Adnan et al. 2024, §3.3).
+/// Temperature in the prompt and at the generation's end (Adnan et al. 2024, §3).
 const TEMPERATURES: [f32; 2] = [1.0, 2.0];
 
-/// The window is this part of the budget: the default of the authors' code; the paper finds 20 to 30 % best.
+/// The window is this part of the budget: the default of the authors' code; the paper finds 20 to
+/// 30 % best.
 const RECENT_PERCENT: usize = 30;
 
 impl Keyformer {

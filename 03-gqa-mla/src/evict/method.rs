@@ -70,7 +70,7 @@ pub fn methods() -> Vec<Method> {
         },
         Method {
             name: "NSA pattern",
-            paper: "Yuan et al. 2025, §3.3, untrained; the budget is what is read, everything is kept",
+            paper: "Yuan et al. 2025, §3.3, untrained; the budget is what is read, all is kept",
             make: |model, capacity, budget| {
                 let pattern = Pattern::reading(budget.entries(capacity)?, capacity, BLOCK)?;
                 Ok(Box::new(SparseCache::new(model, capacity, 1, pattern)?))

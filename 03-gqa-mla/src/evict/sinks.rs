@@ -5,9 +5,10 @@ use naive_decode::{Error, Result};
 
 /// Keeps the first tokens of a text as *attention sinks*, and beside them the most recent ones.
 ///
-/// A softmax must put its weight somewhere. Where a query finds nothing worth reading, trained models
-/// put it on the first tokens, which every query could always see; a window that has slid past them
-/// takes that place away (Xiao et al. 2023, §3.1). Four sinks are the paper's choice (§3.2).
+/// A softmax must put its weight somewhere. Where a query finds nothing worth reading, trained
+/// models put it on the first tokens, which every query could always see; a window that has slid
+/// past them takes that place away (Xiao et al. 2023, §3.1). Four sinks are the paper's choice
+/// (§3.2).
 ///
 /// With no sinks this is the plain window over which the paper tells its story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 
 /// Keeps, of a whole prompt, what its last queries look at.
 ///
-/// What an answer will look at is what the end of the prompt, often the question itself, looks at already
-/// (Li et al. 2024, §3). So the last queries, the *observation window*, vote: their weights are added, smoothed over
-/// neighbouring places so that a token comes with its surroundings, and the places with most votes stay together
-/// with the window (§4, Listing 1). This happens once. While the prompt is being read everything is held, and
-/// whatever comes after it is kept: SnapKV is for long prompts and short answers.
+/// What an answer will look at is what the end of the prompt, often the question itself, looks at
+/// already (Li et al. 2024, §3). So the last queries, the *observation window*, vote: their weights
+/// are added, smoothed over neighbouring places so that a token comes with its surroundings, and
+/// the places with most votes stay together with the window (§4, Listing 1). This happens once.
+/// While the prompt is being read everything is held, and whatever comes after it is kept: SnapKV
+/// is for long prompts and short answers.
 ///
 /// The paper votes per query head; here heads that share a key-value head vote together.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +39,8 @@ impl SnapKv {
         Ok(SnapKv { window, kernel, votes: VecDeque::new() })
     }
 
-    /// The window's votes for each of `places`, pooled. The mean of `kernel` neighbours ranks as their sum does.
+    /// The window's votes for each of `places`, pooled. The mean of `kernel` neighbours ranks as
+    /// their sum does.
     fn pooled(&self, places: usize) -> Vec<f32> {
         let mut sums = vec![0.0; places];
         for (_, votes) in &self.votes {

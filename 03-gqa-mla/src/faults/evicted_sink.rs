@@ -93,17 +93,15 @@ pub const EVICTED_SINK: BreakIt = BreakIt {
     name: "evicted-sink",
     package: "gqa-mla",
     cites: &["Xiao et al. 2023 (StreamingLLM), §3.1", "vllm-project/vllm#1304"],
-    symptom: "as right as ever until the text is longer than the window; from then on the weight that rested on the \
-              first tokens goes wherever it can, and the text loses its way",
+    symptom: "all is well until the text is longer than the window; then the weight that rested \
+              on the first tokens goes wherever it can, and the text is another",
     guard: "every head still holds the first four tokens",
     weaker_test: Some("a text no longer than the window decodes as the naive loop does"),
     run: |bench| {
         let decoder = |side| -> Result<Box<dyn Decoder>> {
             let model = Arc::clone(&bench.model);
             match side {
-                Side::Clean => {
-                    Ok(Box::new(CachedDecoder::new(model, cache(bench)?, Some(CHUNK))?))
-                }
+                Side::Clean => Ok(Box::new(CachedDecoder::new(model, cache(bench)?, Some(CHUNK))?)),
                 Side::Broken => {
                     let cache = ForgetsSinks::new(cache(bench)?);
                     Ok(Box::new(CachedDecoder::new(model, cache, Some(CHUNK))?))
@@ -159,16 +157,12 @@ fn walk(model: &Model, cache: &mut dyn KvCache, tokens: &[u32]) -> Result<()> {
 }
 
 // ANCHOR: guard
-/// Every head of every layer that keeps anything holds the sequence's first tokens. A few comparisons a
-/// head: cheap enough to run after every pass.
+/// Every head of every layer that keeps anything holds the sequence's first tokens. A few
+/// comparisons a head: cheap enough to run after every pass.
 ///
 /// # Errors
 /// Names the first layer and head that does not, and the first slot that it holds instead.
-pub fn sinks_are_held(
-    cache: &EvictingCache<Sinks>,
-    model: &Model,
-    sequence: usize,
-) -> Result<()> {
+pub fn sinks_are_held(cache: &EvictingCache<Sinks>, model: &Model, sequence: usize) -> Result<()> {
     let sinks = Sinks::FOUR.count.min(cache.len(sequence));
     for (layer, block) in model.blocks.iter().enumerate() {
         for kv_head in 0..block.projection.kv().map_or(0, |kv| kv.heads) {

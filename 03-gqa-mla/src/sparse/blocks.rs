@@ -17,7 +17,8 @@ impl Blocks {
         Blocks { entries: Entries::new(shape), means: Entries::new(shape), size }
     }
 
-    /// Appends an entry, and its block's stand-in if it is the block's last: `key [D]`, `value [D_v]`.
+    /// Appends an entry, and its block's stand-in if it is the block's last: `key [D]`, `value
+    /// [D_v]`.
     pub(super) fn push(&mut self, key: &[f32], value: &[f32]) {
         self.entries.push(key, value);
         if self.entries.len().is_multiple_of(self.size) {
@@ -38,7 +39,8 @@ impl Blocks {
         sum
     }
 
-    /// Keeps the first `length` entries, and the stand-ins of the blocks that are then still complete.
+    /// Keeps the first `length` entries, and the stand-ins of the blocks that are then still
+    /// complete.
     pub(super) fn truncate(&mut self, length: usize) {
         if length < self.entries.len() {
             self.entries.keep(&(0..length).collect::<Vec<_>>());

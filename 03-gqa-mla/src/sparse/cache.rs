@@ -131,7 +131,8 @@ impl Attention for SparseCache {
         let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
         for (span, rows) in pass.spans_with_rows() {
             if layer.kv_layer == layer.index {
-                for (kv_head, head) in self.heads(span.sequence, layer.index).iter_mut().enumerate() {
+                for (kv_head, head) in self.heads(span.sequence, layer.index).iter_mut().enumerate()
+                {
                     for row in rows.clone() {
                         let contiguous = "heads are contiguous";
                         let (k, v) = (k.slice(s![row, kv_head, ..]), v.slice(s![row, kv_head, ..]));

@@ -7,8 +7,8 @@ use naive_decode::numerics::exp;
 use naive_decode::{LayerSpec, Visible};
 use ndarray::{ArrayView2, s};
 
-/// The entries that one row reads, of each head: places of `tiles`, of which the first `entries` are the sequence's
-/// own and the others stand-ins.
+/// The entries that one row reads, of each head: places of `tiles`, of which the first `entries`
+/// are the sequence's own and the others stand-ins.
 pub(super) struct RowReading<'a> {
     tiles: &'a Tiles,
     /// Number of the sequence's own entries.
@@ -16,15 +16,16 @@ pub(super) struct RowReading<'a> {
     block: usize,
     /// Stand-ins that were looked at to choose, in each head.
     compared: usize,
-    /// Added to a stand-in's score before the scores are scaled, so that it counts for all of its block.
+    /// Added to a stand-in's score before the scores are scaled, so that it counts for all of its
+    /// block.
     head_count: f32,
     /// `[kv_heads]`: places to read, in the order of the slots they are of.
     read: Vec<Vec<usize>>,
 }
 
 impl<'a> RowReading<'a> {
-    /// Chooses for one row with queries `q [heads, D]`. Blocks are made of tokens that it sees all of; what it
-    /// sees besides, a draft tree's branch for one, is read in full.
+    /// Chooses for one row with queries `q [heads, D]`. Blocks are made of tokens that it sees all
+    /// of; what it sees besides, a draft tree's branch for one, is read in full.
     pub(super) fn choose(
         tiles: &'a Tiles,
         entries: usize,
@@ -75,8 +76,9 @@ impl<'a> RowReading<'a> {
     }
 }
 
-/// How much each stand-in is liked by the queries `[group, D]` of one group: the sum of their softmax weights over
-/// stand-ins (§3.3.2, equations 8 to 10, with blocks for comparison and for selection the same).
+/// How much each stand-in is liked by the queries `[group, D]` of one group: the sum of their
+/// softmax weights over stand-ins (§3.3.2, equations 8 to 10, with blocks for comparison and for
+/// selection the same).
 fn liked(
     tiles: &Tiles,
     scale: f32,
