@@ -3,6 +3,8 @@
 //! | File | Holds |
 //! |---|---|
 //! | `fit.rs` | how much context and how large a batch fit a memory |
+//! | `hybrid.rs` | models with windows, QK norm and layers that share keys and values |
+//! | `ring.rs` | a cache that keeps of each layer what that layer can still look at |
 //! | `reading.rs` | attention over caches whose keys and values are codes, or not all there |
 
 pub mod evict;
@@ -12,5 +14,7 @@ pub mod hybrid;
 pub mod mla;
 pub mod quantized;
 mod reading;
+mod ring;
 
 pub use reading::{Attended, Reading, attend_reading, dot};
+pub use ring::{HybridCache, Room};
