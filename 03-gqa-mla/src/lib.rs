@@ -3,8 +3,14 @@
 //! | File | Holds |
 //! |---|---|
 //! | `reading.rs` | attention over caches whose keys and values are codes, or not all there |
+//! | `heads.rs` | the same weights with more or fewer key-value heads |
+//! | `mla.rs` | latent attention, explicit and absorbed |
+//! | `experts.rs` | mixture of experts, which the models with latent attention have |
+//! | `faults/` | what goes wrong with smaller caches, on purpose |
 
 pub mod evict;
+pub mod experts;
+pub mod faults;
 pub mod heads;
 pub mod hybrid;
 pub mod mla;
