@@ -42,12 +42,8 @@ fn main() -> Result<(), Error> {
     }
     print_work(&limits);
 
-    if let Some(path) = arguments.json {
-        let command = "cargo run --release -p naive-decode --example measure_roofline".into();
-        Measurement { machine, command, series: vec![bandwidth, compute] }.write(&path)?;
-        println!("\nraw samples: {}", path.display());
-    }
-    Ok(())
+    Measurement::by("naive-decode", "measure_roofline", vec![bandwidth, compute])
+        .keep(arguments.json.as_deref())
 }
 
 /// 1, 2, 4, … and all.

@@ -55,6 +55,8 @@ pub struct BreakIt {
 /// # Errors
 /// Any other argument, or what the break-it itself cannot do.
 pub fn main(about: &BreakIt) -> Result<()> {
+    // A reader who closes the pipe, as `head` does, has seen enough.
+    sigpipe::reset();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let json = match arguments.as_slice() {
         [] => false,

@@ -46,7 +46,35 @@ pub struct Series {
     pub points: Vec<(f64, Vec<f64>)>,
 }
 
+/// The middle one; of an even number, the upper of the two.
+///
+/// # Panics
+/// If there are none.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
 impl Measurement {
+    /// What the example `measure_*` of a package measured on this machine.
+    pub fn by(package: &str, example: &str, series: Vec<Series>) -> Self {
+        let command = format!("cargo run --release -p {package} --example {example}");
+        Measurement { machine: MachineName::this(), command, series }
+    }
+
+    /// Writes the measurement where it was asked for, and says so.
+    ///
+    /// # Errors
+    /// As [`Measurement::write`].
+    pub fn keep(&self, path: Option<&Path>) -> Result<()> {
+        if let Some(path) = path {
+            self.write(path)?;
+            println!("\nraw samples: {}", path.display());
+        }
+        Ok(())
+    }
+
     /// Writes the measurement as JSON, creating the folder it goes to.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use clap::Parser;
 use embedded_models::TARGET;
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, CachedDecoder, ContiguousStore, KvShape, ListStore, Store};
-use naive_decode::measurement::{MachineName, Measurement, Series};
+use naive_decode::measurement::{Measurement, Series, median};
 use naive_decode::{Decoder, LoadOptions, Model, NaiveDecoder};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,12 +36,7 @@ fn main() -> Result<()> {
         let [naive, list, slab] = [0, 1, 2].map(|s: usize| median(&series[s].points[i].1));
         println!("{length:>7} {naive:>10.3} {list:>10.3} {slab:>10.3} {:>9.1}x", naive / slab);
     }
-    if let Some(path) = arguments.json {
-        let machine = MachineName::this();
-        let command = "cargo run --release -p kv-cache --example measure_cache".into();
-        Measurement { machine, command, series }.write(&path)?;
-        println!("\nraw samples: {}", path.display());
-    }
+    Measurement::by("kv-cache", "measure_cache", series).keep(arguments.json.as_deref())?;
     Ok(())
 }
 
@@ -98,10 +93,4 @@ fn timed<T>(run: impl FnOnce() -> naive_decode::Result<T>) -> Result<(f64, T)> {
     let started = Instant::now();
     let result = run()?;
     Ok((started.elapsed().as_secs_f64() * 1e3, result))
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }

@@ -7,7 +7,7 @@ use clap::Parser;
 use embedded_models::{TARGET, recall, tales};
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, RopeScaling};
-use naive_decode::measurement::{MachineName, Measurement, Series};
+use naive_decode::measurement::{Measurement, Series};
 use naive_decode::{LoadOptions, Model, Pass, Span, Tokenizer, Want};
 use std::path::PathBuf;
 
@@ -62,12 +62,7 @@ fn main() -> Result<()> {
     }
     bar.finish_and_clear();
     print_table(&series, trained);
-    if let Some(path) = arguments.json {
-        let machine = MachineName::this();
-        let command = "cargo run --release -p kv-cache --example measure_context".into();
-        Measurement { machine, command, series }.write(&path)?;
-        println!("\nraw samples: {}", path.display());
-    }
+    Measurement::by("kv-cache", "measure_context", series).keep(arguments.json.as_deref())?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use clap::Parser;
 use embedded_models::TARGET;
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape};
-use naive_decode::measurement::{MachineName, Measurement, Series};
+use naive_decode::measurement::{Measurement, Series};
 use naive_decode::{LoadOptions, Model, Pass, Span, Want};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -38,12 +38,8 @@ fn main() -> Result<()> {
     println!(
         "\nOne row is decode: its time is TPOT. A prompt's rows are prefill: their time is TTFT."
     );
-    if let Some(path) = arguments.json {
-        let machine = MachineName::this();
-        let command = "cargo run --release -p kv-cache --example measure_phases".into();
-        Measurement { machine, command, series: vec![series] }.write(&path)?;
-        println!("\nraw samples: {}", path.display());
-    }
+    let series = vec![series];
+    Measurement::by("kv-cache", "measure_phases", series).keep(arguments.json.as_deref())?;
     Ok(())
 }
 

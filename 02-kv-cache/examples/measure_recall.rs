@@ -8,7 +8,7 @@ use embedded_models::recall::{FIRST_HELD_OUT_SEED, World};
 use embedded_models::{TARGET, tales};
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, CachedDecoder, ContiguousStore, KvShape, RopeScaling};
-use naive_decode::measurement::{MachineName, Measurement, Series};
+use naive_decode::measurement::{Measurement, Series};
 use naive_decode::{Decoder, LoadOptions, Model, Tokenizer, argmax};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,12 +73,7 @@ fn main() -> Result<()> {
     }
     bar.finish_and_clear();
     print_table(&series, trained);
-    if let Some(path) = arguments.json {
-        let machine = MachineName::this();
-        let command = "cargo run --release -p kv-cache --example measure_recall".into();
-        Measurement { machine, command, series }.write(&path)?;
-        println!("\nraw samples: {}", path.display());
-    }
+    Measurement::by("kv-cache", "measure_recall", series).keep(arguments.json.as_deref())?;
     Ok(())
 }
 

@@ -27,6 +27,8 @@ enum Command {
 }
 
 fn main() -> Result<()> {
+    // A reader who closes the pipe, as `head` does, has seen enough.
+    sigpipe::reset();
     let cli = Cli::parse();
     match cli.command {
         None => climb(&cli.climb),
