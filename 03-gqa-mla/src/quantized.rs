@@ -39,6 +39,7 @@ pub use codebook::Codebook;
 pub use codec::Codec;
 pub use fp8::{Fp8, from_e4m3, to_e4m3};
 pub use int8::Int8;
+pub(crate) use int8::int8_code;
 pub use kivi::{Kivi, KiviKeys, KiviValues};
 pub use methods::{Method, methods};
 pub use turbo::{TurboMse, TurboProduct};

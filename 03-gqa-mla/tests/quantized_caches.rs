@@ -121,8 +121,7 @@ fn codes_that_lose_nothing_give_the_bits_of_a_plain_cache() {
             [(1, 1, 0, 0, 0), (8, 1, 0, 8, 0), (5, 3, 2, 11, 4), (1, 1, 6, 0, 0), (200, 1, 0, 0, 0)]
         {
             for chunk in [1, 7, 50, 120] {
-                let mut cache =
-                    exact(&model, key_tokens, value_tokens, keys, values, rollback, 1);
+                let mut cache = exact(&model, key_tokens, value_tokens, keys, values, rollback, 1);
                 let chunks: Vec<&[u32]> = tokens.chunks(chunk).collect();
                 let found = feed(&model, &mut *cache, 0, &chunks);
                 assert!(found == expected, "tiles {key_tokens}, {value_tokens}; chunks of {chunk}");
@@ -275,7 +274,11 @@ fn sequences_in_one_pass_do_not_see_each_other() {
         let mut found = [Vec::new(), Vec::new(), Vec::new()];
         for round in 0..9 {
             let span = |sequence: usize| {
-                let rows = if sequence == 1 { round * 7..round * 7 + 7 } else { round * 10..round * 10 + 10 };
+                let rows = if sequence == 1 {
+                    round * 7..round * 7 + 7
+                } else {
+                    round * 10..round * 10 + 10
+                };
                 Span::new(sequence, rows.start, &texts[sequence][rows], Want::All)
             };
             let order = [[0, 1, 2], [2, 0, 1], [1, 2, 0]][round % 3];
@@ -370,6 +373,23 @@ fn bytes_are_what_the_formulas_say() {
 }
 
 #[test]
+fn bits_that_are_kept() {
+    let numbers = (2 * 2 * (32 + 32)) as f64;
+    let bits = |name: &str| {
+        let method = methods().into_iter().find(|method| method.name == name).unwrap();
+        let cache = (method.make)(&MODEL, 64, 1).unwrap();
+        8.0 * cache.bytes_per_token() as f64 / numbers
+    };
+    assert_eq!(bits("INT8"), 8.5);
+    assert_eq!(bits("FP8 E4M3"), 8.0);
+    assert_eq!(bits("KIVI 4 bits"), 5.0);
+    assert_eq!(bits("KIVI 2 bits"), 3.0);
+    assert_eq!(bits("TurboQuant 3.5 bits"), 4.25);
+    assert_eq!(bits("TurboQuant 2.5 bits"), 3.25);
+    assert_eq!(bits("TurboQuant 2.5 bits, no signs"), 3.0);
+}
+
+#[test]
 fn nothing_is_allocated_while_decoding() {
     for (name, make) in caches() {
         let mut cache = make(1);
@@ -386,7 +406,8 @@ fn refusals_are_those_of_every_cache() {
         let run = |cache: &mut dyn KvCache, spans: Vec<Span>| -> Result<()> {
             MODEL.forward(&Pass { spans }, cache).map(drop)
         };
-        let span = |sequence, start, length| Span::new(sequence, start, &text(1, length), Want::Last);
+        let span =
+            |sequence, start, length| Span::new(sequence, start, &text(1, length), Want::Last);
         run(&mut *cache, vec![span(0, 0, 10)]).unwrap();
         for (error, words) in [
             (cache.truncate(2, 0), "sequence is 2, expected below 2, the number of sequences kept"),

@@ -48,9 +48,8 @@ impl Scheme {
     /// What the `n`th row of a sequence sees as codes: whole tiles before the recent tokens. It depends
     /// on `n` alone, so it does not matter in which chunks the rows came.
     fn coded(&self, n: usize) -> Coded {
-        let tiles = |codec: &dyn Codec, recent| {
-            n.saturating_sub(recent) / codec.tokens() * codec.tokens()
-        };
+        let tiles =
+            |codec: &dyn Codec, recent| n.saturating_sub(recent) / codec.tokens() * codec.tokens();
         Coded {
             keys: tiles(&*self.keys, self.recent.keys),
             values: tiles(&*self.values, self.recent.values),
@@ -169,22 +168,29 @@ impl QuantizedCache {
     }
 
     /// Codes every tile that is full, and old enough, once the span is done.
-    fn encode(&mut self, layer: usize, span: &Span, keys: ArrayView3<f32>, values: ArrayView3<f32>) {
+    fn encode(
+        &mut self,
+        layer: usize,
+        span: &Span,
+        keys: ArrayView3<f32>,
+        values: ArrayView3<f32>,
+    ) {
         let (from, to) = (self.scheme.coded(span.start), self.scheme.coded(span.end()));
         let (sequence, start) = (span.sequence, span.start);
-        let row = |slot: usize, kv_head: usize, key: &mut [f32], value: &mut [f32]| {
-            match slot.checked_sub(start) {
-                Some(fresh) => {
-                    let (k, v) = (keys.slice(s![fresh, kv_head, ..]), values.slice(s![fresh, kv_head, ..]));
-                    key.iter_mut().zip(k).for_each(|(to, from)| *to = *from);
-                    value.iter_mut().zip(v).for_each(|(to, from)| *to = *from);
-                }
-                None => {
-                    let waiting = self.waiting.as_ref().expect("rows that are not coded wait");
-                    let place = Place { sequence, layer, kv_head, slot: slot % waiting.capacity() };
-                    waiting.key(place, key);
-                    waiting.value(place, value);
-                }
+        let row = |slot: usize, kv_head: usize, key: &mut [f32], value: &mut [f32]| match slot
+            .checked_sub(start)
+        {
+            Some(fresh) => {
+                let (k, v) =
+                    (keys.slice(s![fresh, kv_head, ..]), values.slice(s![fresh, kv_head, ..]));
+                key.iter_mut().zip(k).for_each(|(to, from)| *to = *from);
+                value.iter_mut().zip(v).for_each(|(to, from)| *to = *from);
+            }
+            None => {
+                let waiting = self.waiting.as_ref().expect("rows that are not coded wait");
+                let place = Place { sequence, layer, kv_head, slot: slot % waiting.capacity() };
+                waiting.key(place, key);
+                waiting.value(place, value);
             }
         };
         let KvShape { kv_heads, key_dim, value_dim, .. } = self.shape;

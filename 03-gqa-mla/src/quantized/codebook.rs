@@ -18,7 +18,7 @@ pub struct Codebook {
 }
 
 /// Steps in which the density is added up.
-const STEPS: usize = 1 << 15;
+const STEPS: usize = 1 << 13;
 
 /// Standard deviations to either side that the steps cover: past them nothing is left to add.
 const REACH: f64 = 10.0;
@@ -50,9 +50,10 @@ impl Codebook {
             let lower = std::iter::once(-1.0).chain(between.iter().copied());
             let upper = between.iter().copied().chain(std::iter::once(1.0));
             let means: Vec<f64> = lower.zip(upper).map(|(a, b)| sums.mean(a, b)).collect();
-            let moved = means.iter().zip(&centroids).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            let moved =
+                means.iter().zip(&centroids).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
             centroids = means;
-            if moved < 1e-9 * deviation {
+            if moved < 1e-7 * deviation {
                 break;
             }
         }

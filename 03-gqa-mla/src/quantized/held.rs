@@ -55,7 +55,9 @@ impl Held<'_> {
         }
         match place.checked_sub(self.start) {
             Some(fresh) => copy(self.values, fresh, kv_head, numbers),
-            None => self.cache.waiting().value(self.place(kv_head, self.cache.line(place)), numbers),
+            None => {
+                self.cache.waiting().value(self.place(kv_head, self.cache.line(place)), numbers)
+            }
         }
         1.0
     }

@@ -58,7 +58,11 @@ impl Kivi {
             return refuse("group", group, &expected);
         }
         if residual == 0 || !residual.is_multiple_of(group) {
-            return refuse("residual window", residual, &format!("a multiple of the group, {group}"));
+            return refuse(
+                "residual window",
+                residual,
+                &format!("a multiple of the group, {group}"),
+            );
         }
         for dim in [shape.key_dim, shape.value_dim] {
             if !(dim * bits).is_multiple_of(8) {

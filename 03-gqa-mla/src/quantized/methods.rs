@@ -101,12 +101,7 @@ fn plain(
     Ok(Box::new(QuantizedCache::new(scheme, shape, capacity, sequences, model.isa)?))
 }
 
-fn kivi(
-    model: &Model,
-    capacity: usize,
-    sequences: usize,
-    bits: usize,
-) -> Result<Box<dyn KvCache>> {
+fn kivi(model: &Model, capacity: usize, sequences: usize, bits: usize) -> Result<Box<dyn KvCache>> {
     let shape = KvShape::of(model);
     let scheme = Kivi::new(bits).scheme(shape)?;
     Ok(Box::new(QuantizedCache::new(scheme, shape, capacity, sequences, model.isa)?))

@@ -55,7 +55,8 @@ mod tests {
             let matrix = orthogonal(5, dim);
             for i in 0..dim {
                 for j in 0..=i {
-                    let dot: f64 = (0..dim).map(|k| matrix[i * dim + k] * matrix[j * dim + k]).sum();
+                    let dot: f64 =
+                        (0..dim).map(|k| matrix[i * dim + k] * matrix[j * dim + k]).sum();
                     assert!((dot - f64::from(i == j)).abs() < 1e-12, "{dim}: {i} {j} {dot}");
                 }
             }

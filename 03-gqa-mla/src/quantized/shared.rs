@@ -64,7 +64,9 @@ mod tests {
             // Neighbours, or the same: nothing lies between.
             assert!(down == up || next_up(down) == up, "{x}: {down} {up}");
         }
-        for (x, up, down) in [(0.0, 0.0, 0.0), (1e9, 65_504.0, 65_504.0), (-1e9, -65_504.0, -65_504.0)] {
+        for (x, up, down) in
+            [(0.0, 0.0, 0.0), (1e9, 65_504.0, 65_504.0), (-1e9, -65_504.0, -65_504.0)]
+        {
             assert_eq!((at_least(x).to_f32(), at_most(x).to_f32()), (up, down));
         }
         assert_eq!(at_least(1e-30), f16::from_bits(1));

@@ -60,7 +60,11 @@ impl TurboMse {
     pub fn new(dim: usize, parts: &[(usize, usize)], seed: u64, isa: Isa) -> Result<Self> {
         let channels: usize = parts.iter().map(|part| part.0).sum();
         if channels != dim {
-            return Err(Error::invalid("channels in all parts", channels, format!("{dim}, the width")));
+            return Err(Error::invalid(
+                "channels in all parts",
+                channels,
+                format!("{dim}, the width"),
+            ));
         }
         let mut books = vec![None; 9];
         for &(_, bits) in parts {
