@@ -89,10 +89,10 @@ fn all_256_codes_are_the_numbers_of_the_format() {
         }
     }
     // Table 1 of the paper: the largest normal, the smallest normal, both ends of the subnormals.
-    assert_eq!(from_e4m3(0b0_1111_110), 448.0);
-    assert_eq!(from_e4m3(0b0_0001_000), 2f32.powi(-6));
-    assert_eq!(from_e4m3(0b0_0000_111), 0.875 * 2f32.powi(-6));
-    assert_eq!(from_e4m3(0b0_0000_001), 2f32.powi(-9));
+    assert_eq!(from_e4m3(0b0111_1110), 448.0);
+    assert_eq!(from_e4m3(0b0000_1000), 2f32.powi(-6));
+    assert_eq!(from_e4m3(0b0000_0111), 0.875 * 2f32.powi(-6));
+    assert_eq!(from_e4m3(0b0000_0001), 2f32.powi(-9));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use naive_decode::{Attention, Error, Isa, LayerSpec, Pass, Result, Span};
 use ndarray::{Array2, Array3, ArrayView3, s};
 use std::ops::Range;
 
-/// How a cache keeps what it keeps.
+/// How a cache keeps what it keeps. Codecs must be made for the widths of the cache's keys and values.
 pub struct Scheme {
     /// Codes of keys.
     pub keys: Box<dyn Codec>,
