@@ -41,7 +41,7 @@ class Size:
 
 
 FULL = Size(44, "", 16_000_000, 5_000_000, 8_000_000, 600, 250)
-SMOKE = Size(3, "smoke-", 300_000, 300_000, 150_000, 100, 36)
+SMOKE = Size(3, "smoke-", 300_000, 300_000, 200_000, 100, 30)
 VARIANTS = ["mla", "hybrid"]
 # What the variants are measured by. Its figures are kept beside theirs, its weights in the work folder.
 CONTROL = "gqa"
