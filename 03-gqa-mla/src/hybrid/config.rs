@@ -25,6 +25,10 @@ pub struct HybridConfig {
 /// Widest window that is believed: as wide as the longest context that [`Config`] believes.
 const WIDEST: usize = 1 << 24;
 
+fn is_believed(window: usize) -> bool {
+    (1..=WIDEST).contains(&window)
+}
+
 const ARCHITECTURES: &str =
     "[\"Qwen3ForCausalLM\"], [\"MistralForCausalLM\"] or [\"HybridForCausalLM\"]";
 
@@ -83,7 +87,7 @@ impl HybridConfig {
             return Err(refusal(file, "kv_shared_with", "a list", expected));
         }
         // Also where no layer uses it: whoever wrote 0 meant something else.
-        if let Some(window @ (0 | WIDEST..)) = raw.sliding_window {
+        if let Some(window) = raw.sliding_window.filter(|&window| !is_believed(window)) {
             return Err(refuse_window(file, window));
         }
         let qk_norm = architecture != "MistralForCausalLM";
@@ -106,7 +110,8 @@ impl HybridConfig {
                 return Err(refuse_length(file, field, found, layers));
             }
         }
-        if let Some(&window @ (0 | WIDEST..)) = self.windows.iter().flatten().next() {
+        let mut windows = self.windows.iter().flatten();
+        if let Some(&window) = windows.find(|&&window| !is_believed(window)) {
             return Err(refuse_window(file, window));
         }
         if !self.qk_norm && self.shares.iter().any(Option::is_some) {
@@ -192,8 +197,7 @@ fn refuse_length(file: &str, field: &str, found: usize, layers: usize) -> Error 
 }
 
 fn refuse_window(file: &str, window: usize) -> Error {
-    let expected =
-        format!("at least 1 token and below {WIDEST}; null or no window sees everything");
+    let expected = format!("between 1 and {WIDEST} tokens, or null for no window");
     refusal(file, "sliding_window", &window.to_string(), &expected)
 }
 
