@@ -106,8 +106,8 @@ impl<S: Store> HybridCache<S> {
         })
     }
 
-    /// Bytes that a sequence of `length` tokens needs: all of it in layers that see everything, a ring
-    /// at most in the others.
+    /// Bytes that a sequence of `length` tokens, up to the capacity, needs: all of it in layers that see
+    /// everything, a ring at most in the others.
     pub fn bytes_at(&self, length: usize) -> usize {
         let bytes = |layer: &Layer<S>| layer.bytes_per_token() * length.min(layer.places());
         self.layers.iter().flatten().map(bytes).sum()

@@ -31,9 +31,11 @@ fn two_rings_and_two_whole_pasts_to_the_byte() {
             assert_eq!(cache.allocated_bytes(), sequences * numbers * width);
             assert_eq!(cache.allocated_bytes(), sequences * cache.bytes_at(capacity));
             assert_eq!(cache.bytes_per_token(), 2 * NUMBERS * width);
-            // Full windows: one more token is one more in the layers that see everything.
-            let grown = cache.bytes_at(1001) - cache.bytes_at(1000);
-            assert_eq!(grown, cache.bytes_per_token());
+            if capacity > 1000 {
+                // Full windows: one more token is one more in the layers that see everything.
+                let grown = cache.bytes_at(1001) - cache.bytes_at(1000);
+                assert_eq!(grown, cache.bytes_per_token());
+            }
             assert_eq!(cache.bytes_at(3), 4 * NUMBERS * width * 3, "nothing is full yet");
         }
     }
