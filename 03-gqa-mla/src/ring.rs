@@ -5,11 +5,20 @@
 //! newest token takes the place of the oldest, and memory stays what it is however long the text grows.
 //! Nothing else changes: keys were turned by their positions before they were written, and attention
 //! asks for slots, not places. A layer that sees everything is a ring that never comes round.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `makers.rs` | which layers make keys and values, and how far their readers see |
+//! | `layer.rs` | the ring of one layer |
+//! | `past.rs` | a ring and the rows of the pass as one line of slots |
 
 mod layer;
+mod makers;
+mod past;
 
 use kv_cache::{ContiguousStore, KvCache, KvShape, Store};
 use layer::Layer;
+use makers::makers;
 use naive_decode::{Attention, Error, Isa, KvSize, LayerSpec, Model, Pass, Result};
 use ndarray::{Array3, ArrayView3};
 
@@ -72,25 +81,6 @@ impl<S: Store> HybridCache<S> {
         room: Room,
         store: impl Fn(Option<usize>, KvShape, usize) -> S,
     ) -> Result<Self> {
-        let mut makers: Vec<Option<(KvSize, Option<usize>)>> = Vec::new();
-        let mut latest = None;
-        for (index, block) in model.blocks.iter().enumerate() {
-            let made = block.projection.kv().map(|size| (size, block.window));
-            match (&made, latest) {
-                (Some(_), _) => latest = Some(index),
-                (None, None) => {
-                    let expected = "its own: none come before";
-                    return Err(Error::invalid("layer 0's keys and values", "none", expected));
-                }
-                // Whoever makes them keeps what any of their readers may look at.
-                (None, Some(maker)) => {
-                    if let Some((_, window)) = &mut makers[maker] {
-                        *window = window.zip(block.window).map(|(a, b)| a.max(b));
-                    }
-                }
-            }
-            makers.push(made);
-        }
         let element = model.kv_element;
         let layer = |(size, window): (KvSize, Option<usize>)| {
             let KvSize { heads: kv_heads, key_dim, value_dim } = size;
@@ -99,7 +89,7 @@ impl<S: Store> HybridCache<S> {
             Layer::new(window, store(window, shape, ring.min(room.capacity)))
         };
         Ok(HybridCache {
-            layers: makers.into_iter().map(|made| made.map(layer)).collect(),
+            layers: makers(model)?.into_iter().map(|made| made.map(layer)).collect(),
             sequences: vec![Lengths::default(); room.sequences],
             capacity: room.capacity,
             isa: model.isa,

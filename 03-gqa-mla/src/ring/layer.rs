@@ -1,8 +1,9 @@
 //! One layer's keys and values: the last of them, or all.
 
+use super::past::PastAndPresent;
 use kv_cache::{Place, Store};
-use naive_decode::{Error, Isa, KeyValues, LayerSpec, Pass, Result, Span, attend_span};
-use ndarray::{Array3, ArrayView3, ArrayViewMut1, s};
+use naive_decode::{Error, Isa, LayerSpec, Pass, Result, Span, Visible, attend_span};
+use ndarray::{Array3, ArrayView3, s};
 
 /// A store of as many places as a ring has; token `i` of a sequence is in place `i mod places`.
 pub(super) struct Layer<S> {
@@ -68,7 +69,7 @@ impl<S: Store> Layer<S> {
         longest: usize,
     ) -> Result<()> {
         let held = self.first_held(longest);
-        let first_seen = |sees: &naive_decode::Visible| {
+        let first_seen = |sees: &Visible| {
             let mut places = sees.places(layer.window);
             places.next().map(|place| sees.slot(place))
         };
@@ -160,46 +161,5 @@ impl<S: Store> Layer<S> {
             }
         }
         Ok(())
-    }
-}
-
-/// One sequence as attention reads it: slots below `start` from the ring, the others from the pass.
-///
-/// Attention reads whole tiles of slots, up to fifteen before the first that is visible. The ring may
-/// have let those go; in their places are other tokens, finite numbers whose weight is zero.
-struct PastAndPresent<'a, S> {
-    store: &'a S,
-    sequence: usize,
-    start: usize,
-    k: ArrayView3<'a, f32>,
-    v: ArrayView3<'a, f32>,
-}
-
-impl<S: Store> PastAndPresent<'_, S> {
-    // ANCHOR: place
-    fn place(&self, kv_head: usize, slot: usize) -> Place {
-        let slot = slot % self.store.capacity();
-        Place { sequence: self.sequence, layer: 0, kv_head, slot }
-    }
-    // ANCHOR_END: place
-}
-
-impl<S: Store> KeyValues for PastAndPresent<'_, S> {
-    fn kv_heads(&self) -> usize {
-        self.k.dim().1
-    }
-
-    fn key(&self, kv_head: usize, slot: usize, copy: &mut [f32]) {
-        match slot.checked_sub(self.start) {
-            Some(row) => ArrayViewMut1::from(copy).assign(&self.k.slice(s![row, kv_head, ..])),
-            None => self.store.key(self.place(kv_head, slot), copy),
-        }
-    }
-
-    fn value(&self, kv_head: usize, slot: usize, copy: &mut [f32]) {
-        match slot.checked_sub(self.start) {
-            Some(row) => ArrayViewMut1::from(copy).assign(&self.v.slice(s![row, kv_head, ..])),
-            None => self.store.value(self.place(kv_head, slot), copy),
-        }
     }
 }
