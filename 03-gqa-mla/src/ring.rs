@@ -18,7 +18,7 @@ mod past;
 
 use kv_cache::{ContiguousStore, KvCache, KvShape, Store};
 use layer::Layer;
-use makers::makers;
+use makers::{Maker, makers};
 use naive_decode::{Attention, Error, Isa, KvSize, LayerSpec, Model, Pass, Result};
 use ndarray::{Array3, ArrayView3};
 
@@ -82,7 +82,7 @@ impl<S: Store> HybridCache<S> {
         store: impl Fn(Option<usize>, KvShape, usize) -> S,
     ) -> Result<Self> {
         let element = model.kv_element;
-        let layer = |(size, window): (KvSize, Option<usize>)| {
+        let layer = |Maker { size, window }| {
             let KvSize { heads: kv_heads, key_dim, value_dim } = size;
             let shape = KvShape { layers: 1, kv_heads, key_dim, value_dim, element };
             let ring = window.map_or(usize::MAX, |window| window.max(1).saturating_add(room.spare));

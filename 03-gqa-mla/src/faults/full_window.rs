@@ -84,7 +84,7 @@ pub const FULL_WINDOW: BreakIt = BreakIt {
     cites: &["huggingface/transformers#37574", "huggingface/transformers#47708"],
     symptom: "right to the bit until the text is as long as the window; then every row misses the token before it",
     guard: "masked full attention over a cache of everything gives every layer the same answer",
-    weaker_test: Some("the same for a text that is shorter than the window"),
+    weaker_test: Some("the same for a text that is no longer than the window"),
     run: |bench| {
         let bench = &hybrid_bench(bench)?;
         let decoder = |side| -> Result<Box<dyn Decoder>> {
