@@ -1,5 +1,5 @@
-//! The faults of this rung. A smaller cache keeps less, or keeps it otherwise; what goes wrong is what
-//! a cache of everything could not get wrong.
+//! The faults of this rung. A smaller cache keeps less, or keeps it otherwise; what goes wrong is
+//! what a cache of everything could not get wrong.
 //!
 //! | File | Fault |
 //! |---|---|
