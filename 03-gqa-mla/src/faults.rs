@@ -4,7 +4,7 @@
 //! | File | Fault |
 //! |---|---|
 //! | `head_groups.rs` | query heads that read another group's keys and values |
-//! | `rotated_latent.rs` | RoPE turned into a latent, which absorption takes to be free of position |
+//! | `rotated_latent.rs` | RoPE turned into a latent, which absorption takes to have no position |
 
 mod head_groups;
 mod rotated_latent;
