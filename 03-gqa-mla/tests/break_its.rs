@@ -1,4 +1,5 @@
-//! Every break-it of this rung: the fault does something, the guard sees it, the weaker test does not.
+//! Every break-it of this rung: the fault does something, the guard sees it, the weaker test does
+//! not.
 
 use gqa_mla::faults;
 use naive_decode::break_it::{Bench, Check};
