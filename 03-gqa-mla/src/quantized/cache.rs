@@ -126,7 +126,7 @@ impl QuantizedCache {
         }
     }
 
-    /// Answers the queries of some rows of a span, who all see the same tokens as codes.
+    /// What rows read that see so many tokens as codes.
     fn read<'a>(&'a self, coded: Coded, rows: Rows<'a>) -> Held<'a> {
         let keys = (&*self.scheme.keys, &self.keys);
         let values = (&*self.scheme.values, &self.values);
