@@ -58,7 +58,7 @@ fn int8_by_hand() {
     let codes: Vec<i8> = tile[2..].iter().map(|&code| code as i8).collect();
     assert_eq!(codes, [8, -16, 4, 127]);
     let scale = f16::from_le_bytes([tile[0], tile[1]]).to_f32();
-    assert!(scale >= 8.0 / 127.0 && scale < 8.01 / 127.0, "{scale}");
+    assert!((8.0 / 127.0..8.01 / 127.0).contains(&scale), "{scale}");
 }
 
 #[test]
