@@ -81,12 +81,14 @@ fn sinks_keep_the_first_and_the_last() {
     assert_eq!(window.slots(0, 0, 1), (28..40).collect::<Vec<_>>());
 }
 
+/// Weight by slot, of each layer and key-value head.
+type WeightSums = HashMap<(usize, usize), Vec<f32>>;
+
 /// Keeps everything, and adds up how much weight falls on each slot from the queries of slot `from` on.
 #[derive(Clone)]
 struct Sums {
     from: usize,
-    /// By layer and key-value head.
-    sums: Arc<Mutex<HashMap<(usize, usize), Vec<f32>>>>,
+    sums: Arc<Mutex<WeightSums>>,
 }
 
 impl Evict for Sums {

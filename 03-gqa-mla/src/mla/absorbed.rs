@@ -82,9 +82,9 @@ impl Projection for AbsorbedMla {
 
 /// Each head through a matrix of its own: `[rows, heads, inputs]` → `[rows, heads, outputs]`.
 fn each_head(linears: &[Box<dyn Linear>], x: ArrayView3<f32>) -> Array3<f32> {
-    let apply =
-        |(head, linear): (usize, &Box<dyn Linear>)| linear.apply(x.index_axis(Axis(1), head));
-    let heads: Vec<Array2<f32>> = linears.par_iter().enumerate().map(apply).collect();
+    let heads: Vec<Array2<f32>> = (linears.par_iter().enumerate())
+        .map(|(head, linear)| linear.apply(x.index_axis(Axis(1), head)))
+        .collect();
     let mut out = Array3::zeros((x.dim().0, linears.len(), linears[0].outputs()));
     for (mut to, from) in out.axis_iter_mut(Axis(1)).zip(&heads) {
         to.assign(from);
