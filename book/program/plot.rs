@@ -32,6 +32,8 @@ pub(crate) struct Line {
     pub(crate) spread: Vec<(f64, f64, f64)>,
     /// Whether points are marked, as measured ones are.
     pub(crate) dots: bool,
+    /// Whether its name, as far as the first colon, stands beside each point.
+    pub(crate) named: bool,
 }
 
 const WIDTH: u32 = 720;
@@ -114,6 +116,17 @@ impl Plot {
                     line.points.iter().map(|point| Circle::new(*point, 4, colour.filled())),
                 )?;
             }
+            if line.named {
+                let name = line.name.split(':').next().unwrap_or_default();
+                // On the side where there is room.
+                chart.draw_series(line.points.iter().map(|point| {
+                    let (words, side) = match self.x.along(point.0) > 0.6 {
+                        true => (format!("{name}  "), HPos::Right),
+                        false => (format!("  {name}"), HPos::Left),
+                    };
+                    Text::new(words, *point, font(16).pos(Pos::new(side, VPos::Center)))
+                }))?;
+            }
         }
         for Upright { x, words, at_top } in &self.uprights {
             let (y, end) =
@@ -138,6 +151,7 @@ mod tests {
             points: vec![(1.0, 2.0), (2.0, 3.0)],
             spread: vec![(1.0, 1.5, 2.5)],
             dots: true,
+            named: false,
         };
         let plot = Plot {
             x: Axis::over("x", Scale::Log, [1.0, 2.0].into_iter()).unwrap(),

@@ -1,4 +1,5 @@
-//! Figures inside a sentence: `{{#median FILE::SERIES::X}}` and `{{#ratio FILE::A/B::X}}`, from kept samples.
+//! Figures inside a sentence: `{{#median FILE::SERIES::X}}`, `{{#mean FILE::SERIES::X}}` and `{{#ratio FILE::A/B::X}}`,
+//! from kept samples.
 
 use crate::digits::three_digits;
 use crate::html::escape;
@@ -7,7 +8,9 @@ use crate::place::Place;
 use crate::samples::Samples;
 
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
-    for (name, value) in [("median", median as fn(&Samples, &str, f64) -> _), ("ratio", ratio)] {
+    let kinds: [(&str, fn(&Samples, &str, f64) -> _); 3] =
+        [("median", median), ("mean", mean), ("ratio", ratio)];
+    for (name, value) in kinds {
         let open = format!("{{{{#{name} ");
         for (start, _) in page.text.match_indices(&open) {
             let rest = &page.text[start + open.len()..];
@@ -47,6 +50,12 @@ fn median(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
     Ok(escape(&format!("{} {}", three_digits(series.at(x)?.median), series.unit)))
 }
 
+/// For samples that are parts of a whole: texts, or questions.
+fn mean(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
+    let series = samples.named(series)?;
+    Ok(escape(&format!("{} {}", three_digits(series.at(x)?.mean), series.unit)))
+}
+
 fn ratio(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
     let (a, b) = series
         .split_once('/')
@@ -66,6 +75,11 @@ mod tests {
         assert_eq!(
             try_pass(find, text, &[("m.json", EXAMPLE)]).rewrite(text),
             "It took 8.5 ms, 8.5 times as long."
+        );
+        let text = "On average {{#mean m.json::memory bandwidth::2}}.";
+        assert_eq!(
+            try_pass(find, text, &[("m.json", EXAMPLE)]).rewrite(text),
+            "On average 39 GB/s."
         );
     }
 
