@@ -32,7 +32,7 @@ pub(crate) struct Line {
     pub(crate) spread: Vec<(f64, f64, f64)>,
     /// Whether points are marked, as measured ones are.
     pub(crate) dots: bool,
-    /// Whether its name, as far as the first colon, stands beside each point.
+    /// Whether its name stands beside each point.
     pub(crate) named: bool,
 }
 
@@ -117,7 +117,7 @@ impl Plot {
                 )?;
             }
             if line.named {
-                let name = line.name.split(':').next().unwrap_or_default();
+                let name = &line.name;
                 // On the side where there is room.
                 chart.draw_series(line.points.iter().map(|point| {
                     let (words, side) = match self.x.along(point.0) > 0.6 {

@@ -1,6 +1,7 @@
 //! What chapter 3 of the book says, made to come true: the answers of its quiz, the figures that it counts
 //! with, the examples that it works by hand.
 
+mod breaking;
 mod heads;
 mod keeping_less;
 mod latents;

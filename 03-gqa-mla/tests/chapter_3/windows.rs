@@ -8,7 +8,7 @@ use naive_decode::{LoadOptions, Model, Visible};
 use std::sync::{Arc, Mutex};
 
 /// A small model with these windows, no layer sharing.
-fn windowed(windows: &[Option<usize>]) -> Model {
+pub(super) fn windowed(windows: &[Option<usize>]) -> Model {
     let json = format!(
         r#"{{"architectures": ["HybridForCausalLM"], "hidden_size": 24, "num_hidden_layers": {},
             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,

@@ -32,6 +32,8 @@ struct Measure {
     /// Of a grid: which figures, in which order.
     #[serde(default)]
     columns: Vec<String>,
+    /// Of a grid: at which x, where the figures have several points.
+    at: Option<f64>,
     #[serde(default)]
     caption: String,
 }
@@ -116,11 +118,20 @@ pub(crate) fn origin(samples: &Samples) -> String {
     )
 }
 
+/// The end that all names have in common from a colon on: the plot's title says it already.
+fn told_apart<'a>(series: &[&'a Series]) -> &'a str {
+    let figure = |series: &&'a Series| series.name.find(": ").map(|at| &series.name[at..]);
+    let first = series.first().and_then(figure).unwrap_or_default();
+    let shared = series.iter().all(|series| figure(series) == Some(first));
+    if shared { first } else { "" }
+}
+
 fn plot(measure: &Measure, series: &[&Series]) -> Result<Plot, String> {
+    let told_apart = told_apart(series);
     let lines: Vec<_> = series
         .iter()
         .map(|series| Line {
-            name: series.name.clone(),
+            name: series.name.strip_suffix(told_apart).unwrap_or(&series.name).into(),
             points: series.summaries().iter().map(|(x, s)| (*x, s.median)).collect(),
             spread: series.summaries().iter().map(|(x, s)| (*x, s.lowest, s.highest)).collect(),
             dots: true,
@@ -182,12 +193,13 @@ fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
         let mut at = None;
         for column in &measure.columns {
             let series = samples.named(&format!("{row}: {column}"))?;
-            let [(x, summary)] = series.summaries()[..] else {
-                return Err(format!(
-                    "`{}` has not one point but {}",
-                    series.name,
-                    series.points.len()
-                ));
+            let (x, summary) = match (measure.at, &series.summaries()[..]) {
+                (Some(x), _) => (x, series.at(x)?),
+                (None, &[only]) => only,
+                (None, several) => {
+                    let (name, points) = (&series.name, several.len());
+                    return Err(format!("`{name}` has {points} points: say which with `at`"));
+                }
             };
             if *at.get_or_insert(x) != x {
                 return Err(format!("the figures of `{row}` are not all at one x"));
@@ -279,13 +291,19 @@ mod tests {
         assert!(made.contains(row), "{made}");
         assert!(grid("\"full\"").contains("not all at one x"));
         assert!(grid("\"FP8\"").contains("no series `FP8: KL`"));
+        let of_one_x = format!("{FENCE}form = \"grid\"\nseries = [\"INT8\"]\ncolumns = [\"KL\"]\n");
+        for (at, expected) in [("", "<td>0.15</td>"), ("at = 816\n", "<td>0.15</td>")] {
+            let text = format!("{of_one_x}{at}```\n");
+            let out = try_pass(find, &text, &[("m.json", JUDGED)]).rewrite(&text);
+            assert!(out.contains(expected), "{out}");
+        }
     }
 
     #[test]
     fn dots_carry_their_names_and_need_no_legend() {
         let text = format!("{FENCE}form = \"dots\"\nseries = [\"INT8: KL\"]\n```\n");
         let out = try_pass(find, &text, &[("m.json", JUDGED)]).rewrite(&text);
-        assert!(out.contains(">INT8<") || out.contains("INT8\n"), "{out}");
+        assert!(out.contains("INT8") && !out.contains("INT8: KL"), "{out}");
         assert!(!out.contains("<li"), "{out}");
     }
 
