@@ -23,8 +23,8 @@ class Stage:
 # Recall comes from one habit: find the same name earlier, copy what followed. Lists and questions near
 # their facts teach it first, in half of the windows; questions far from their facts and notes come later.
 CURRICULUM = [
-    Stage(0.05, 256, dict(docs=0.35, tales=0.10, chat=0.05, recall_list=0.20, recall_near=0.30)),
-    Stage(0.20, 512, dict(docs=0.42, tales=0.12, chat=0.06, recall_list=0.06, recall_near=0.17, recall_far=0.17)),
+    Stage(0.057, 256, dict(docs=0.35, tales=0.10, chat=0.05, recall_list=0.20, recall_near=0.30)),
+    Stage(0.229, 512, dict(docs=0.42, tales=0.12, chat=0.06, recall_list=0.06, recall_near=0.17, recall_far=0.17)),
     Stage(1.00, 512, dict(docs=0.54, tales=0.15, chat=0.10, recall_list=0.02, recall_near=0.07, recall_far=0.07, recall_notes=0.05)),
 ]
 # A student meets the mixture that its teacher ended with.

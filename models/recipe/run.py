@@ -38,7 +38,7 @@ class Size:
     evaluate_every: int
 
 
-FULL = Size(44, "target", 16_000_000, "draft", 5_000_000, 600, 250)
+FULL = Size(44, "target", 14_000_000, "draft", 4_000_000, 600, 250)
 SMOKE = Size(3, "smoke-target", 500_000, "smoke-draft", 500_000, 100, 60)
 
 
