@@ -55,7 +55,9 @@ use std::path::Path;
 /// The forms multiply the same three matrices in another order, so every score and every value is
 /// rounded differently: by about the root of the longest sum (a few hundred terms) times f32's 6e-8,
 /// carried through all layers. Measured at PLACEHOLDER and below.
+// ANCHOR: bound
 pub const FORMS_AGREE: f32 = 1e-4;
+// ANCHOR_END: bound
 
 /// Checks that the absorbed form says what the explicit one does after every token of a text.
 ///
