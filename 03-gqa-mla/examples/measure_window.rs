@@ -51,7 +51,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Two layers of three with a window; random weights, as time and bytes do not hang on what they say.
+/// Two layers of three with a window; random weights, as time and bytes do not hang on what they
+/// say.
 fn model(shares: [Option<usize>; 6]) -> Result<Arc<Model>> {
     let target = Config::from_json(TARGET.name, TARGET.config)?;
     let base = Config { hidden_size: 192, heads: 6, intermediate_size: 512, ..target };

@@ -1,8 +1,8 @@
 //! Mixture of experts (DeepSeekMoE, arXiv 2401.06066): many small feed-forwards, of which a router
 //! picks a few for each row, and one that every row goes through.
 //!
-//! It has nothing to do with caches. It is here because the checkpoints whose attention is latent have
-//! it in nearly every layer, and could not be run without.
+//! It has nothing to do with caches. It is here because the checkpoints whose attention is latent
+//! have it in nearly every layer, and could not be run without.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -25,8 +25,8 @@ pub struct Experts {
     pub router: Router,
     /// The experts to pick from.
     pub routed: Vec<SwiGlu>,
-    /// What every row goes through besides; as wide as all shared experts side by side, which is the
-    /// same as their sum.
+    /// What every row goes through besides; as wide as all shared experts side by side, which is
+    /// the same as their sum.
     pub shared: Option<SwiGlu>,
 }
 

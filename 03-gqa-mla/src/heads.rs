@@ -1,25 +1,26 @@
 //! The same checkpoint with more or fewer key-value heads.
 //!
-//! Multi-head attention has a key-value head for each query head, multi-query attention (Shazeer 2019)
-//! one for all, grouped-query attention (Ainslie et al. 2023) something between. All three are one rule:
-//! query head `h` reads key-value head `h / (heads / kv_heads)`. No key is ever copied for it; the rule
-//! is in [`naive_decode::attend_span`], and the number of heads is in the weights.
+//! Multi-head attention has a key-value head for each query head, multi-query attention (Shazeer
+//! 2019) one for all, grouped-query attention (Ainslie et al. 2023) something between. All three
+//! are one rule: query head `h` reads key-value head `h / (heads / kv_heads)`. No key is ever
+//! copied for it; the rule is in [`naive_decode::attend_span`], and the number of heads is in the
+//! weights.
 //!
-//! To compare the three, equal models are wanted. A head can be repeated, which changes no logit and
-//! costs cache, or several can be pooled into one, which saves cache and loses something.
+//! To compare the three, equal models are wanted. A head can be repeated, which changes no logit
+//! and costs cache, or several can be pooled into one, which saves cache and loses something.
 
 use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Pack, Result, Tensors, dense};
 
 /// Loads a Llama-family checkpoint as if it had `kv_heads` key-value heads.
 ///
-/// With more heads than the checkpoint has, each is repeated for the query heads that shared it: the
-/// logits stay the same bits, and a token costs as many times the bytes. With fewer, neighbouring
-/// heads are averaged, which is where Ainslie et al. (2023) start from; they then train on, so that the
-/// model gets used to it. Without that, answers suffer.
+/// With more heads than the checkpoint has, each is repeated for the query heads that shared it:
+/// the logits stay the same bits, and a token costs as many times the bytes. With fewer,
+/// neighbouring heads are averaged, which is where Ainslie et al. (2023) start from; they then
+/// train on, so that the model gets used to it. Without that, answers suffer.
 ///
 /// # Errors
-/// A number of heads that neither divides the checkpoint's nor is a multiple of it, or that does not
-/// divide the query heads; or whatever is wrong with the checkpoint.
+/// A number of heads that neither divides the checkpoint's nor is a multiple of it, or that does
+/// not divide the query heads; or whatever is wrong with the checkpoint.
 pub fn with_kv_heads(
     config: Config,
     checkpoint: &Checkpoint,
@@ -30,8 +31,8 @@ pub fn with_kv_heads(
     assemble(config, kv_heads, options, &tensors, &dense(options.isa))
 }
 
-/// As [`with_kv_heads`], from tensors of any origin, each matrix stored as `pack` decides. `config` and
-/// `tensors` are those of the checkpoint as it is.
+/// As [`with_kv_heads`], from tensors of any origin, each matrix stored as `pack` decides. `config`
+/// and `tensors` are those of the checkpoint as it is.
 ///
 /// # Errors
 /// As [`with_kv_heads`], and whatever `tensors` or `pack` refuses.
@@ -70,7 +71,8 @@ pub fn assemble(
 }
 
 // ANCHOR: convert
-/// Each head of `head` numbers `times` times in a row: its copies meet the query heads of its group.
+/// Each head of `head` numbers `times` times in a row: its copies meet the query heads of its
+/// group.
 fn repeated(rows: &[f32], head: usize, times: usize) -> Vec<f32> {
     rows.chunks_exact(head).flat_map(|rows| rows.repeat(times)).collect()
 }

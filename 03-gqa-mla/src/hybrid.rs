@@ -1,10 +1,10 @@
 //! Models whose layers do not all look equally far, and do not all keep what they see.
 //!
-//! Most of what a token needs stands just before it. So most layers look back a window's length only
-//! (sliding-window attention, Beltagy et al. 2020; Mistral 7B, Jiang et al. 2023), and one in a few
-//! sees everything and carries what is far. Neighbouring layers may also read one set of keys and
-//! values (Cross-Layer Attention, Brandon et al. 2024). Both are the model's own choices, trained in;
-//! a cache only follows them: [`crate::HybridCache`].
+//! Most of what a token needs stands just before it. So most layers look back a window's length
+//! only (sliding-window attention, Beltagy et al. 2020; Mistral 7B, Jiang et al. 2023), and one in
+//! a few sees everything and carries what is far. Neighbouring layers may also read one set of keys
+//! and values (Cross-Layer Attention, Brandon et al. 2024). Both are the model's own choices,
+//! trained in; a cache only follows them: [`crate::HybridCache`].
 //!
 //! | File | Holds |
 //! |---|---|

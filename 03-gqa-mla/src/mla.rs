@@ -1,7 +1,7 @@
 //! Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1; V3 has the same).
 //!
-//! Keys and values of all heads are made from one short vector a token, the *latent*. Keep the latent,
-//! and whatever the heads need can be made again:
+//! Keys and values of all heads are made from one short vector a token, the *latent*. Keep the
+//! latent, and whatever the heads need can be made again:
 //!
 //! ```text
 //! c = norm(W_DKV x)             the latent, [kv_lora_rank]
@@ -10,15 +10,17 @@
 //! v_h = W_UV_h c                [v_head_dim]
 //! ```
 //!
-//! Taken by the letter that is the *explicit* form: every head's keys and values are made, and those
-//! are what a cache would keep. Nothing is saved. But the score of a query is `q · W_UK c`, which is also
-//! `(W_UKᵀ q) · c`: the up-projection can be *absorbed* into the query, once, instead of being done for
-//! every key. Values likewise: `Σ w_i (W_UV c_i)` is `W_UV Σ w_i c_i`. In the absorbed form a single
-//! head of keys `[c | r]` serves all queries, and a value is the beginning of its key: multi-query
-//! attention over the latent, which everything that serves multi-query attention can serve.
+//! Taken by the letter that is the *explicit* form: every head's keys and values are made, and
+//! those are what a cache would keep. Nothing is saved. But the score of a query is `q · W_UK c`,
+//! which is also `(W_UKᵀ q) · c`: the up-projection can be *absorbed* into the query, once, instead
+//! of being done for every key. Values likewise: `Σ w_i (W_UV c_i)` is `W_UV Σ w_i c_i`. In the
+//! absorbed form a single head of keys `[c | r]` serves all queries, and a value is the beginning
+//! of its key: multi-query attention over the latent, which everything that serves multi-query
+//! attention can serve.
 //!
-//! This is why position sits in dimensions of its own. A RoPE turn between `W_UK` and `q` would be another
-//! matrix for every distance, and nothing could be absorbed (`faults/rotated_latent.rs` tries).
+//! This is why position sits in dimensions of its own. A RoPE turn between `W_UK` and `q` would be
+//! another matrix for every distance, and nothing could be absorbed (`faults/rotated_latent.rs`
+//! tries).
 //!
 //! | File | Holds |
 //! |---|---|
@@ -49,12 +51,12 @@ use naive_decode::{
 };
 use std::path::Path;
 
-/// Largest difference between a logit of the two forms of one model, as a share of the largest logit,
-/// with keys and values in f32.
+/// Largest difference between a logit of the two forms of one model, as a share of the largest
+/// logit, with keys and values in f32.
 ///
 /// The forms multiply the same three matrices in another order, so every score and every value is
-/// rounded differently: by about the root of the longest sum (a few hundred terms) times f32's 6e-8,
-/// carried through all layers. Measured at PLACEHOLDER and below.
+/// rounded differently: by about the root of the longest sum (a few hundred terms) times f32's
+/// 6e-8, carried through all layers. Measured at PLACEHOLDER and below.
 // ANCHOR: bound
 pub const FORMS_AGREE: f32 = 1e-4;
 // ANCHOR_END: bound
@@ -62,7 +64,8 @@ pub const FORMS_AGREE: f32 = 1e-4;
 /// Checks that the absorbed form says what the explicit one does after every token of a text.
 ///
 /// # Errors
-/// Names the logit that is furthest away, if by more than [`FORMS_AGREE`]; or whatever the models refuse.
+/// Names the logit that is furthest away, if by more than [`FORMS_AGREE`]; or whatever the models
+/// refuse.
 pub fn forms_agree(absorbed: &Model, explicit: &Model, tokens: &[u32]) -> Result<()> {
     let logits = |model: &Model| {
         let pass = Pass::one(Span::new(0, 0, tokens, Want::All));

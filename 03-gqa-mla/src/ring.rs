@@ -1,10 +1,11 @@
 //! A cache that keeps of each layer what that layer can still look at.
 //!
-//! A layer with a window of `W` never again asks for what lies more than `W` tokens back. Its keys and
-//! values live in a *ring*: token `i` in place `i mod C`, where `C` is `W` and a few spare places. The
-//! newest token takes the place of the oldest, and memory stays what it is however long the text grows.
-//! Nothing else changes: keys were turned by their positions before they were written, and attention
-//! asks for slots, not places. A layer that sees everything is a ring that never comes round.
+//! A layer with a window of `W` never again asks for what lies more than `W` tokens back. Its keys
+//! and values live in a *ring*: token `i` in place `i mod C`, where `C` is `W` and a few spare
+//! places. The newest token takes the place of the oldest, and memory stays what it is however long
+//! the text grows. Nothing else changes: keys were turned by their positions before they were
+//! written, and attention asks for slots, not places. A layer that sees everything is a ring that
+//! never comes round.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -18,7 +19,7 @@ mod past;
 
 use kv_cache::{ContiguousStore, KvCache, KvShape, Store};
 use layer::Layer;
-use makers::makers;
+use makers::{Maker, makers};
 use naive_decode::{Attention, Error, Isa, KvSize, LayerSpec, Model, Pass, Result};
 use ndarray::{Array3, ArrayView3};
 
@@ -36,12 +37,12 @@ pub struct Room {
 
 /// Attention over rings and whole pasts, as each layer needs.
 ///
-/// Within a pass, attention reads the past from the rings and the pass's own rows where they are. They
-/// move into the rings in `commit`: a pass that fails leaves everything as it was, and one that is
-/// longer than a window needs no larger ring.
+/// Within a pass, attention reads the past from the rings and the pass's own rows where they are.
+/// They move into the rings in `commit`: a pass that fails leaves everything as it was, and one
+/// that is longer than a window needs no larger ring.
 ///
-/// Invariant: each layer that makes keys and values holds the last `window` tokens of every sequence, or
-/// all of them if it has no window or they are fewer.
+/// Invariant: each layer that makes keys and values holds the last `window` tokens of every
+/// sequence, or all of them if it has no window or they are fewer.
 pub struct HybridCache<S = ContiguousStore> {
     /// By layer; none for one that shares another's.
     layers: Vec<Option<Layer<S>>>,
@@ -71,8 +72,9 @@ impl HybridCache {
 }
 
 impl<S: Store> HybridCache<S> {
-    /// An empty cache over stores of one's own: `store(window, shape, places)` makes that of one layer,
-    /// for `room.sequences` sequences. Its places must read as finite numbers from the beginning.
+    /// An empty cache over stores of one's own: `store(window, shape, places)` makes that of one
+    /// layer, for `room.sequences` sequences. Its places must read as finite numbers from the
+    /// beginning.
     ///
     /// # Errors
     /// As [`HybridCache::new`].
@@ -82,7 +84,7 @@ impl<S: Store> HybridCache<S> {
         store: impl Fn(Option<usize>, KvShape, usize) -> S,
     ) -> Result<Self> {
         let element = model.kv_element;
-        let layer = |(size, window): (KvSize, Option<usize>)| {
+        let layer = |Maker { size, window }| {
             let KvSize { heads: kv_heads, key_dim, value_dim } = size;
             let shape = KvShape { layers: 1, kv_heads, key_dim, value_dim, element };
             let ring = window.map_or(usize::MAX, |window| window.max(1).saturating_add(room.spare));
@@ -96,15 +98,15 @@ impl<S: Store> HybridCache<S> {
         })
     }
 
-    /// Bytes that a sequence of `length` tokens, up to the capacity, needs: all of it in layers that see
-    /// everything, a ring at most in the others.
+    /// Bytes that a sequence of `length` tokens, up to the capacity, needs: all of it in layers
+    /// that see everything, a ring at most in the others.
     pub fn bytes_at(&self, length: usize) -> usize {
         let bytes = |layer: &Layer<S>| layer.bytes_per_token() * length.min(layer.places());
         self.layers.iter().flatten().map(bytes).sum()
     }
 
-    /// Whether the invariants hold: lengths that fit, rings that hold their windows, and no place that
-    /// would spoil a sum by not being a finite number.
+    /// Whether the invariants hold: lengths that fit, rings that hold their windows, and no place
+    /// that would spoil a sum by not being a finite number.
     ///
     /// # Errors
     /// Names the first that does not.
@@ -172,8 +174,8 @@ impl<S: Store> KvCache for HybridCache<S> {
     }
     // ANCHOR_END: truncate
 
-    /// What one more token costs once all windows are full: its keys and values in the layers that see
-    /// everything. The rings then cost what they cost; see [`HybridCache::bytes_at`].
+    /// What one more token costs once all windows are full: its keys and values in the layers that
+    /// see everything. The rings then cost what they cost; see [`HybridCache::bytes_at`].
     fn bytes_per_token(&self) -> usize {
         let whole = self.layers.iter().flatten().filter(|layer| layer.window().is_none());
         whole.map(Layer::bytes_per_token).sum()

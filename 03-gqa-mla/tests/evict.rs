@@ -4,11 +4,14 @@ mod common;
 
 use common::{VOCAB, small_model};
 use gqa_mla::evict::{
-    Budget, Evict, EvictingCache, HeavyHitters, Keyformer, Random, Sinks, SnapKv, methods,
+    Budget, Evict, EvictingCache, HeavyHitters, Held, Keyformer, Observation, Random, Sinks,
+    SnapKv, methods,
 };
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape};
-use naive_decode::{Element, Logits, Model, Pass, Span, Want};
-use std::sync::LazyLock;
+use naive_decode::{Element, Logits, Model, Pass, Result, Span, Want};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock, Mutex};
 
 static MODEL: LazyLock<Model> = LazyLock::new(|| small_model(Element::F32));
 
@@ -78,51 +81,71 @@ fn sinks_keep_the_first_and_the_last() {
     assert_eq!(window.slots(0, 0, 1), (28..40).collect::<Vec<_>>());
 }
 
-#[test]
-fn heavy_hitters_are_those_looked_at_most_in_all() {
-    // All weights of a prompt, from a policy that only looks.
-    let tokens = text(30);
-    let mut cache = cache(10, HeavyHitters::new());
-    feed(&mut cache, &tokens, 30);
-    let mut full = cache_of_sums();
-    feed(&mut full, &tokens, 30);
-    for (layer, kv_head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        let sums = SUMS.lock().unwrap()[&(layer, kv_head)].clone();
-        let mut older: Vec<usize> = (0..25).collect();
-        older.sort_by(|&a, &b| sums[b].total_cmp(&sums[a]));
-        let mut expected: Vec<usize> = older[..5].to_vec();
-        expected.sort();
-        expected.extend(25..30);
-        assert_eq!(cache.slots(0, layer, kv_head), expected);
-    }
+/// Keeps everything, and adds up how much weight falls on each slot from the queries of slot `from` on.
+#[derive(Clone)]
+struct Sums {
+    from: usize,
+    /// By layer and key-value head.
+    sums: Arc<Mutex<HashMap<(usize, usize), Vec<f32>>>>,
 }
 
-static SUMS: LazyLock<std::sync::Mutex<std::collections::HashMap<(usize, usize), Vec<f32>>>> =
-    LazyLock::new(Default::default);
-
-/// Keeps everything, and writes down how much weight falls on each slot.
-#[derive(Clone)]
-struct Sums;
-
 impl Evict for Sums {
-    fn check(&self, _budget: usize) -> naive_decode::Result<()> {
+    fn check(&self, _budget: usize) -> Result<()> {
         Ok(())
     }
     fn observes(&self) -> bool {
         true
     }
-    fn observe(&mut self, query: &gqa_mla::evict::Observation) {
-        let mut sums = SUMS.lock().unwrap();
+    fn observe(&mut self, query: &Observation) {
+        let mut sums = self.sums.lock().unwrap();
         let sums = sums.entry((query.layer, query.head / 2)).or_insert_with(|| vec![0.0; CAPACITY]);
-        query.places.iter().zip(query.weights).for_each(|(&place, weight)| sums[place] += weight);
+        if query.slot >= self.from {
+            let votes = query.places.iter().zip(query.weights);
+            votes.for_each(|(&place, weight)| sums[place] += weight);
+        }
     }
-    fn choose(&self, _held: &gqa_mla::evict::Held) -> Option<Vec<usize>> {
+    fn choose(&self, _held: &Held) -> Option<Vec<usize>> {
         None
     }
 }
 
-fn cache_of_sums() -> EvictingCache<Sums> {
-    cache(CAPACITY, Sums)
+/// Weight on each slot, by layer and key-value head, from the queries of slot `from` on.
+fn weight_on_each(tokens: &[u32], from: usize) -> HashMap<(usize, usize), Vec<f32>> {
+    let sums = Arc::default();
+    feed(&mut cache(CAPACITY, Sums { from, sums: Arc::clone(&sums) }), tokens, tokens.len());
+    Arc::try_unwrap(sums).unwrap().into_inner().unwrap()
+}
+
+/// The `count` places with the highest scores and all from `recent` to `end`.
+fn best_and_recent(scores: &[f32], count: usize, recent: Range<usize>) -> Vec<usize> {
+    let mut older: Vec<usize> = (0..recent.start).collect();
+    older.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    older.truncate(count);
+    older.extend(recent);
+    older.sort();
+    older
+}
+
+#[test]
+fn heavy_hitters_are_those_looked_at_most_in_all() {
+    let tokens = text(30);
+    let mut cache = cache(10, HeavyHitters::new());
+    feed(&mut cache, &tokens, 30);
+    for ((layer, kv_head), sums) in weight_on_each(&tokens, 0) {
+        assert_eq!(cache.slots(0, layer, kv_head), best_and_recent(&sums, 5, 25..30));
+    }
+}
+
+#[test]
+fn snap_kv_counts_the_votes_of_its_window_and_pools_them() {
+    let tokens = text(30);
+    let mut cache = cache(14, SnapKv::new(6, 3).unwrap());
+    feed(&mut cache, &tokens, 7);
+    for ((layer, kv_head), sums) in weight_on_each(&tokens, 24) {
+        let pooled: Vec<f32> =
+            (0..24usize).map(|i| sums[i.saturating_sub(1)..(i + 2).min(24)].iter().sum()).collect();
+        assert_eq!(cache.slots(0, layer, kv_head), best_and_recent(&pooled, 8, 24..30));
+    }
 }
 
 #[test]

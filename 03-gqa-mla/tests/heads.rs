@@ -9,7 +9,8 @@ use naive_decode::{
 };
 use std::sync::Arc;
 
-/// The embedded target, which has 8 query heads and 2 key-value heads, with another number of those.
+/// The embedded target, which has 8 query heads and 2 key-value heads, with another number of
+/// those.
 fn target(kv_heads: usize) -> naive_decode::Result<Model> {
     let config = Config::from_json(TARGET.name, TARGET.config)?;
     let checkpoint = Checkpoint::embedded(TARGET.name, TARGET.weights)?;

@@ -1,5 +1,5 @@
-//! Configs and checkpoints of latent attention that cannot be worked with: each refusal says what was
-//! found, where, and what would have been right.
+//! Configs and checkpoints of latent attention that cannot be worked with: each refusal says what
+//! was found, where, and what would have been right.
 
 use gqa_mla::mla::{Form, MlaConfig, Shards, assemble, open, random};
 use naive_decode::{Error, LoadOptions, dense, random_tensors};

@@ -128,14 +128,16 @@ fn the_block_that_matters_is_selected_for_the_whole_group() {
     v.slice_mut(s![21, 1, ..]).fill(1.0);
     let expected = answer(&mut full(), &q, &k, &v);
     let found = answer(&mut sparse(4, 2, 4), &q, &k, &v);
+    // If one block is all that may be read, it is the first, wherever the key lies.
+    let first_only = answer(&mut sparse(4, 1, 4), &q, &k, &v);
     for head in [2, 3] {
-        assert!(expected[(0, head, 0)] > 0.9);
+        assert!(expected[(0, head, 0)] > 0.9 && first_only[(0, head, 0)] < 0.5);
         assert!((found[(0, head, 0)] - expected[(0, head, 0)]).abs() < 1e-3);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 25, ..ProptestConfig::default() })]
 
     #[test]
     fn no_pattern_reads_twice_or_past_its_row(

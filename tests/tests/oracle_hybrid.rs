@@ -1,9 +1,10 @@
-//! Somebody else's Qwen3 and Mistral on the same files: candle-transformers, in f32 on the processor.
+//! Somebody else's Qwen3 and Mistral on the same files: candle-transformers, in f32 on the
+//! processor.
 //!
-//! What Llama's oracle (`oracle.rs`) cannot say: that queries and keys are normed head by head before they
-//! are turned, and that a window is as wide as it should be. candle's Qwen3 has no window, and its Mistral
-//! lets a row see one token more than `sliding_window` says; Hugging Face's own masks count the row
-//! itself, and so do we. It is told one less here.
+//! What Llama's oracle (`oracle.rs`) cannot say: that queries and keys are normed head by head
+//! before they are turned, and that a window is as wide as it should be. candle's Qwen3 has no
+//! window, and its Mistral lets a row see one token more than `sliding_window` says; Hugging Face's
+//! own masks count the row itself, and so do we. It is told one less here.
 
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -57,7 +58,8 @@ fn write(directory: &Path, config: &str) -> Result<()> {
     Ok(())
 }
 
-/// Our logits after each token, and candle's for every text up to that token, as far apart as they get.
+/// Our logits after each token, and candle's for every text up to that token, as far apart as they
+/// get.
 fn compare(directory: &Path, theirs: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<()> {
     let model = hybrid::open(directory, LoadOptions::default())?;
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| (i * i + 7 * i) % 333).collect();

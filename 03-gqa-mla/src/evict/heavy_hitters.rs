@@ -58,3 +58,27 @@ impl Evict for HeavyHitters {
         self.scores.len() * size_of::<f32>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Phase;
+    use super::*;
+
+    #[test]
+    fn votes_stay_with_their_entries_when_these_move() {
+        let mut policy = HeavyHitters::new();
+        let vote = |policy: &mut HeavyHitters, weights: &[f32]| {
+            let places: Vec<usize> = (0..weights.len()).collect();
+            let (layer, head, slot, since_prompt) = (0, 0, 9, 0);
+            let places = &places;
+            policy.observe(&Observation { layer, head, slot, since_prompt, places, weights });
+        };
+        vote(&mut policy, &[0.1, 0.4, 0.2, 0.3]);
+        policy.keep(&[1, 3], 4);
+        vote(&mut policy, &[0.15, 0.15, 0.3, 0.4]);
+        let (slots, phase) = (&[1, 3, 4, 5][..], Phase::Generation);
+        let held = Held { layer: 0, kv_head: 0, slots, budget: 2, phase };
+        // 0.55 of slot 1 against 0.45 of slot 3.
+        assert_eq!(policy.choose(&held).unwrap(), [0, 3]);
+    }
+}

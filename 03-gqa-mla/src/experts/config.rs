@@ -8,8 +8,8 @@ use serde::Deserialize;
 pub enum Scoring {
     /// Softmax over all experts; a group is as good as its best expert (DeepSeek-V2).
     Softmax,
-    /// A sigmoid each. To choose, and only for that, a learned bias is added, which evens out the load
-    /// without a loss of its own; a group is as good as its two best experts (DeepSeek-V3).
+    /// A sigmoid each. To choose, and only for that, a learned bias is added, which evens out the
+    /// load without a loss of its own; a group is as good as its two best experts (DeepSeek-V3).
     Sigmoid,
 }
 
@@ -62,8 +62,8 @@ struct Raw {
 }
 
 impl ExpertsConfig {
-    /// Reads the experts of a `config.json`, if the model has some. `is_v3` says whose defaults hold
-    /// for what is left out: DeepSeek-V3's, or V2's.
+    /// Reads the experts of a `config.json`, if the model has some. `is_v3` says whose defaults
+    /// hold for what is left out: DeepSeek-V3's, or V2's.
     ///
     /// # Errors
     /// Malformed JSON, a rule that this crate does not have, or sizes that contradict each other.

@@ -24,7 +24,8 @@ pub struct Choice {
 }
 
 impl Router {
-    /// Reads a router; `prefix` is what its tensors' names begin with, as in `model.layers.1.mlp.gate`.
+    /// Reads a router; `prefix` is what its tensors' names begin with, as in
+    /// `model.layers.1.mlp.gate`.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape than `config` implies.
@@ -92,8 +93,8 @@ impl Router {
     }
 }
 
-/// The `count` of some indices, given in ascending order, with the highest scores; ascending again. Of
-/// equals the first is taken.
+/// The `count` of some indices, given in ascending order, with the highest scores; ascending again.
+/// Of equals the first is taken.
 fn best(scores: &[f32], among: impl IntoIterator<Item = usize>, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = among.into_iter().collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));

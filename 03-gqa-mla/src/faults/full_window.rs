@@ -18,12 +18,12 @@ const WINDOW: usize = 64;
 /// Tokens past the full window that the guard looks at.
 const BEYOND: usize = 4;
 
-/// A ring that moves on one token early: from the one that fills it on, every token goes one place too
-/// far.
+/// A ring that moves on one token early: from the one that fills it on, every token goes one place
+/// too far.
 ///
-/// The oldest token is lost before its time, and the place that should have been filled stays empty for a
-/// whole round: a key of zeros, which every row sees and gives some weight. From then on a row finds
-/// all of its window but the token just before it.
+/// The oldest token is lost before its time, and the place that should have been filled stays empty
+/// for a whole round: a key of zeros, which every row sees and gives some weight. From then on a
+/// row finds all of its window but the token just before it.
 pub struct RollsEarly<S> {
     store: S,
     /// Of each sequence, whether its ring has been filled.
@@ -84,7 +84,7 @@ pub const FULL_WINDOW: BreakIt = BreakIt {
     cites: &["huggingface/transformers#37574", "huggingface/transformers#47708"],
     symptom: "right to the bit until the text is as long as the window; then every row misses the token before it",
     guard: "masked full attention over a cache of everything gives every layer the same answer",
-    weaker_test: Some("the same for a text that is shorter than the window"),
+    weaker_test: Some("the same for a text that is no longer than the window"),
     run: |bench| {
         let bench = &hybrid_bench(bench)?;
         let decoder = |side| -> Result<Box<dyn Decoder>> {
@@ -104,8 +104,8 @@ pub const FULL_WINDOW: BreakIt = BreakIt {
     },
 };
 
-/// A model with windows, and a prompt that is shorter than they are. The weights are random: what it
-/// writes is gibberish, but the same gibberish with a ring as without one.
+/// A model with windows, and a prompt that is shorter than they are. The weights are random: what
+/// it writes is gibberish, but the same gibberish with a ring as without one.
 fn hybrid_bench(bench: &Bench) -> Result<Bench> {
     let base = bench.model.config.clone();
     let windows = (0..base.layers).map(|layer| (layer % 3 != 2).then_some(WINDOW)).collect();
@@ -134,8 +134,8 @@ fn stepper<A: Attention>(model: &Arc<Model>, attention: A) -> Stepper<CpuExecuto
     Stepper::new(executor, model.context(), usize::MAX)
 }
 
-/// Feeds a text of `length` tokens, the prompt and then one by one, and holds every answer of the rings
-/// against that of a cache of everything.
+/// Feeds a text of `length` tokens, the prompt and then one by one, and holds every answer of the
+/// rings against that of a cache of everything.
 fn shadowed(bench: &Bench, side: Side, length: usize) -> Result<()> {
     let model = &bench.model;
     let everything = ListStore::new(KvShape::of(model), model.context(), 1);

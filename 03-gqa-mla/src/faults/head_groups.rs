@@ -12,9 +12,9 @@ use naive_decode::{
 use ndarray::{Array3, ArrayView3, Axis};
 use std::sync::Arc;
 
-/// With 8 query heads and 2 key-value heads, heads 0 to 3 share the first. `repeat_interleave` copies
-/// heads that way, `repeat` and `tile` copy the whole row of heads instead, and then heads 0, 2, 4 and 6
-/// share it. Shapes are the same, and so is the cache; nothing crashes.
+/// With 8 query heads and 2 key-value heads, heads 0 to 3 share the first. `repeat_interleave`
+/// copies heads that way, `repeat` and `tile` copy the whole row of heads instead, and then heads
+/// 0, 2, 4 and 6 share it. Shapes are the same, and so is the cache; nothing crashes.
 pub const HEAD_GROUPS: BreakIt = BreakIt {
     name: "head-groups",
     package: "gqa-mla",

@@ -11,10 +11,11 @@ use naive_decode::{
 use ndarray::{Array2, Array3, ArrayView2};
 use std::sync::Arc;
 
-/// Keys are turned by their position before they are cached: in every other model of this book that is
-/// right. In the absorbed form a key is the latent, which every head has yet to be made from, and `W_UK`
-/// has moved to the query's side. A turn that comes between the two belongs to neither: scores no longer
-/// depend on distance alone, and values, which begin their keys, are turned as well.
+/// Keys are turned by their position before they are cached: in every other model of this book that
+/// is right. In the absorbed form a key is the latent, which every head has yet to be made from,
+/// and `W_UK` has moved to the query's side. A turn that comes between the two belongs to neither:
+/// scores no longer depend on distance alone, and values, which begin their keys, are turned as
+/// well.
 pub const ROTATED_LATENT: BreakIt = BreakIt {
     name: "rotated-latent",
     package: "gqa-mla",

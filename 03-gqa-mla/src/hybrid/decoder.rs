@@ -26,8 +26,8 @@ pub fn start(model: Arc<Model>, settings: Settings) -> Result<Box<dyn Decoder>> 
 
 /// A cached decoder that can take back more than its rings remember.
 ///
-/// A prompt that fails in a late chunk has to leave the sequence as it was. By then the rings have let
-/// go of what the sequence saw before the prompt; it is computed again, from the tokens.
+/// A prompt that fails in a late chunk has to leave the sequence as it was. By then the rings have
+/// let go of what the sequence saw before the prompt; it is computed again, from the tokens.
 struct RingDecoder {
     decoder: CachedDecoder<HybridCache>,
     chunk: usize,

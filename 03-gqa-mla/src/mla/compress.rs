@@ -56,8 +56,8 @@ impl Compression {
             },
             kv_down: turned("kv_a_proj_with_mqa", latent, 1, hidden)?,
             kv_norm: parts.vector(&name("kv_a_layernorm"), latent)?,
-            // Hugging Face's code has 1e-6 here whatever the config says, which says 1e-6 as well in
-            // everything that DeepSeek published.
+            // Hugging Face's code has 1e-6 here whatever the config says, which says 1e-6 as well
+            // in everything that DeepSeek published.
             epsilon: config.model.rms_norm_eps,
             config: config.clone(),
         })
@@ -92,8 +92,8 @@ impl Compression {
     }
 
     // ANCHOR: latents
-    /// What there is to keep of `x [rows, hidden]`: `[rows, latent + rope]`, the normed latent and the
-    /// turned rotary key.
+    /// What there is to keep of `x [rows, hidden]`: `[rows, latent + rope]`, the normed latent and
+    /// the turned rotary key.
     pub(super) fn latents(
         &self,
         x: ArrayView2<f32>,

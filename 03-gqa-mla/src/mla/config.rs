@@ -106,8 +106,8 @@ impl MlaConfig {
         }
     }
 
-    /// Factor on the scores: that of the textbook, whichever form computes them. In the absorbed form
-    /// keys are wider, but the products are the same products.
+    /// Factor on the scores: that of the textbook, whichever form computes them. In the absorbed
+    /// form keys are wider, but the products are the same products.
     pub(super) fn scale(&self) -> f32 {
         let width = (self.qk_nope_head_dim + self.qk_rope_head_dim) as f64;
         let stretched = self.stretch.as_ref().map_or(1.0, |stretch| stretch.scores);

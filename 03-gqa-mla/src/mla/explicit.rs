@@ -46,7 +46,8 @@ impl Projection for ExplicitMla {
         let KvSize { heads, key_dim, value_dim } = self.compression.config.kv(Form::Explicit);
         let q = self.compression.queries(x, positions, rope)?;
         let latents = self.compression.latents(x, positions, rope)?;
-        let made = self.kv_up.apply(latents.slice(s![.., ..latent])); // [rows, heads · (nope + value)]
+        // [rows, heads · (nope + value)]
+        let made = self.kv_up.apply(latents.slice(s![.., ..latent]));
         let rows = made.nrows();
         let made = made.into_shape_with_order((rows, heads, nope + value_dim));
         let made = made.expect("a whole number of heads");

@@ -3,9 +3,11 @@
 /// Puts the rotary rows of a matrix in the order in which [`naive_decode::Rope`] turns them.
 ///
 /// DeepSeek's checkpoints keep the two rows of a pair side by side, `(2j, 2j + 1)`; RoPE here turns
-/// `(j, j + rope / 2)`. Queries and keys are reordered alike, and a dot product does not ask for order.
+/// `(j, j + rope / 2)`. Queries and keys are reordered alike, and a dot product does not ask for
+/// order.
 ///
-/// `weights` is `[blocks][before + rope][inputs]`; the `before` rows of each block stay where they are.
+/// `weights` is `[blocks][before + rope][inputs]`; the `before` rows of each block stay where they
+/// are.
 pub(super) fn pairs_to_halves(
     weights: &[f32],
     before: usize,

@@ -16,10 +16,11 @@ pub struct Stretch {
 impl Stretch {
     /// Reads `rope_scaling`. `config.head_dim` is the width that RoPE turns.
     ///
-    /// YaRN sharpens scores by turning queries and keys with a factor on cosine and sine. Here only some
-    /// of their dimensions are turned, so that would sharpen only part of the score. DeepSeek therefore
-    /// moves the factor, in whole or part, into the scale of the scores: `mscale_all_dim` says how much.
-    /// In what DeepSeek published, `mscale` equals it, and nothing is left on cosine and sine.
+    /// YaRN sharpens scores by turning queries and keys with a factor on cosine and sine. Here only
+    /// some of their dimensions are turned, so that would sharpen only part of the score. DeepSeek
+    /// therefore moves the factor, in whole or part, into the scale of the scores: `mscale_all_dim`
+    /// says how much. In what DeepSeek published, `mscale` equals it, and nothing is left on cosine
+    /// and sine.
     ///
     /// # Errors
     /// A type or a number that makes no sense, by field.

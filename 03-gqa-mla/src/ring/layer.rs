@@ -119,8 +119,8 @@ impl<S: Store> Layer<S> {
     }
     // ANCHOR_END: keep
 
-    /// `q [rows, heads, D]` → `[rows, heads, D_v]`: the past from the ring, the pass's own rows from
-    /// `k` and `v`.
+    /// `q [rows, heads, D]` → `[rows, heads, D_v]`: the past from the ring, the pass's own rows
+    /// from `k` and `v`.
     pub(super) fn attend(
         &self,
         isa: Isa,

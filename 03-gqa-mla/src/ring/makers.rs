@@ -2,16 +2,23 @@
 
 use naive_decode::{Error, KvSize, Model, Result};
 
-/// Of each layer, the sizes of the keys and values that it makes and the widest window of those who
-/// read them; none if it reads an earlier layer's.
+/// A layer that makes keys and values.
+pub(super) struct Maker {
+    /// Their sizes.
+    pub(super) size: KvSize,
+    /// Widest window of the layers that read them; everything if one of those has none.
+    pub(super) window: Option<usize>,
+}
+
+/// By layer; none for one that reads an earlier layer's.
 ///
 /// # Errors
 /// If the first layer makes none.
-pub(super) fn makers(model: &Model) -> Result<Vec<Option<(KvSize, Option<usize>)>>> {
-    let mut makers: Vec<Option<(KvSize, Option<usize>)>> = Vec::new();
+pub(super) fn makers(model: &Model) -> Result<Vec<Option<Maker>>> {
+    let mut makers: Vec<Option<Maker>> = Vec::new();
     let mut latest = None;
     for (index, block) in model.blocks.iter().enumerate() {
-        let made = block.projection.kv().map(|size| (size, block.window));
+        let made = block.projection.kv().map(|size| Maker { size, window: block.window });
         match (&made, latest) {
             (Some(_), _) => latest = Some(index),
             (None, None) => {
@@ -19,7 +26,7 @@ pub(super) fn makers(model: &Model) -> Result<Vec<Option<(KvSize, Option<usize>)
                 return Err(Error::invalid("layer 0's keys and values", "none", expected));
             }
             (None, Some(maker)) => {
-                if let Some((_, window)) = &mut makers[maker] {
+                if let Some(Maker { window, .. }) = &mut makers[maker] {
                     *window = window.zip(block.window).map(|(a, b)| a.max(b));
                 }
             }

@@ -6,8 +6,8 @@ use ndarray::{ArrayView3, ArrayViewMut1, s};
 
 /// One sequence as attention reads it: slots below `start` from the ring, the others from the pass.
 ///
-/// Attention reads whole tiles of slots, up to fifteen before the first that is visible. The ring may
-/// have let those go; in their places are other tokens, finite numbers whose weight is zero.
+/// Attention reads whole tiles of slots, up to fifteen before the first that is visible. The ring
+/// may have let those go; in their places are other tokens, finite numbers whose weight is zero.
 pub(super) struct PastAndPresent<'a, S> {
     pub(super) store: &'a S,
     pub(super) sequence: usize,

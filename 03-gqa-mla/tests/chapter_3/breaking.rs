@@ -48,8 +48,8 @@ fn a_full_window_shows_at_the_65th_token() {
 #[test]
 fn factors_multiply() {
     let slots = (1.0 + 3.0 / 32.0) / 4.0;
-    let times = 4.0 * (16.0 / 4.25) * 2.0 / slots;
-    assert_eq!((times as f64).round(), 110.0);
+    let times: f64 = 4.0 * (16.0 / 4.25) * 2.0 / slots;
+    assert_eq!(times.round(), 110.0);
     let full = 2.0 * 32.0 * 32.0 * 128.0 * 2.0 * 32_768.0;
     assert_eq!((full / times / 1e6).round(), 156.0);
 }

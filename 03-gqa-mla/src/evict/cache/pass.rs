@@ -1,6 +1,6 @@
 //! A pass through the evicting cache: write, read and be watched, then choose.
 
-use super::super::head::{Head, Turn};
+use super::super::head::Head;
 use super::super::{Evict, Observation, Phase};
 use super::{EvictingCache, Sequence};
 use crate::reading::{Attended, attend_reading};

@@ -23,16 +23,17 @@ struct Raw {
 impl HybridConfig {
     /// Reads a `config.json` in Hugging Face's form; `file` is the name that errors give it.
     ///
-    /// * `Qwen3ForCausalLM`: QK norm. Windows where `layer_types` says `sliding_attention` or, without
-    ///   that list, in every layer from `max_window_layers` on if `use_sliding_window` is set.
+    /// * `Qwen3ForCausalLM`: QK norm. Windows where `layer_types` says `sliding_attention` or,
+    ///   without that list, in every layer from `max_window_layers` on if `use_sliding_window` is
+    ///   set.
     /// * `MistralForCausalLM`: no QK norm, `sliding_window` in every layer.
-    /// * `HybridForCausalLM`: as Qwen3, and `kv_shared_with` lists for each layer the one whose keys
-    ///   and values it reads, `null` for its own. Hugging Face has no such model.
+    /// * `HybridForCausalLM`: as Qwen3, and `kv_shared_with` lists for each layer the one whose
+    ///   keys and values it reads, `null` for its own. Hugging Face has no such model.
     ///
     /// # Errors
-    /// Malformed JSON, an architecture that is none of these, whatever [`Config::from_json`] refuses,
-    /// or windows and sharing that contradict the invariants; each names the field, what it says and
-    /// what was expected.
+    /// Malformed JSON, an architecture that is none of these, whatever [`Config::from_json`]
+    /// refuses, or windows and sharing that contradict the invariants; each names the field, what
+    /// it says and what was expected.
     pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
         let malformed = |error| Error::file(file, error);
         let mut fields: Map<String, Value> = serde_json::from_slice(json).map_err(malformed)?;
