@@ -120,11 +120,12 @@ impl Plot {
                 let name = &line.name;
                 // On the side where there is room.
                 chart.draw_series(line.points.iter().map(|point| {
-                    let (words, side) = match self.x.along(point.0) > 0.6 {
-                        true => (format!("{name}  "), HPos::Right),
-                        false => (format!("  {name}"), HPos::Left),
+                    let (away, side) = match self.x.along(point.0) > 0.6 {
+                        true => (-9, HPos::Right),
+                        false => (9, HPos::Left),
                     };
-                    Text::new(words, *point, font(16).pos(Pos::new(side, VPos::Center)))
+                    let style = font(16).pos(Pos::new(side, VPos::Center));
+                    EmptyElement::at(*point) + Text::new(name.clone(), (away, 0), style)
                 }))?;
             }
         }

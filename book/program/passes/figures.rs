@@ -183,7 +183,11 @@ fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
     let Some(rows) = &measure.series else {
         return Err("a grid names its rows in `series`".into());
     };
-    let mut html = format!("<table><thead><tr><th></th><th>{}</th>", escape(&measure.x));
+    let mut html = "<table><thead><tr><th></th>".to_owned();
+    // Where it is one x for all, the caption says which.
+    if measure.at.is_none() {
+        html += &format!("<th>{}</th>", escape(&measure.x));
+    }
     for column in &measure.columns {
         html += &format!("<th>{}</th>", escape(column));
     }
@@ -207,7 +211,8 @@ fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
             cells += &format!("<td>{}</td>", three_digits(summary.mean));
         }
         let x = crate::digits::grouped(at.ok_or("a grid names its figures in `columns`")?);
-        html += &format!("<tr><td>{}</td><td>{x}</td>{cells}</tr>", escape(row));
+        let x = if measure.at.is_none() { format!("<td>{x}</td>") } else { String::new() };
+        html += &format!("<tr><td>{}</td>{x}{cells}</tr>", escape(row));
     }
     Ok(html + "</tbody></table>")
 }
