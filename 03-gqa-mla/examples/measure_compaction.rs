@@ -223,7 +223,7 @@ fn print_tables(series: &[Series]) {
         println!("{what}, {unit}, by sentences after each fact");
         let mut table = Table::new();
         let header = ["".to_owned()].into_iter().chain(FILLERS.map(|f| f.to_string()));
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
         for (_, name) in WAYS {
             let found = series.iter().find(|s| s.name == format!("{name}: {what}"));
             let cells = found.iter().flat_map(|s| &s.points).map(|(_, samples)| {

@@ -168,7 +168,7 @@ impl Bench {
         for fact in 0..FACTS {
             let (ask, lead) = &longest[fact];
             let answer = self.tokenizer.encode(world.answer(fact))?;
-            let mut answers = |cache: &dyn Fork| -> Result<bool> {
+            let answers = |cache: &dyn Fork| -> Result<bool> {
                 let mut cache = cache.fork();
                 self.feed(&mut *cache, ask)?;
                 let logits = self.feed(&mut *cache, lead)?;
@@ -324,7 +324,7 @@ fn mean(samples: &[f64]) -> f64 {
 
 fn table(header: Vec<String>) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
     table
 }
 

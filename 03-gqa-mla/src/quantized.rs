@@ -17,6 +17,7 @@
 //! | `codebook.rs`, `random.rs` | that codebook; rotations and sketches from a seed |
 //! | `bits.rs`, `shared.rs` | codes packed into bytes; scales and zero points in half precision |
 //! | `slab.rs` | the bytes of all tokens, heads and layers |
+//! | `scheme.rs`, `waiting.rs` | what is coded when; the rows that are not coded yet |
 //! | `cache.rs`, `held.rs` | the cache around them, and how attention reads it |
 //! | `methods.rs` | the list of methods that tables, tests and the book go through |
 
@@ -30,11 +31,13 @@ mod int8;
 mod kivi;
 mod methods;
 pub mod random;
+mod scheme;
 mod shared;
 mod slab;
 mod turbo;
+mod waiting;
 
-pub use cache::{QuantizedCache, Recent, Scheme};
+pub use cache::QuantizedCache;
 pub use codebook::Codebook;
 pub use codec::Codec;
 pub use fp8::{Fp8, from_e4m3, to_e4m3};
@@ -42,4 +45,5 @@ pub use int8::Int8;
 pub(crate) use int8::int8_code;
 pub use kivi::{Kivi, KiviKeys, KiviValues};
 pub use methods::{Method, methods};
+pub use scheme::{Recent, Scheme};
 pub use turbo::{TurboMse, TurboProduct};

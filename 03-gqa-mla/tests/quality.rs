@@ -15,8 +15,8 @@ fn material() -> Material {
     let mut material = Material::embedded(&tokenizer).unwrap();
     // A part, for speed.
     material.texts.truncate(1);
-    material.texts[0].truncate(200);
-    material.quizzes.truncate(2);
+    material.texts[0].truncate(150);
+    material.quizzes.truncate(1);
     material.quizzes.iter_mut().for_each(|quiz| quiz.questions.truncate(3));
     material
 }
@@ -45,7 +45,7 @@ fn fewer_bits_are_worse_and_the_figures_are_the_same_again() {
     assert!(int8.divergence() < four.divergence());
     assert!(2.0 * four.divergence() < two.divergence());
     assert!(two.agreement() < 1.0);
-    assert_eq!(of("KIVI 2 bits"), two);
+    assert_eq!(of("INT8"), int8);
 }
 
 #[test]

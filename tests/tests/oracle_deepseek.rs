@@ -9,9 +9,8 @@
 //! * `group_limited_greedy` picks groups by the scores of experts, not of groups: an expert's
 //!   number is then taken for a group's. DeepSeek's own code and Hugging Face's score groups. Only
 //!   the greedy method is compared.
-//! * With `norm_topk_prob` it leaves `routed_scaling_factor` out, as DeepSeek's code for V2 does;
-//!   that for V3 scales in any case, and so do we. No published V2 has both. Here the factor is 1
-//!   where weights are normed.
+//! * `norm_topk_prob` it cannot run: a row of weights is divided by their sum without spreading the
+//!   sum. No weights are normed here.
 //! * Angles are products of f32 numbers, ours are f64 until the cosine is taken (see `oracle.rs`).
 //!   With random weights and few tokens that hides in the tolerance.
 //!
@@ -32,8 +31,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Largest difference of two logits, as a share of the largest: several times the PLACEHOLDER that
-/// was measured.
+/// Largest difference of two logits, as a share of the largest: several times the 4.4e-6 that was
+/// measured over 80 tokens.
 const TOLERANCE: f32 = 2e-5;
 
 const VOCAB: usize = 101;
@@ -51,7 +50,7 @@ const LITE: &str = r#"{"architectures": ["DeepseekV2ForCausalLM"], "attention_bi
         "original_max_position_embeddings": 64, "beta_fast": 8, "beta_slow": 1, "mscale": 0.707,
         "mscale_all_dim": 1.2}}"#;
 
-/// With compressed queries, normed weights, and experts in every second layer.
+/// With compressed queries, a tied head, and experts in every second layer.
 const COMPRESSED: &str = r#"{"architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false,
     "hidden_act": "silu", "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
     "num_key_value_heads": 6, "intermediate_size": 64, "vocab_size": 101, "rms_norm_eps": 1e-6,
@@ -59,8 +58,8 @@ const COMPRESSED: &str = r#"{"architectures": ["DeepseekV2ForCausalLM"], "attent
     "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 10, "qk_rope_head_dim": 12,
     "v_head_dim": 14, "first_k_dense_replace": 0, "moe_layer_freq": 2, "n_routed_experts": 6,
     "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 20, "n_group": 1,
-    "topk_group": 1, "topk_method": "greedy", "scoring_func": "softmax", "norm_topk_prob": true,
-    "routed_scaling_factor": 1.0, "rope_scaling": null}"#;
+    "topk_group": 1, "topk_method": "greedy", "scoring_func": "softmax", "norm_topk_prob": false,
+    "routed_scaling_factor": 2.0, "rope_scaling": null}"#;
 
 /// A tensor's shape and bytes, by name.
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;

@@ -32,11 +32,11 @@ pub struct Question {
 }
 
 /// Texts, and tokens of each: most of the embedded models' context.
-const TEXTS: u64 = 4;
+const TEXTS: u64 = 3;
 const TEXT_TOKENS: usize = 448;
 
 /// Worlds that are asked about.
-const WORLDS: u64 = 8;
+const WORLDS: u64 = 6;
 
 /// Facts of a world and other sentences after each: about 250 tokens, so that what is asked for is far
 /// behind whatever window a cache has.

@@ -1,46 +1,36 @@
 //! What a quantised cache holds of one sequence and layer, as attention reads it.
 
-use super::cache::{Coded, QuantizedCache};
+use super::codec::Codec;
+use super::scheme::Coded;
+use super::slab::Slab;
+use super::waiting::Rows;
 use crate::reading::Reading;
-use kv_cache::{Place, Store};
+use naive_decode::Isa;
 use naive_decode::kernels::multiply_rows;
 use naive_decode::numerics::LANES;
-use ndarray::{ArrayView3, s};
 
 /// Values that are brought from codes to numbers at a time.
 const AT_ONCE: usize = 64;
 
-/// Codes, rows waiting to be coded, and the rows of the pass at hand.
+/// Codes, and the rows that are not coded.
 pub(super) struct Held<'a> {
-    pub(super) cache: &'a QuantizedCache,
-    pub(super) sequence: usize,
-    pub(super) layer: usize,
+    pub(super) isa: Isa,
+    pub(super) keys: (&'a dyn Codec, &'a Slab),
+    pub(super) values: (&'a dyn Codec, &'a Slab),
     /// How many of the first tokens are seen as codes.
     pub(super) coded: Coded,
-    /// Slot of the pass's first row, and those rows: `[rows, kv_heads, D]`, turned.
-    pub(super) start: usize,
-    pub(super) keys: ArrayView3<'a, f32>,
-    pub(super) values: ArrayView3<'a, f32>,
+    pub(super) rows: Rows<'a>,
 }
 
 impl Held<'_> {
-    fn place(&self, kv_head: usize, slot: usize) -> Place {
-        Place { sequence: self.sequence, layer: self.layer, kv_head, slot }
-    }
-
     /// A key's numbers `[W]`, but for the factor that is returned.
     fn key(&self, kv_head: usize, place: usize, numbers: &mut [f32]) -> f32 {
         if place < self.coded.keys {
-            let (codec, slab) = self.cache.key_codes();
-            let head = (self.sequence, self.layer, kv_head);
-            let tile = slab.tile(head, place / codec.tokens());
-            return codec.numbers(tile, place % codec.tokens(), numbers);
+            return self.decode(self.keys, kv_head, place, numbers);
         }
-        let (row, rest) = numbers.split_at_mut(self.keys.dim().2);
-        match place.checked_sub(self.start) {
-            Some(fresh) => copy(self.keys, fresh, kv_head, row),
-            None => self.cache.waiting().key(self.place(kv_head, self.cache.line(place)), row),
-        }
+        // A row as it is meets the query as it is: the first D of its W numbers.
+        let (row, rest) = numbers.split_at_mut(self.rows.keys.dim().2);
+        self.rows.key(kv_head, place, row);
         rest.fill(0.0);
         1.0
     }
@@ -48,32 +38,32 @@ impl Held<'_> {
     /// A value's numbers `[D]`, but for the factor that is returned.
     fn value(&self, kv_head: usize, place: usize, numbers: &mut [f32]) -> f32 {
         if place < self.coded.values {
-            let (codec, slab) = self.cache.value_codes();
-            let head = (self.sequence, self.layer, kv_head);
-            let tile = slab.tile(head, place / codec.tokens());
-            return codec.numbers(tile, place % codec.tokens(), numbers);
+            return self.decode(self.values, kv_head, place, numbers);
         }
-        match place.checked_sub(self.start) {
-            Some(fresh) => copy(self.values, fresh, kv_head, numbers),
-            None => {
-                self.cache.waiting().value(self.place(kv_head, self.cache.line(place)), numbers)
-            }
-        }
+        self.rows.value(kv_head, place, numbers);
         1.0
     }
-}
 
-fn copy(rows: ArrayView3<f32>, row: usize, kv_head: usize, to: &mut [f32]) {
-    to.iter_mut().zip(rows.slice(s![row, kv_head, ..])).for_each(|(to, from)| *to = *from);
+    fn decode(
+        &self,
+        (codec, slab): (&dyn Codec, &Slab),
+        kv_head: usize,
+        place: usize,
+        numbers: &mut [f32],
+    ) -> f32 {
+        let head = (self.rows.sequence, self.rows.layer, kv_head);
+        let tile = slab.tile(head, place / codec.tokens());
+        codec.numbers(tile, place % codec.tokens(), numbers)
+    }
 }
 
 impl Reading for Held<'_> {
     fn kv_heads(&self) -> usize {
-        self.keys.dim().1
+        self.rows.keys.dim().1
     }
 
     fn places(&self, _kv_head: usize) -> usize {
-        self.start + self.keys.dim().0
+        self.rows.start + self.rows.keys.dim().0
     }
 
     // ANCHOR: scores
@@ -89,7 +79,7 @@ impl Reading for Held<'_> {
                 panel.iter_mut().zip(&numbers).for_each(|(lanes, &x)| lanes[lane] = x);
             }
             let mut sums = [[0.0; LANES]];
-            multiply_rows(self.cache.isa(), query, &panel, &mut sums);
+            multiply_rows(self.isa, query, &panel, &mut sums);
             let scaled = sums[0].iter().zip(factors).map(|(sum, factor)| sum * factor);
             scores.iter_mut().zip(scaled).for_each(|(score, scaled)| *score = scaled);
         }
@@ -112,7 +102,7 @@ impl Reading for Held<'_> {
             for (panel, sum) in panels.iter().zip(sum.chunks_mut(LANES)) {
                 let mut sums = [[0.0; LANES]];
                 sums[0][..sum.len()].copy_from_slice(sum);
-                multiply_rows(self.cache.isa(), &scaled[..n], &panel[..n], &mut sums);
+                multiply_rows(self.isa, &scaled[..n], &panel[..n], &mut sums);
                 sum.copy_from_slice(&sums[0][..sum.len()]);
             }
         }

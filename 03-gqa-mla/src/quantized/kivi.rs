@@ -6,8 +6,8 @@
 //! (section 3.1). A range per channel needs several tokens at once, so the latest tokens wait in full
 //! precision until there are enough, and the values' latest stay so as well (section 3.2).
 
-use super::cache::{Recent, Scheme};
 use super::codec::Codec;
+use super::scheme::{Recent, Scheme};
 use super::{bits, shared};
 use half::f16;
 use kv_cache::KvShape;

@@ -1,7 +1,8 @@
 //! The methods that this rung compares, each as one would use it.
 
-use super::cache::{QuantizedCache, Recent, Scheme};
+use super::cache::QuantizedCache;
 use super::codec::Codec;
+use super::scheme::{Recent, Scheme};
 use super::{Fp8, Int8, Kivi, TurboMse, TurboProduct};
 use kv_cache::{KvCache, KvShape};
 use naive_decode::{Isa, Model, Result};
