@@ -51,6 +51,7 @@ use naive_decode::{
 };
 use std::path::Path;
 
+// ANCHOR: bound
 /// Largest difference between a logit of the two forms of one model, as a share of the largest
 /// logit, with keys and values in f32.
 ///
@@ -59,7 +60,6 @@ use std::path::Path;
 /// 6e-8, carried through all layers. Random weights, whose attention is flat, part by 2e-6 over 200
 /// tokens. Trained attention is sharp and makes more of a score that is a little off; the rest is
 /// room for that.
-// ANCHOR: bound
 pub const FORMS_AGREE: f32 = 1e-4;
 // ANCHOR_END: bound
 

@@ -15,7 +15,8 @@ use naive_decode::{
 
 /// As small as a Llama with two layers can be.
 fn small() -> Model {
-    let json = br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 24, "num_hidden_layers": 2,
+    let json =
+        br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 32,
         "vocab_size": 40, "rms_norm_eps": 1e-5, "max_position_embeddings": 1024}"#;
     let config = Config::from_json("config.json", json).unwrap();

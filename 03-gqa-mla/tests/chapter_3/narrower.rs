@@ -1,7 +1,7 @@
 //! Narrower numbers.
 
 use super::target;
-use gqa_mla::quantized::{Codec, Codebook, Int8, Kivi, TurboMse, from_e4m3, methods, to_e4m3};
+use gqa_mla::quantized::{Codebook, Codec, Int8, Kivi, TurboMse, from_e4m3, methods, to_e4m3};
 use kv_cache::KvShape;
 use naive_decode::Isa;
 use ndarray::Array2;
