@@ -7,9 +7,11 @@ use crate::page::{Edit, Findings, Page};
 use crate::place::Place;
 use crate::samples::Samples;
 
+/// Words for a figure of some samples' series, or two of them, at an x.
+type Figure = fn(&Samples, &str, f64) -> Result<String, String>;
+
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
-    let kinds: [(&str, fn(&Samples, &str, f64) -> _); 3] =
-        [("median", median), ("mean", mean), ("ratio", ratio)];
+    let kinds: [(&str, Figure); 3] = [("median", median), ("mean", mean), ("ratio", ratio)];
     for (name, value) in kinds {
         let open = format!("{{{{#{name} ");
         for (start, _) in page.text.match_indices(&open) {
@@ -29,11 +31,7 @@ pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
     }
 }
 
-fn evaluate(
-    place: &Place,
-    target: &str,
-    value: fn(&Samples, &str, f64) -> Result<String, String>,
-) -> Result<String, String> {
+fn evaluate(place: &Place, target: &str, value: Figure) -> Result<String, String> {
     let parts: Vec<_> = target.trim().split("::").collect();
     let &[file, series, x] = parts.as_slice() else {
         return Err(format!(
