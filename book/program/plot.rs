@@ -45,13 +45,16 @@ pub(crate) const TALL: u32 = 420;
 const INK: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
 
+/// Colours that the theme has for series.
+pub(crate) const COLOURS: usize = 8;
+
 fn series_colour(i: usize) -> RGBColor {
-    RGBColor(3, 3, (i % 6) as u8)
+    RGBColor(3, 3, (i % COLOURS) as u8)
 }
 
 fn recolour(svg: &str) -> String {
     let mut svg = svg.replace("#010101", "currentColor").replace("#020202", "var(--plot-grid)");
-    for i in 0..6 {
+    for i in 0..COLOURS {
         svg = svg.replace(&format!("#03030{i}"), &format!("var(--series-{i})"));
     }
     svg

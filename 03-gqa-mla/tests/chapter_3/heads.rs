@@ -102,7 +102,7 @@ fn a_latent_serves_198_requests_where_heads_would_serve_three() {
 }
 
 #[test]
-fn latents_and_six_bits_are_93_percent_less() {
+fn layers_latents_and_six_bits_are_93_percent_less() {
     // 95 layers of 8 heads of 128 are DeepSeek 67B's.
     let before = PublishedModel { layers: 95, kv: all_heads(8, 128), ..published("DeepSeek-V2") };
     let v2 = published("DeepSeek-V2");
@@ -110,4 +110,7 @@ fn latents_and_six_bits_are_93_percent_less() {
     assert_eq!(v2.kv_bytes_per_token(16.0), 69_120.0);
     let less = 1.0 - v2.kv_bytes_per_token(6.0) / before.kv_bytes_per_token(16.0);
     assert_eq!((1000.0 * less).round() / 10.0, 93.3);
+    let factors = [95.0 / 60.0, 2_048.0 / 576.0, 16.0 / 6.0f64];
+    assert_eq!(factors.map(|factor| (10.0 * factor).round()), [16.0, 36.0, 27.0]);
+    assert_eq!(factors.iter().product::<f64>().round(), 15.0);
 }

@@ -7,7 +7,7 @@ use crate::digits::three_digits;
 use crate::html::{escape, from_markdown};
 use crate::page::{Findings, Page};
 use crate::place::Place;
-use crate::plot::{Line, Plot, TALL};
+use crate::plot::{COLOURS, Line, Plot, TALL};
 use crate::roofline::Roofline;
 use crate::samples::{Samples, Series};
 
@@ -220,8 +220,11 @@ fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
 fn figure_of_plot(title: &str, plot: &Plot, caption: &str, source: &str) -> Result<String, String> {
     let mut legend = String::new();
     for (i, line) in plot.lines.iter().enumerate().filter(|(_, line)| !line.named) {
-        legend +=
-            &format!("<li style=\"--line: var(--series-{})\">{}</li>", i % 6, escape(&line.name));
+        legend += &format!(
+            "<li style=\"--line: var(--series-{})\">{}</li>",
+            i % COLOURS,
+            escape(&line.name)
+        );
     }
     if !legend.is_empty() {
         legend = format!("<ul class=\"legend\">{legend}</ul>");
