@@ -51,6 +51,7 @@ use naive_decode::{
 };
 use std::path::Path;
 
+// ANCHOR: bound
 /// Largest difference between a logit of the two forms of one model, as a share of the largest
 /// logit, with keys and values in f32.
 ///
@@ -60,6 +61,7 @@ use std::path::Path;
 /// tokens. Trained attention is sharp and makes more of a score that is a little off; the rest is
 /// room for that.
 pub const FORMS_AGREE: f32 = 1e-4;
+// ANCHOR_END: bound
 
 /// Checks that the absorbed form says what the explicit one does after every token of a text.
 ///

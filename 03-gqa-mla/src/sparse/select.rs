@@ -41,6 +41,7 @@ impl<'a> RowReading<'a> {
         let blocks = first..(own.end.saturating_sub(window) / block).max(first);
         let compared = if blocks.len() > selected { blocks.len() } else { 0 };
         let group = q.nrows() / tiles.heads.len();
+        // ANCHOR: choose
         let read = (0..tiles.heads.len()).map(|kv_head| {
             let in_full = if compared > 0 {
                 let stand_ins: Vec<usize> = blocks.clone().map(|block| entries + block).collect();
@@ -60,6 +61,7 @@ impl<'a> RowReading<'a> {
             read.extend(&sees.also);
             read
         });
+        // ANCHOR_END: choose
         let read = read.collect();
         let head_count = libm::logf(block as f32) / layer.scale;
         RowReading { tiles, entries, block, compared, head_count, read }
