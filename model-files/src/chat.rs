@@ -7,8 +7,8 @@
 
 mod functions;
 
-use minijinja::value::{Serde, Value};
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use naive_decode::{Error, Result, Tokenizer};
 use serde::{Deserialize, Serialize};
@@ -120,7 +120,8 @@ impl ChatTemplate {
             Some(Templates::Named(several)) => {
                 let names: Vec<String> = several.iter().map(|one| one.name.clone()).collect();
                 let default = several.into_iter().find(|one| one.name == "default");
-                let problem = format!("chat_template has {names:?}, expected one named \"default\"");
+                let problem =
+                    format!("chat_template has {names:?}, expected one named \"default\"");
                 default.ok_or_else(|| Error::file(file, problem))?.template
             }
         };
@@ -140,8 +141,7 @@ impl ChatTemplate {
         add_generation_prompt: bool,
     ) -> Result<String> {
         let environment = environment();
-        let template =
-            environment.template_from_str(&self.source).map_err(|e| self.refusal(&e))?;
+        let template = environment.template_from_str(&self.source).map_err(|e| self.refusal(&e))?;
         // Templates ask `is none` of tools and documents, and `is defined` of tokens.
         let context = context! {
             messages => Value::from(Serde(messages)),

@@ -5,9 +5,7 @@ use crate::chat::ChatTemplate;
 use crate::gguf::Gguf;
 use crate::safetensors::Safetensors;
 use embedded_models::EmbeddedModel;
-use naive_decode::{
-    Checkpoint, Config, Error, LoadOptions, Model, Result, Tokenizer, dense,
-};
+use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Result, Tokenizer, dense};
 use std::path::Path;
 
 /// A model's files.
@@ -88,7 +86,8 @@ impl ModelFiles {
             }
         };
         let name = path.display().to_string();
-        ModelFiles { name, config, tokenizer, chat_template, weights: Weights::Gguf(gguf) }.checked()
+        ModelFiles { name, config, tokenizer, chat_template, weights: Weights::Gguf(gguf) }
+            .checked()
     }
 
     fn from_parts(

@@ -9,12 +9,13 @@ mod config;
 mod cursor;
 mod header;
 mod metadata;
+mod rope_factors;
 mod tokenizer;
 
 pub use metadata::Metadata;
 
 use crate::blocks::{RawTensor, dequantise};
-use architecture::Architecture;
+use architecture::{Architecture, ROPE_DIVISORS};
 use header::{Header, TensorPlace};
 use memmap2::Mmap;
 use naive_decode::{Config, Error, Result, Tokenizer};
@@ -67,12 +68,22 @@ impl Gguf {
     /// The model's shape.
     ///
     /// # Errors
-    /// If a size is missing, or they contradict each other or the vocabulary.
+    /// If a size is missing, if they contradict each other or the vocabulary, or if the file has a
+    /// tensor that the architecture has not: leaving it out would be another model.
     pub fn config(&self) -> Result<Config> {
-        let embedding = self.header.tensors.get("token_embd.weight");
-        let rows = embedding.map(|place| place.shape[0]);
-        let has_head = self.header.tensors.contains_key("output.weight");
-        config::from_metadata(&self.metadata(), self.architecture, rows, has_head)
+        if let Some(odd) = self.header.tensors.keys().find(|name| !self.architecture.knows(name)) {
+            let known = self.architecture.name;
+            let problem = format!("tensor `{odd}` is not one that is known of a {known}");
+            return Err(Error::file(&self.file, problem));
+        }
+        let divisors = self.header.tensors.get(ROPE_DIVISORS);
+        let found = config::Found {
+            embedding_rows: self.header.tensors.get("token_embd.weight").map(|it| it.shape[0]),
+            has_head: self.header.tensors.contains_key("output.weight"),
+            has_biases: self.header.tensors.keys().any(|name| name.ends_with(".bias")),
+            rope_divisors: divisors.map(|place| dequantise(place.kind, self.stored(place))),
+        };
+        config::from_metadata(&self.metadata(), self.architecture, found)
     }
 
     /// The tokenizer, put together from the file's vocabulary.
@@ -120,8 +131,9 @@ impl Gguf {
             Some(at) => {
                 let tensor = self.architecture.described(name);
                 let (kind, found) = (raw.kind, numbers[at]);
-                let problem =
-                    format!("tensor `{tensor}` ({kind}) holds {found} at {at}, expected finite numbers");
+                let problem = format!(
+                    "tensor `{tensor}` ({kind}) holds {found} at {at}, expected finite numbers"
+                );
                 Err(Error::file(&self.file, problem))
             }
         }
@@ -130,12 +142,16 @@ impl Gguf {
     /// A tensor as it is stored, with its rows in the order that Hugging Face's layout has.
     pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
         let place = self.header.tensors.get(&self.architecture.name_in_file(name)?)?;
-        let stored = &self.bytes[place.start..place.start + place.length];
+        let stored = self.stored(place);
         let bytes = match self.architecture.heads_to_unpermute(name, self.heads) {
             Some(heads) => Cow::Owned(unpermuted(place, stored, heads)),
             None => Cow::Borrowed(stored),
         };
         Some(RawTensor { kind: place.kind, shape: place.shape.clone(), bytes })
+    }
+
+    fn stored(&self, place: &TensorPlace) -> &[u8] {
+        &self.bytes[place.start..place.start + place.length]
     }
 }
 

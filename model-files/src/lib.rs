@@ -8,10 +8,11 @@
 //! | File | Holds |
 //! |---|---|
 //! | `source.rs` | what `--model WHAT` means |
+//! | `source/hub.rs` | the Hugging Face hub and its cache |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
 //! | `gguf.rs` | a GGUF file |
 //! | `gguf/cursor.rs`, `header.rs`, `metadata.rs` | its header, read with every number doubted |
-//! | `gguf/architecture.rs`, `config.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/architecture.rs`, `config.rs`, `rope_factors.rs` | its names and sizes as Hugging Face has them |
 //! | `gguf/tokenizer.rs` | its vocabulary as a tokenizer: byte-level BPE, SentencePiece |
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
@@ -29,4 +30,4 @@ pub use chat::{ChatTemplate, Message};
 pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
 pub use safetensors::Safetensors;
-pub use source::open;
+pub use source::{HubName, open};

@@ -99,7 +99,7 @@ fn tensors_that_overlap_or_lie_outside() {
         after(&mut bytes, "blk.0.attn_q.weight", 24, &offset.to_le_bytes());
         open_bytes(&bytes).unwrap_err().to_string()
     };
-    let said = place(0);
+    let said = place(32);
     assert!(said.contains("attn_q") && said.contains("token_embd.weight` ends"), "{said}");
     let said = place(1 << 20);
     assert!(said.contains("attn_q") && said.contains("expected inside"), "{said}");
@@ -131,6 +131,25 @@ fn tensors_of_types_and_shapes_that_cannot_be() {
     let again = file.tensor("blk.0.ffn_up.weight").clone();
     file.tensors.push(again);
     assert_refused(&file, &["blk.0.ffn_up.weight", "twice"]);
+}
+
+#[test]
+fn tensors_that_a_llama_has_not() {
+    let mut file = tiny();
+    file.tensors.push(writer::Tensor {
+        name: "blk.0.attn_sinks.weight".into(),
+        shape: vec![2],
+        code: 0,
+        bytes: vec![0; 8],
+    });
+    assert_refused(&file, &["blk.0.attn_sinks.weight", "llama"]);
+    file.tensors.last_mut().unwrap().name = "blk.0.attn_q.bias".into();
+    assert_refused(&file, &["bias", "expected no biases"]);
+    file.tensors.last_mut().unwrap().name = "rope_freqs.weight".into();
+    assert_refused(&file, &["rope_freqs.weight", "Llama 3"]);
+    let ones = [1.0_f32; 2].map(f32::to_le_bytes).concat();
+    file.tensors.last_mut().unwrap().bytes = ones;
+    open_bytes(&file.bytes()).unwrap();
 }
 
 #[test]

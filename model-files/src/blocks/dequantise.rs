@@ -15,7 +15,9 @@ const BLOCKS_AT_ONCE: usize = 256;
 pub fn dequantise(kind: BlockType, bytes: &[u8]) -> Vec<f32> {
     assert_eq!(bytes.len() % kind.block_bytes(), 0, "{kind} takes whole blocks");
     match kind {
-        BlockType::F32 => each(bytes, |b: &[u8; 4], y: &mut [f32; 1]| y[0] = f32::from_le_bytes(*b)),
+        BlockType::F32 => {
+            each(bytes, |b: &[u8; 4], y: &mut [f32; 1]| y[0] = f32::from_le_bytes(*b))
+        }
         BlockType::F16 => each(bytes, |b: &[u8; 2], y: &mut [f32; 1]| y[0] = half_at(b, 0)),
         BlockType::BF16 => each(bytes, |b: &[u8; 2], y: &mut [f32; 1]| {
             y[0] = bf16::from_le_bytes(*b).to_f32();

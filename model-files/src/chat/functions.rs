@@ -102,7 +102,8 @@ fn strftime(format: &str, seconds: u64) -> Result<String, Error> {
             Some('%') => text.push('%'),
             other => {
                 let found = other.map(String::from).unwrap_or_default();
-                let problem = format!("strftime_now knows no %{found}, expected one of YymdHMSBbAa%");
+                let problem =
+                    format!("strftime_now knows no %{found}, expected one of YymdHMSBbAa%");
                 return Err(Error::new(ErrorKind::InvalidOperation, problem));
             }
         }

@@ -18,11 +18,8 @@ const ARCHITECTURES: [Architecture; 1] =
     [Architecture { name: "llama", hugging_face: "LlamaForCausalLM", permuted: true }];
 
 /// Tensors outside the blocks: Hugging Face's name and GGUF's.
-const OUTER: [(&str, &str); 3] = [
-    ("model.embed_tokens", "token_embd"),
-    ("model.norm", "output_norm"),
-    ("lm_head", "output"),
-];
+const OUTER: [(&str, &str); 3] =
+    [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
 
 /// Tensors of a block, after `model.layers.N.` there and `blk.N.` here.
 const INNER: [(&str, &str); 9] = [
@@ -36,6 +33,9 @@ const INNER: [(&str, &str); 9] = [
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
+
+/// The tensor that some files keep beside them: divisors of RoPE's frequencies.
+pub(super) const ROPE_DIVISORS: &str = "rope_freqs.weight";
 
 impl Architecture {
     /// The architecture that a file names.
@@ -82,6 +82,16 @@ impl Architecture {
         Some(format!("blk.{layer}.{inner}.{ending}"))
     }
 
+    /// Whether `name`, as the file has it, is a tensor whose place is known.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        let Some((stem, "weight" | "bias")) = name.rsplit_once('.') else { return false };
+        let inner = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        match inner {
+            Some((_, part)) => INNER.iter().any(|(_, own)| *own == part),
+            None => name == ROPE_DIVISORS || OUTER.iter().any(|(_, own)| *own == stem),
+        }
+    }
+
     /// What errors call the tensor that Hugging Face calls `name`: as the file does, if it can have it.
     pub(super) fn described(&self, name: &str) -> String {
         self.name_in_file(name).unwrap_or_else(|| name.to_owned())
@@ -113,7 +123,13 @@ mod tests {
         );
         assert_eq!(named("model.layers.12.self_attn.o_proj"), None);
         assert_eq!(named("visual.weight"), None);
-        assert_eq!(llama.heads_to_unpermute("model.layers.0.self_attn.k_proj.weight", [9, 3]), Some(3));
-        assert_eq!(llama.heads_to_unpermute("model.layers.0.self_attn.v_proj.weight", [9, 3]), None);
+        assert_eq!(
+            llama.heads_to_unpermute("model.layers.0.self_attn.k_proj.weight", [9, 3]),
+            Some(3)
+        );
+        assert_eq!(
+            llama.heads_to_unpermute("model.layers.0.self_attn.v_proj.weight", [9, 3]),
+            None
+        );
     }
 }

@@ -6,6 +6,7 @@
 
 use super::architecture::Architecture;
 use super::metadata::Metadata;
+use super::rope_factors;
 use naive_decode::{Config, Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -19,20 +20,36 @@ const SIZES: [(&str, &str); 5] = [
 ];
 
 /// Whole numbers that may be left out.
-const OPTIONAL_SIZES: [(&str, &str); 2] =
-    [("attention.head_count_kv", "num_key_value_heads"), ("attention.key_length", "head_dim")];
+const OPTIONAL_SIZES: [(&str, &str); 3] = [
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.key_length", "head_dim"),
+    ("attention.sliding_window", "sliding_window"),
+];
 
-/// Reads the sizes of `architecture`. The vocabulary is as large as `embedding_rows`, the embedding
-/// table; the head is tied to it unless the file has one.
+/// RoPE's base where a file does not say.
+const USUAL_BASE: f64 = 10_000.0;
+
+/// What the file's tensors say of the model's shape.
+pub(super) struct Found {
+    /// Rows of the embedding table, which is as large as the vocabulary.
+    pub(super) embedding_rows: Option<usize>,
+    /// Whether there is an output head; without one it is tied to the embedding.
+    pub(super) has_head: bool,
+    /// Whether any projection has a bias.
+    pub(super) has_biases: bool,
+    /// What RoPE's frequencies are divided by.
+    pub(super) rope_divisors: Option<Vec<f32>>,
+}
+
+/// Reads the sizes of `architecture`.
 ///
 /// # Errors
-/// If one is missing, is no number, or does not go with the others; or for features that are not
-/// those of a Llama: experts, a stretched RoPE given as a tensor.
+/// If one is missing, is no number, or does not go with the others; or for features that rung 01
+/// does not have.
 pub(super) fn from_metadata(
     metadata: &Metadata,
     architecture: &Architecture,
-    embedding_rows: Option<usize>,
-    has_head: bool,
+    found: Found,
 ) -> Result<Config> {
     let key = |part: &str| architecture.key(part);
     let mut fields = Map::new();
@@ -51,16 +68,20 @@ pub(super) fn from_metadata(
         let expected = "none: mixtures of experts are not read";
         return Err(metadata.mismatch(&key("expert_count"), &experts.to_string(), expected));
     }
-    let rows = embedding_rows.ok_or_else(|| {
-        Error::file(metadata.file, "tensor `token_embd.weight` is missing, expected [vocabulary, width]")
+    let rows = found.embedding_rows.ok_or_else(|| {
+        Error::file(
+            metadata.file,
+            "tensor `token_embd.weight` is missing, expected [vocabulary, width]",
+        )
     })?;
     fields.insert("vocab_size".into(), rows.into());
-    fields.insert("tie_word_embeddings".into(), (!has_head).into());
+    fields.insert("tie_word_embeddings".into(), (!found.has_head).into());
+    fields.insert("attention_bias".into(), found.has_biases.into());
     let epsilon = key("attention.layer_norm_rms_epsilon");
     let value = metadata.float(&epsilon)?;
     let value = value.ok_or_else(|| metadata.missing(&epsilon, "a small number"))?;
     fields.insert("rms_norm_eps".into(), value.into());
-    add_rope(metadata, architecture, &mut fields)?;
+    add_rope(metadata, architecture, found.rope_divisors.as_deref(), &mut fields)?;
     let end: Vec<u64> = ["eos", "eot", "eom"]
         .iter()
         .filter_map(|name| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).transpose())
@@ -74,12 +95,12 @@ pub(super) fn from_metadata(
 fn add_rope(
     metadata: &Metadata,
     architecture: &Architecture,
+    divisors: Option<&[f32]>,
     fields: &mut Map<String, Value>,
 ) -> Result<()> {
     let key = |part: &str| architecture.key(part);
-    if let Some(theta) = metadata.float(&key("rope.freq_base"))? {
-        fields.insert("rope_theta".into(), theta.into());
-    }
+    let theta = metadata.float(&key("rope.freq_base"))?.unwrap_or(USUAL_BASE);
+    fields.insert("rope_theta".into(), theta.into());
     let size = |field: &str| fields.get(field).and_then(Value::as_u64);
     let heads = size("num_attention_heads").unwrap_or(0).max(1);
     let head_dim = size("head_dim").or_else(|| Some(size("hidden_size")? / heads)).unwrap_or(0);
@@ -98,6 +119,11 @@ fn add_rope(
             scaling.insert("original_max_position_embeddings".into(), trained.into());
         }
         fields.insert("rope_scaling".into(), scaling.into());
+    }
+    if let Some(divisors) = divisors
+        && let Some(scaling) = rope_factors::scaling(metadata.file, divisors, theta)?
+    {
+        fields.insert("rope_scaling".into(), scaling);
     }
     Ok(())
 }

@@ -58,8 +58,10 @@ impl<'a> Cursor<'a> {
             Ok(count) if count <= left / smallest => Ok(count),
             _ => {
                 let most = left / smallest;
-                let problem = format!("{what} is {count}, expected at most {most}: {left} bytes \
-                     are left in the file");
+                let problem = format!(
+                    "{what} is {count}, expected at most {most}: {left} bytes \
+                     are left in the file"
+                );
                 Err(Error::file(self.file, problem))
             }
         }

@@ -140,7 +140,9 @@ impl<'a> Metadata<'a> {
         let wrong = |found: String| self.mismatch(key, &found, "a whole number");
         match self.number(key)? {
             None => Ok(None),
-            Some(Number::Integer(n)) => u64::try_from(n).map(Some).map_err(|_| wrong(n.to_string())),
+            Some(Number::Integer(n)) => {
+                u64::try_from(n).map(Some).map_err(|_| wrong(n.to_string()))
+            }
             Some(other) => Err(wrong(format!("{other:?}"))),
         }
     }
@@ -177,7 +179,11 @@ impl<'a> Metadata<'a> {
     pub fn texts(&self, key: &str) -> Result<Option<Vec<&'a str>>> {
         let Some((element, count, mut cursor)) = self.array(key)? else { return Ok(None) };
         if element != Kind::Text {
-            return Err(self.mismatch(key, &format!("an array of {element:?}"), "an array of texts"));
+            return Err(self.mismatch(
+                key,
+                &format!("an array of {element:?}"),
+                "an array of texts",
+            ));
         }
         let what = format!("an element of `{key}`");
         (0..count).map(|_| cursor.text(&what)).collect::<Result<_>>().map(Some)
@@ -192,7 +198,9 @@ impl<'a> Metadata<'a> {
         let numbers = (0..count).map(|_| match decode(&mut cursor, element)? {
             Some(Number::Integer(n)) => Ok(n as f64),
             Some(Number::Float(x)) => Ok(x),
-            _ => Err(self.mismatch(key, &format!("an array of {element:?}"), "an array of numbers")),
+            _ => {
+                Err(self.mismatch(key, &format!("an array of {element:?}"), "an array of numbers"))
+            }
         });
         numbers.collect::<Result<_>>().map(Some)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A metadata value.
 #[derive(Clone)]
-pub enum Meta {
+pub(crate) enum Meta {
     U32(u32),
     F32(f32),
     Bool(bool),
@@ -18,44 +18,44 @@ pub enum Meta {
 /// A tensor: its name, its shape with the outermost dimension first, ggml's number of its type, and
 /// its bytes.
 #[derive(Clone)]
-pub struct Tensor {
-    pub name: String,
-    pub shape: Vec<u64>,
-    pub code: u32,
-    pub bytes: Vec<u8>,
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) code: u32,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A file to be.
 #[derive(Clone)]
-pub struct GgufFile {
-    pub version: u32,
-    pub metadata: Vec<(String, Meta)>,
-    pub tensors: Vec<Tensor>,
+pub(crate) struct GgufFile {
+    pub(crate) version: u32,
+    pub(crate) metadata: Vec<(String, Meta)>,
+    pub(crate) tensors: Vec<Tensor>,
 }
 
-pub fn text(text: &str) -> Meta {
+pub(crate) fn text(text: &str) -> Meta {
     Meta::Text(text.into())
 }
 
-pub fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Meta {
+pub(crate) fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Meta {
     Meta::Texts(texts.into_iter().map(Into::into).collect())
 }
 
 impl GgufFile {
-    pub fn set(&mut self, key: &str, value: Meta) {
+    pub(crate) fn set(&mut self, key: &str, value: Meta) {
         self.remove(key);
         self.metadata.push((key.into(), value));
     }
 
-    pub fn remove(&mut self, key: &str) {
+    pub(crate) fn remove(&mut self, key: &str) {
         self.metadata.retain(|(known, _)| known != key);
     }
 
-    pub fn tensor(&mut self, name: &str) -> &mut Tensor {
+    pub(crate) fn tensor(&mut self, name: &str) -> &mut Tensor {
         self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap()
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = b"GGUF".to_vec();
         out.extend(self.version.to_le_bytes());
         out.extend((self.tensors.len() as u64).to_le_bytes());
@@ -82,7 +82,7 @@ impl GgufFile {
         out
     }
 
-    pub fn write(&self, directory: &Path) -> PathBuf {
+    pub(crate) fn write(&self, directory: &Path) -> PathBuf {
         let path = directory.join("model.gguf");
         std::fs::write(&path, self.bytes()).unwrap();
         path
@@ -129,7 +129,7 @@ fn write_value(out: &mut Vec<u8>, value: &Meta) {
 
 /// The smallest model that has one of everything: one block, 32 wide, 2 query heads and 1 key-value
 /// head of 16, 12 tokens.
-pub fn tiny() -> GgufFile {
+pub(crate) fn tiny() -> GgufFile {
     let mut tokens: Vec<&str> = "a b c d e f Ġ ab Ġa cd".split(' ').collect();
     tokens.extend(["<|begin|>", "<|end|>"]);
     let mut kinds = vec![1; 10];

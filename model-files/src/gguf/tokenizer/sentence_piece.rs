@@ -25,7 +25,10 @@ pub(super) fn build(vocabulary: &Vocabulary) -> Result<Tokenizer> {
     let ids = vocabulary.ids();
     let merges = merges(vocabulary, &ids)?;
     let unknown = vocabulary.kinds.iter().position(|&kind| kind == kind::UNKNOWN);
-    let mut model = BPE::builder().vocab_and_merges(super::owned(&ids), merges).byte_fallback(true).fuse_unk(true);
+    let mut model = BPE::builder()
+        .vocab_and_merges(super::owned(&ids), merges)
+        .byte_fallback(true)
+        .fuse_unk(true);
     if let Some(unknown) = unknown {
         model = model.unk_token(vocabulary.tokens[unknown].into());
     }
@@ -54,7 +57,8 @@ pub(super) fn build(vocabulary: &Vocabulary) -> Result<Tokenizer> {
 fn merges(vocabulary: &Vocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<(String, String)>> {
     let key = "tokenizer.ggml.scores";
     let scores = vocabulary.metadata.floats(key)?;
-    let scores = scores.ok_or_else(|| vocabulary.metadata.missing(key, "a score for each token"))?;
+    let scores =
+        scores.ok_or_else(|| vocabulary.metadata.missing(key, "a score for each token"))?;
     vocabulary.check_length(key, scores.len())?;
     if let Some(at) = scores.iter().position(|score| !score.is_finite()) {
         let found = format!("{} at {at}", scores[at]);
