@@ -1,9 +1,10 @@
 //! Chat templates: how a model wants a conversation written down.
 //!
-//! A template is a Jinja program that comes with the checkpoint. It gets the messages and writes the
-//! text that the model was trained to continue. It is run the way Hugging Face runs it: the same
-//! variables, the same functions, white space around blocks trimmed, Python's string methods there.
-//! It comes from whoever made the checkpoint, so it may do nothing but write, and not for ever.
+//! A template is a Jinja program that comes with the checkpoint. It gets the messages and writes
+//! the text that the model was trained to continue. It is run the way Hugging Face runs it: the
+//! same variables, the same functions, white space around blocks trimmed, Python's string methods
+//! there. It comes from whoever made the checkpoint, so it may do nothing but write, and not for
+//! ever.
 
 mod functions;
 
@@ -153,8 +154,8 @@ impl ChatTemplate {
         template.render(context).map_err(|e| self.refusal(&e))
     }
 
-    /// The token that ends the assistant's turn: the first special one that the template writes after
-    /// an answer. None if it writes none there.
+    /// The token that ends the assistant's turn: the first special one that the template writes
+    /// after an answer. None if it writes none there.
     pub fn end_of_turn(&self, tokenizer: &Tokenizer) -> Option<u32> {
         const ANSWER: &str = "answer";
         let messages = [Message::new("user", "question"), Message::new("assistant", ANSWER)];

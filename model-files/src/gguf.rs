@@ -1,8 +1,8 @@
 //! GGUF: one file with everything in it, tensors, sizes and vocabulary, as llama.cpp writes it.
 //!
-//! The format is defined in ggml's `docs/gguf.md`; versions 2 and 3 are read, little-endian. The file
-//! is memory-mapped: opening it reads the header, and weights come from disk when a tensor is asked
-//! for.
+//! The format is defined in ggml's `docs/gguf.md`; versions 2 and 3 are read, little-endian. The
+//! file is memory-mapped: opening it reads the header, and weights come from disk when a tensor is
+//! asked for.
 
 mod architecture;
 mod config;
@@ -11,6 +11,7 @@ mod header;
 mod metadata;
 mod rope_factors;
 mod tokenizer;
+mod value;
 
 pub use metadata::Metadata;
 
@@ -36,8 +37,8 @@ pub struct Gguf {
 impl Gguf {
     /// Opens a file and checks its header against its length.
     ///
-    /// The file must stay as it is while it is open. To update a model, write a new file beside it and
-    /// rename.
+    /// The file must stay as it is while it is open. To update a model, write a new file beside it
+    /// and rename.
     ///
     /// # Errors
     /// If it cannot be read, is no whole GGUF file, or has an architecture that is not known here.

@@ -1,5 +1,5 @@
-//! Other people's models: from a name on the command line to configuration, tokenizer, chat template
-//! and weights.
+//! Other people's models: from a name on the command line to configuration, tokenizer, chat
+//! template and weights.
 //!
 //! Rung 01 reads one layout, that of the embedded models. This crate reads what people have: a
 //! directory from Hugging Face with one weights file or many, or a GGUF file with everything in it.
@@ -11,8 +11,10 @@
 //! | `source/hub.rs` | the Hugging Face hub and its cache |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
 //! | `gguf.rs` | a GGUF file |
-//! | `gguf/cursor.rs`, `header.rs`, `metadata.rs` | its header, read with every number doubted |
-//! | `gguf/architecture.rs`, `config.rs`, `rope_factors.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
+//! | `gguf/value.rs`, `metadata.rs` | its metadata |
+//! | `gguf/architecture.rs`, `config.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/rope_factors.rs` | Llama 3's stretched RoPE, found again |
 //! | `gguf/tokenizer.rs` | its vocabulary as a tokenizer: byte-level BPE, SentencePiece |
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
@@ -30,4 +32,4 @@ pub use chat::{ChatTemplate, Message};
 pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
 pub use safetensors::Safetensors;
-pub use source::{HubName, open};
+pub use source::{Hub, HubName, open};

@@ -1,5 +1,9 @@
 //! What `--model WHAT` means: a place on this machine, or a name on the hub.
 
+mod hub;
+
+pub use hub::Hub;
+
 use crate::files::ModelFiles;
 use naive_decode::{Error, Result};
 use std::path::Path;
@@ -21,6 +25,13 @@ use std::path::Path;
 /// Whatever is missing, malformed or contradictory, by file; or a hub that cannot be reached.
 pub fn open(what: &str) -> Result<ModelFiles> {
     let path = Path::new(what);
+    if !path.exists()
+        && let Some(name) = HubName::parse(what)
+    {
+        let mut files = open_path(&Hub::from_environment()?.fetch(&name)?)?;
+        files.name = what.to_owned();
+        return Ok(files);
+    }
     open_path(path)
 }
 

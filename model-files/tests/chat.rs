@@ -104,7 +104,8 @@ fn llama_3() {
     );
 }
 
-/// As Mistral writes: turns that must alternate, Python's string methods, the end after answers only.
+/// As Mistral writes: turns that must alternate, Python's string methods, the end after answers
+/// only.
 const MISTRAL: &str = "{{ bos_token }}{% for message in messages %}\
     {% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}\
     {{ raise_exception('Turns must alternate user/assistant') }}{% endif %}\
@@ -167,7 +168,10 @@ fn templates_and_tokens_are_found_in_every_form_of_tokenizer_config() {
     let plain = json!({"chat_template": source, "bos_token": "<a>", "eos_token": "<b>"});
     assert_eq!(written(read(plain.clone(), None).unwrap()), "[<a>|<b>]");
     let described = json!({
-        "chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": source}],
+        "chat_template": [
+            {"name": "tool_use", "template": "x"},
+            {"name": "default", "template": source},
+        ],
         "bos_token": null,
         "eos_token": {"content": "<b>", "lstrip": false},
     });

@@ -28,7 +28,7 @@ fn pieces() -> Vec<(String, i32, f32)> {
     let mut vocabulary =
         vec![("<unk>".into(), 2, 0.0), ("<s>".into(), 3, 0.0), ("</s>".into(), 3, 0.0)];
     vocabulary.extend((0..256).map(|byte| (format!("<0x{byte:02X}>"), 6, 0.0)));
-    let pieces = "▁h el lo ▁hel ▁hello ▁ h e l o".split(' ');
+    let pieces = "▁h el lo ▁hel ▁hello ▁ h e l o ll".split(' ');
     vocabulary.extend(pieces.zip(1..).map(|(piece, i)| (piece.into(), 1, -(i as f32))));
     vocabulary.push(("<tool>".into(), 4, 0.0));
     vocabulary
@@ -44,7 +44,7 @@ fn pieces_are_merged_by_score() {
     assert_eq!(tokenizer.encode("hello").unwrap(), [HELLO]);
     // The space inside is as the one before: one piece.
     assert_eq!(tokenizer.encode("hello hello").unwrap(), [HELLO, HELLO]);
-    // "▁h" is better than "▁" and "h"; then "el" is better than what "e" could make with others.
+    // "el" is better than "ll", which is there too.
     assert_eq!(tokenizer.encode("hel").unwrap(), [262]);
     assert_eq!(tokenizer.encode("hell").unwrap(), [262, 267]);
     assert_eq!(tokenizer.encode_with_special("hello").unwrap(), [1, HELLO]);

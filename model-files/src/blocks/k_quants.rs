@@ -17,7 +17,8 @@ pub(super) fn q2_k(block: &[u8; 84], numbers: &mut [f32; 256]) {
     }
 }
 
-/// 32 bytes of third bits, 64 bytes of lower bits, 16 scales of 6 bits in 12 bytes, scale of scales.
+/// 32 bytes of third bits, 64 bytes of lower bits, 16 scales of 6 bits in 12 bytes, scale of
+/// scales.
 pub(super) fn q3_k(block: &[u8; 110], numbers: &mut [f32; 256]) {
     let (thirds, codes, scales) = (&block[..32], &block[32..96], &block[96..108]);
     let scale = half_at(block, 108);
@@ -67,7 +68,8 @@ pub(super) fn q6_k(block: &[u8; 210], numbers: &mut [f32; 256]) {
     }
 }
 
-/// Code `i` of 256 with two bits each: 128 to every 32 bytes, a quarter of them to every pair of bits.
+/// Code `i` of 256 with two bits each: 128 to every 32 bytes, a quarter of them to every pair of
+/// bits.
 fn two_bits(codes: &[u8], i: usize) -> u8 {
     (codes[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3
 }

@@ -12,8 +12,8 @@ pub(super) fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// A value as Python's `json.dumps` writes it: nothing escaped that need not be, a space after every
-/// comma and colon.
+/// A value as Python's `json.dumps` writes it: nothing escaped that need not be, a space after
+/// every comma and colon.
 pub(super) fn tojson(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
     // Whether to escape all that is not ASCII; Hugging Face's default is not to.

@@ -92,7 +92,8 @@ impl Architecture {
         }
     }
 
-    /// What errors call the tensor that Hugging Face calls `name`: as the file does, if it can have it.
+    /// What errors call the tensor that Hugging Face calls `name`: as the file does, if it can have
+    /// it.
     pub(super) fn described(&self, name: &str) -> String {
         self.name_in_file(name).unwrap_or_else(|| name.to_owned())
     }

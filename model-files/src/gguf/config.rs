@@ -1,8 +1,8 @@
 //! GGUF's sizes as a [`Config`].
 //!
-//! They are handed to [`Config::from_json`] under the names that `config.json` has for them. So every
-//! check of sizes against each other is the one that Hugging Face's files go through, and what a file
-//! can get wrong is said in the same words.
+//! They are handed to [`Config::from_json`] under the names that `config.json` has for them. So
+//! every check of sizes against each other is the one that Hugging Face's files go through, and
+//! what a file can get wrong is said in the same words.
 
 use super::architecture::Architecture;
 use super::metadata::Metadata;

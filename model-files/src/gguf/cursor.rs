@@ -2,8 +2,8 @@
 
 use naive_decode::{Error, Result};
 
-/// A place in the file. Everything that is read says what it is, so that a file which ends too early
-/// can say what it lacks.
+/// A place in the file. Everything that is read says what it is, so that a file which ends too
+/// early can say what it lacks.
 pub(super) struct Cursor<'a> {
     pub(super) file: &'a str,
     pub(super) bytes: &'a [u8],
@@ -20,8 +20,8 @@ impl<'a> Cursor<'a> {
         let left = self.left();
         let Some(count) = usize::try_from(count).ok().filter(|&count| count <= left) else {
             let problem = format!(
-                "{what} at byte {} needs {count} bytes, but {left} are left in the file's {}: it is \
-                 truncated or damaged",
+                "{what} at byte {} needs {count} bytes, but {left} are left in the file's {}: \
+                 it is truncated or damaged",
                 self.at,
                 self.bytes.len()
             );
@@ -50,8 +50,8 @@ impl<'a> Cursor<'a> {
             .map_err(|e| Error::file(self.file, format!("{what} at byte {at} is not UTF-8: {e}")))
     }
 
-    /// A number of things of which each takes at least `smallest` bytes: more than the file can hold
-    /// are refused before anything is set aside for them.
+    /// A number of things of which each takes at least `smallest` bytes: more than the file can
+    /// hold are refused before anything is set aside for them.
     pub(super) fn count(&mut self, smallest: usize, what: &str) -> Result<usize> {
         let (count, left) = (self.u64(what)?, self.left());
         match usize::try_from(count) {

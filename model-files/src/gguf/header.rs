@@ -1,7 +1,8 @@
 //! What a GGUF file says of itself before the weights: metadata, and where each tensor lies.
 
 use super::cursor::Cursor;
-use super::metadata::{Entry, Metadata};
+use super::metadata::Metadata;
+use super::value::Entry;
 use crate::blocks::BlockType;
 use naive_decode::{Error, Result};
 use std::collections::BTreeMap;

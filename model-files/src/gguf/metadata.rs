@@ -1,110 +1,12 @@
 //! GGUF's metadata: keys with typed values, read where they lie in the file.
 //!
-//! A vocabulary is most of it, hundreds of thousands of strings. So opening a file only walks over the
-//! values; what somebody asks for is decoded then.
+//! A vocabulary is most of it, hundreds of thousands of strings. So opening a file only walks over
+//! the values; what somebody asks for is decoded then.
 
 use super::cursor::Cursor;
+use super::value::{Entry, Kind, Number};
 use naive_decode::{Error, Result};
 use std::collections::BTreeMap;
-
-/// How deep arrays may lie in arrays. No file there is has more than one level.
-const DEEPEST: usize = 4;
-
-/// The type of a value, by the numbers that GGUF has for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    U8,
-    I8,
-    U16,
-    I16,
-    U32,
-    I32,
-    F32,
-    Bool,
-    Text,
-    Array,
-    U64,
-    I64,
-    F64,
-}
-
-impl Kind {
-    fn read(cursor: &mut Cursor, key: &str) -> Result<Self> {
-        use Kind::{Array, Bool, F32, F64, I8, I16, I32, I64, Text, U8, U16, U32, U64};
-        let code = cursor.u32(&format!("the type of `{key}`"))?;
-        let kinds = [U8, I8, U16, I16, U32, I32, F32, Bool, Text, Array, U64, I64, F64];
-        kinds.get(code as usize).copied().ok_or_else(|| {
-            let problem = format!("metadata `{key}` has type {code}, expected 0 to 12");
-            Error::file(cursor.file, problem)
-        })
-    }
-
-    /// Bytes of one value; of texts and arrays, the fewest that there can be.
-    fn smallest(self) -> usize {
-        match self {
-            Kind::U8 | Kind::I8 | Kind::Bool => 1,
-            Kind::U16 | Kind::I16 => 2,
-            Kind::U32 | Kind::I32 | Kind::F32 => 4,
-            Kind::U64 | Kind::I64 | Kind::F64 | Kind::Text => 8,
-            Kind::Array => 12,
-        }
-    }
-}
-
-/// A value that has not been decoded: what it is, and where it begins.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    kind: Kind,
-    at: usize,
-}
-
-impl Entry {
-    /// Walks over the value of `key`, checking that all of it is there.
-    pub(super) fn read(cursor: &mut Cursor, key: &str) -> Result<Self> {
-        let kind = Kind::read(cursor, key)?;
-        let at = cursor.at;
-        skip(cursor, key, kind, 0)?;
-        Ok(Entry { kind, at })
-    }
-}
-
-fn skip(cursor: &mut Cursor, key: &str, kind: Kind, depth: usize) -> Result<()> {
-    let what = format!("metadata `{key}`");
-    match kind {
-        Kind::Text => {
-            let length = cursor.u64(&what)?;
-            cursor.take(length, &what)?;
-        }
-        Kind::Array if depth == DEEPEST => {
-            let problem = format!("{what} has arrays nested deeper than {DEEPEST}");
-            return Err(Error::file(cursor.file, problem));
-        }
-        Kind::Array => {
-            let element = Kind::read(cursor, key)?;
-            let length = format!("the length of `{key}`");
-            let count = cursor.count(element.smallest(), &length)?;
-            match element {
-                Kind::Text | Kind::Array => {
-                    for _ in 0..count {
-                        skip(cursor, key, element, depth + 1)?;
-                    }
-                }
-                // `count` fits the file, so the product does.
-                _ => drop(cursor.take((count * element.smallest()) as u64, &what)?),
-            }
-        }
-        _ => drop(cursor.take(kind.smallest() as u64, &what)?),
-    }
-    Ok(())
-}
-
-/// One number or truth value.
-#[derive(Debug, Clone, Copy)]
-enum Number {
-    Integer(i128),
-    Float(f64),
-    Bool(bool),
-}
 
 /// The metadata of an open file.
 #[derive(Clone, Copy)]
@@ -195,7 +97,7 @@ impl<'a> Metadata<'a> {
     /// If it holds something else.
     pub fn floats(&self, key: &str) -> Result<Option<Vec<f64>>> {
         let Some((element, count, mut cursor)) = self.array(key)? else { return Ok(None) };
-        let numbers = (0..count).map(|_| match decode(&mut cursor, element)? {
+        let numbers = (0..count).map(|_| match element.decode(&mut cursor)? {
             Some(Number::Integer(n)) => Ok(n as f64),
             Some(Number::Float(x)) => Ok(x),
             _ => {
@@ -221,7 +123,7 @@ impl<'a> Metadata<'a> {
 
     fn number(&self, key: &str) -> Result<Option<Number>> {
         let Some(entry) = self.entries.get(key) else { return Ok(None) };
-        let number = decode(&mut self.cursor(entry.at), entry.kind)?;
+        let number = entry.kind.decode(&mut self.cursor(entry.at))?;
         number.map(Some).ok_or_else(|| self.mismatch(key, &format!("{:?}", entry.kind), "a number"))
     }
 
@@ -237,23 +139,64 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// The next value, if it is a number or a truth value.
-fn decode(cursor: &mut Cursor, kind: Kind) -> Result<Option<Number>> {
-    if matches!(kind, Kind::Text | Kind::Array) {
-        return Ok(None);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The metadata of one key with this type and value.
+    fn entry(kind: u32, value: &[u8], check: impl Fn(&Metadata)) {
+        let bytes = [&kind.to_le_bytes(), value].concat();
+        let mut cursor = Cursor { file: "file", bytes: &bytes, at: 0 };
+        let entries =
+            BTreeMap::from([("key".to_owned(), Entry::read(&mut cursor, "key").unwrap())]);
+        assert_eq!(cursor.left(), 0);
+        check(&Metadata { file: "file", bytes: &bytes, entries: &entries });
     }
-    let bytes = cursor.take(kind.smallest() as u64, "a number")?;
-    let mut wide = [0; 8];
-    wide[..bytes.len()].copy_from_slice(bytes);
-    let bits = u64::from_le_bytes(wide);
-    Ok(Some(match kind {
-        Kind::I8 => Number::Integer((bits as i8).into()),
-        Kind::I16 => Number::Integer((bits as i16).into()),
-        Kind::I32 => Number::Integer((bits as i32).into()),
-        Kind::I64 => Number::Integer((bits as i64).into()),
-        Kind::F32 => Number::Float(f32::from_bits(bits as u32).into()),
-        Kind::F64 => Number::Float(f64::from_bits(bits)),
-        Kind::Bool => Number::Bool(bits != 0),
-        _ => Number::Integer(bits.into()),
-    }))
+
+    #[test]
+    fn numbers_of_every_width() {
+        let integers: [(u32, &[u8]); 8] = [
+            (0, &[7]),
+            (1, &[7]),
+            (2, &[7, 0]),
+            (3, &[7, 0]),
+            (4, &[7, 0, 0, 0]),
+            (5, &[7, 0, 0, 0]),
+            (10, &[7, 0, 0, 0, 0, 0, 0, 0]),
+            (11, &[7, 0, 0, 0, 0, 0, 0, 0]),
+        ];
+        for (kind, bytes) in integers {
+            entry(kind, bytes, |metadata| {
+                assert_eq!(metadata.integer("key").unwrap(), Some(7));
+                assert_eq!(metadata.float("key").unwrap(), Some(7.0));
+                assert!(metadata.flag("key").is_err() && metadata.text("key").is_err());
+            });
+        }
+        for (kind, bytes) in [(1, vec![0xff]), (3, vec![0xff; 2]), (5, vec![0xff; 4])] {
+            entry(kind, &bytes, |metadata| {
+                assert_eq!(metadata.float("key").unwrap(), Some(-1.0));
+                let said = metadata.integer("key").unwrap_err().to_string();
+                assert!(said.contains("`key` is -1, expected a whole number"), "{said}");
+            });
+        }
+        entry(10, &[0xff; 8], |m| assert_eq!(m.integer("key").unwrap(), Some(u64::MAX)));
+        entry(6, &1.5_f32.to_le_bytes(), |m| assert_eq!(m.float("key").unwrap(), Some(1.5)));
+        entry(12, &1.5_f64.to_le_bytes(), |m| assert_eq!(m.float("key").unwrap(), Some(1.5)));
+        entry(7, &[1], |m| assert_eq!(m.flag("key").unwrap(), Some(true)));
+    }
+
+    #[test]
+    fn arrays_and_arrays_of_arrays() {
+        let numbers =
+            [2_u32.to_le_bytes().to_vec(), 2_u64.to_le_bytes().to_vec(), vec![1, 0, 2, 0]];
+        entry(9, &numbers.concat(), |metadata| {
+            assert_eq!(metadata.floats("key").unwrap(), Some(vec![1.0, 2.0]));
+            assert!(metadata.texts("key").is_err() && metadata.integer("key").is_err());
+            assert_eq!(metadata.floats("other").unwrap(), None);
+        });
+        // An array of two empty arrays of bytes is walked over.
+        let empty = [0_u32.to_le_bytes().to_vec(), 0_u64.to_le_bytes().to_vec()].concat();
+        let outer = [9_u32.to_le_bytes().to_vec(), 2_u64.to_le_bytes().to_vec()].concat();
+        entry(9, &[outer, empty.clone(), empty].concat(), |m| assert!(m.floats("key").is_err()));
+    }
 }

@@ -1,9 +1,10 @@
 //! Llama 3's stretched RoPE, which GGUF keeps as a tensor of divisors.
 //!
-//! Llama 3.1 divides slow frequencies by a factor, leaves fast ones, and blends between (Grattafiori
-//! et al. 2024; the rule is in Hugging Face's `rope_type` "llama3"). llama.cpp's conversion writes
-//! down what comes out of that rule, one divisor a frequency, and forgets the rule. A config wants the
-//! rule, so here it is found again: its constants are the published ones, and the divisors must agree.
+//! Llama 3.1 divides slow frequencies by a factor, leaves fast ones, and blends between
+//! (Grattafiori et al. 2024; the rule is in Hugging Face's `rope_type` "llama3"). llama.cpp's
+//! conversion writes down what comes out of that rule, one divisor a frequency, and forgets the
+//! rule. A config wants the rule, so here it is found again: its constants are the published ones,
+//! and the divisors must agree.
 
 use naive_decode::{Error, Result};
 use serde_json::{Value, json};
@@ -36,8 +37,8 @@ pub(super) fn scaling(file: &str, divisors: &[f32], theta: f64) -> Result<Option
         return Ok(None);
     }
     if !follow_rule {
-        let problem = "tensor `rope_freqs.weight` holds divisors of RoPE's frequencies that are not \
-                       those of Llama 3, expected its rule or no such tensor";
+        let problem = "tensor `rope_freqs.weight` holds divisors of RoPE's frequencies that are \
+                       not those of Llama 3, expected its rule or no such tensor";
         return Err(Error::file(file, problem));
     }
     Ok(Some(json!({

@@ -1,8 +1,8 @@
 //! A tokenizer out of the vocabulary that a GGUF file carries.
 //!
-//! The file has the tokens with a type each, and either the merges of a byte-level BPE or the scores
-//! of a SentencePiece model. What it does not have is the rule that cuts text into words before the
-//! merging begins: that has a name only, and the rules are known by their names.
+//! The file has the tokens with a type each, and either the merges of a byte-level BPE or the
+//! scores of a SentencePiece model. What it does not have is the rule that cuts text into words
+//! before the merging begins: that has a name only, and the rules are known by their names.
 
 mod byte_level;
 mod sentence_piece;

@@ -1,5 +1,5 @@
-//! SentencePiece's BPE, as Llama 2 has it: spaces are a visible character, what no token can write is
-//! written byte by byte, and pairs are merged by the score of what they make.
+//! SentencePiece's BPE, as Llama 2 has it: spaces are a visible character, what no token can write
+//! is written byte by byte, and pairs are merged by the score of what they make.
 
 use super::{Vocabulary, kind};
 use naive_decode::{Error, Result};
