@@ -4,6 +4,7 @@ import sys
 
 rungs = json.load(sys.stdin)["rungs"]
 assert all(r["tokens_identical"] and r["logits_identical"] for r in rungs), rungs
-ratio = rungs[-1]["tokens_per_second"] / rungs[0]["tokens_per_second"]
+contiguous = next(r for r in rungs if "slab" in r["change"])
+ratio = contiguous["tokens_per_second"] / rungs[0]["tokens_per_second"]
 print(f"contiguous cache: {ratio:.0f} times the naive loop")
 assert ratio >= 20, "the contiguous cache should be at least 20 times as fast as the naive loop"

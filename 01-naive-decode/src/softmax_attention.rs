@@ -58,12 +58,14 @@ pub fn attend_span(
     let heads = q.dim().1;
     assert!(heads.is_multiple_of(source.kv_heads()), "whole groups of query heads");
     let group = heads / source.kv_heads();
+    // ANCHOR: group
     let tasks: Vec<(usize, Range<usize>)> = (0..source.kv_heads())
         .flat_map(|kv_head| together(&span.sees).map(move |rows| (kv_head, rows)))
         .collect();
     let run = |(kv_head, rows): &(usize, Range<usize>)| {
         let heads = kv_head * group..(kv_head + 1) * group;
         let queries = q.slice(s![rows.clone(), heads, ..]);
+        // ANCHOR_END: group
         let sees = &span.sees[rows.clone()];
         let places: Vec<_> = sees.iter().map(|sees| sees.places(layer.window)).collect();
         let value_dim = out.dim().2;

@@ -1,17 +1,19 @@
 //! `ladder climb`: every rung on one prompt, and what each step bought.
 
+mod report;
+mod run;
+
 use crate::rungs;
+use crate::shapes::{self, Shape};
 use crate::source::{Loaded, ModelArgs};
 use anyhow::Result;
 use clap::Args;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use embedded_models::recall::World;
-use indicatif::{ProgressBar, ProgressStyle};
 use naive_decode::measurement::MachineName;
-use naive_decode::{Request, Rung, Sampler, Sampling, Settings, generate};
-use serde::Serialize;
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use naive_decode::{LoadOptions, Rung};
+use report::{Report, RungReport, shapes_table, table};
+use run::Run;
+use std::sync::Arc;
 
 /// What to climb with.
 #[derive(Debug, Clone, Args)]
@@ -29,48 +31,13 @@ pub struct ClimbArgs {
     json: bool,
 }
 
-/// What climbing found out.
-#[derive(Debug, Serialize)]
-struct Report {
-    prompt: String,
-    model: String,
-    machine: MachineName,
-    rungs: Vec<RungReport>,
-}
-
-/// One line of the table.
-#[derive(Debug, Serialize)]
-struct RungReport {
-    #[serde(rename = "crate")]
-    package: &'static str,
-    change: &'static str,
-    rows: usize,
-    kv_bytes_per_token: usize,
-    ttft_ms: f64,
-    /// All generated tokens over all time, the prompt's included.
-    tokens_per_second: f64,
-    tokens_identical: bool,
-    logits_identical: bool,
-    #[serde(skip)]
-    logits_hash: u64,
-}
-
-/// What one rung did.
-struct Run {
-    tokens: Vec<u32>,
-    logits_hash: u64,
-    rows: usize,
-    kv_bytes_per_token: usize,
-    first: Duration,
-    total: Duration,
-}
-
 /// Climbs every rung and prints what it found.
 ///
 /// # Errors
 /// Whatever is wrong with the model or the prompt; or a rung whose output differs from the naive
 /// one's, after the report that shows it.
 pub fn climb(args: &ClimbArgs) -> Result<()> {
+    anyhow::ensure!(args.tokens > 0, "tokens to generate is 0, expected at least 1");
     let prompt = args.prompt.clone().unwrap_or_else(default_prompt);
     let loaded = args.model.load_for(&prompt, args.tokens)?;
     let prompt_tokens = loaded.encode(&prompt)?;
@@ -80,109 +47,60 @@ pub fn climb(args: &ClimbArgs) -> Result<()> {
     }
     let mut runs: Vec<(Rung, Run)> = Vec::new();
     for rung in rungs() {
-        // The text is the same on every rung; it is shown where one has time to read it.
+        let model = &loaded.model;
+        // The text is the same on every rung; it is shown where there is time to read it.
         let aloud = !args.json && runs.is_empty();
         if aloud {
             print!("{prompt}");
         }
-        runs.push((rung, run(&rung, &loaded, &prompt_tokens, args.tokens, aloud)?));
+        let text = aloud.then(|| loaded.tokenizer.stream_after(&prompt_tokens));
+        runs.push((rung, run::run(&rung, model, &prompt_tokens, args.tokens, text)?));
         if aloud {
             println!("\n");
         }
     }
-    let naive = &runs[0].1;
-    let rungs: Vec<RungReport> = runs.iter().map(|(rung, run)| report(rung, run, naive)).collect();
-    let same = rungs.iter().all(|rung| rung.tokens_identical && rung.logits_identical);
+    let (name, naive) = (&loaded.name, &runs[0].1.output);
+    let report = |(rung, run): &(Rung, Run)| RungReport::new(rung, name, run, naive);
+    let climbed: Vec<RungReport> = runs.iter().map(report).collect();
+    if !args.json {
+        println!("{}\n", table(&climbed));
+    }
+    let others = match args.model.is_embedded() {
+        true => climb_shapes(&prompt_tokens, args.tokens)?,
+        false => Vec::new(),
+    };
+    if !args.json {
+        if !others.is_empty() {
+            println!("{}\n", shapes_table(&others));
+        }
+        print_ending();
+    }
+    let rungs: Vec<RungReport> = climbed.into_iter().chain(others).collect();
+    let same = rungs.iter().all(RungReport::is_identical);
     if args.json {
         let report = Report { prompt, model: loaded.name, machine, rungs };
         println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        println!("{}\n", table(&rungs));
-        print_ending();
     }
     anyhow::ensure!(same, "a rung's output differs from the naive rung's: see the report above");
     Ok(())
+}
+
+/// The same cache on models of other shapes.
+fn climb_shapes(prompt: &[u32], tokens: usize) -> Result<Vec<RungReport>> {
+    let context = Some(prompt.len() + tokens);
+    let climb = |Shape { model: name, load, rung }: Shape| {
+        let model = Arc::new(load(LoadOptions { context, ..LoadOptions::default() })?);
+        let run = run::run(&rung, &model, prompt, tokens, None)?;
+        let expected = run::expected(&model, prompt, &run.output.tokens)?;
+        Ok(RungReport::new(&rung, name, &run, &expected))
+    };
+    shapes::all().into_iter().map(climb).collect()
 }
 
 /// A world of facts that no training text had, and a question about one of them.
 fn default_prompt() -> String {
     let world = World::held_out(0, 4, 1);
     format!("{}{}", world.prompt(), world.question(2))
-}
-
-fn run(rung: &Rung, loaded: &Loaded, prompt: &[u32], tokens: usize, aloud: bool) -> Result<Run> {
-    let capacity = prompt.len().saturating_add(tokens);
-    let settings = Settings { capacity, prefill_chunk: None };
-    let mut decoder = (rung.start)(loaded.model.clone(), settings)?;
-    let sampler = Sampler::new(Sampling::default())?;
-    // No end tokens: every rung is to generate the same number.
-    let request = Request { prompt: prompt.to_vec(), tokens, end_tokens: Vec::new() };
-    let mut text = loaded.tokenizer.stream_after(prompt);
-    let bar = bar(rung, tokens, aloud);
-    let mut run = Run {
-        tokens: Vec::new(),
-        logits_hash: FNV_OFFSET,
-        rows: 0,
-        kv_bytes_per_token: decoder.kv_bytes_per_token(),
-        first: Duration::ZERO,
-        total: Duration::ZERO,
-    };
-    for step in generate(&mut *decoder, sampler, request)? {
-        let step = step?;
-        if run.tokens.is_empty() {
-            run.first = step.elapsed;
-        }
-        run.total += step.elapsed;
-        run.tokens.push(step.token);
-        run.logits_hash = hash(run.logits_hash, &step.logits);
-        if aloud {
-            print!("{}", text.push(step.token)?);
-            std::io::stdout().flush()?;
-        }
-        bar.inc(1);
-    }
-    if aloud {
-        print!("{}", text.finish()?);
-    }
-    bar.finish_and_clear();
-    run.rows = decoder.rows();
-    Ok(run)
-}
-
-/// A progress bar on standard error, where somebody is looking and the text is not.
-fn bar(rung: &Rung, tokens: usize, aloud: bool) -> ProgressBar {
-    if aloud || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} tokens, {per_sec}")
-        .expect("the template is well formed");
-    let bar = ProgressBar::new(tokens as u64).with_style(style);
-    bar.set_message(format!("{}: {}", rung.package, rung.change));
-    bar
-}
-
-/// FNV-1a over the bits of every logit of every step: one number that any changed bit changes.
-fn hash(start: u64, logits: &[f32]) -> u64 {
-    logits
-        .iter()
-        .flat_map(|logit| logit.to_bits().to_le_bytes())
-        .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn report(rung: &Rung, run: &Run, naive: &Run) -> RungReport {
-    RungReport {
-        package: rung.package,
-        change: rung.change,
-        rows: run.rows,
-        kv_bytes_per_token: run.kv_bytes_per_token,
-        ttft_ms: run.first.as_secs_f64() * 1e3,
-        tokens_per_second: run.tokens.len() as f64 / run.total.as_secs_f64(),
-        tokens_identical: run.tokens == naive.tokens,
-        logits_identical: run.logits_hash == naive.logits_hash,
-        logits_hash: run.logits_hash,
-    }
 }
 
 fn print_header(loaded: &Loaded, machine: &MachineName, prompt: usize, tokens: usize) {
@@ -206,48 +124,6 @@ fn print_header(loaded: &Loaded, machine: &MachineName, prompt: usize, tokens: u
         );
     }
     println!();
-}
-
-fn table(rungs: &[RungReport]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header([
-            "rung",
-            "what changed",
-            "rows",
-            "KV B/token",
-            "TTFT ms",
-            "tok/s",
-            "speed-up",
-            "tokens",
-            "logits",
-        ]);
-    let naive = rungs[0].tokens_per_second;
-    for rung in rungs {
-        table.add_row([
-            rung.package.to_string(),
-            rung.change.to_string(),
-            rung.rows.to_string(),
-            rung.kv_bytes_per_token.to_string(),
-            format!("{:.1}", rung.ttft_ms),
-            format!("{:.1}", rung.tokens_per_second),
-            format!("{:.1}x", rung.tokens_per_second / naive),
-            if rung.tokens_identical { "same".into() } else { "DIFFERENT".to_string() },
-            format!(
-                "{} {:08x}",
-                if rung.logits_identical { "same" } else { "DIFFERENT" },
-                rung.logits_hash >> 32
-            ),
-        ]);
-    }
-    for column in 2..7 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
 }
 
 fn print_ending() {

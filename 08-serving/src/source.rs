@@ -34,6 +34,11 @@ pub struct Loaded {
 const MOST_STRETCH: usize = 8;
 
 impl ModelArgs {
+    /// Whether it is the embedded target, no model of the reader's own.
+    pub fn is_embedded(&self) -> bool {
+        self.model.is_none()
+    }
+
     /// Loads the model with the context that it was trained for, or that its config stretches it to.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ fn climbing_as_json() {
     assert_eq!(report["prompt"], "Once upon a time");
     assert!(report["model"].as_str().unwrap().contains(TARGET.name));
     let rungs = report["rungs"].as_array().unwrap();
-    assert_eq!(rungs.len(), serving::rungs().len());
+    assert_eq!(rungs.len(), serving::rungs().len() + serving::shapes::all().len());
     for rung in rungs {
         assert_eq!(
             keys(rung),
@@ -54,6 +54,7 @@ fn climbing_as_json() {
                 "crate",
                 "kv_bytes_per_token",
                 "logits_identical",
+                "model",
                 "rows",
                 "tokens_identical",
                 "tokens_per_second",
@@ -69,6 +70,11 @@ fn climbing_as_json() {
     assert_eq!(rungs[0]["kv_bytes_per_token"], 0);
     assert_eq!(rungs[2]["kv_bytes_per_token"], 3_072);
     assert!(rungs[0]["rows"].as_u64() > rungs[2]["rows"].as_u64());
+    let bytes_of = |name: &str| {
+        let rung = rungs.iter().find(|rung| rung["change"].as_str().unwrap().starts_with(name));
+        rung.unwrap()["kv_bytes_per_token"].as_u64().unwrap()
+    };
+    assert_eq!(["MHA", "GQA", "MQA"].map(bytes_of), [12_288, 3_072, 1_536]);
 }
 
 #[test]
@@ -88,6 +94,9 @@ fn climbing_as_a_table() {
     let text = String::from_utf8(output.stdout).unwrap();
     for rung in serving::rungs() {
         assert!(text.contains(rung.package), "{text}");
+    }
+    for shape in serving::shapes::all() {
+        assert!(text.contains(shape.model), "{text}");
     }
     assert!(text.contains("Once upon a time") && !text.contains("DIFFERENT"), "{text}");
 }

@@ -54,7 +54,7 @@ impl Axis {
     }
 
     /// How far along the axis a value is, from 0 to 1.
-    fn along(&self, value: f64) -> f64 {
+    pub(crate) fn along(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
             Scale::Log => (value / self.low).ln() / (self.high / self.low).ln(),

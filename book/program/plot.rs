@@ -32,6 +32,8 @@ pub(crate) struct Line {
     pub(crate) spread: Vec<(f64, f64, f64)>,
     /// Whether points are marked, as measured ones are.
     pub(crate) dots: bool,
+    /// Whether its name stands beside each point.
+    pub(crate) named: bool,
 }
 
 const WIDTH: u32 = 720;
@@ -43,13 +45,16 @@ pub(crate) const TALL: u32 = 420;
 const INK: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
 
+/// Colours that the theme has for series.
+pub(crate) const COLOURS: usize = 8;
+
 fn series_colour(i: usize) -> RGBColor {
-    RGBColor(3, 3, (i % 6) as u8)
+    RGBColor(3, 3, (i % COLOURS) as u8)
 }
 
 fn recolour(svg: &str) -> String {
     let mut svg = svg.replace("#010101", "currentColor").replace("#020202", "var(--plot-grid)");
-    for i in 0..6 {
+    for i in 0..COLOURS {
         svg = svg.replace(&format!("#03030{i}"), &format!("var(--series-{i})"));
     }
     svg
@@ -114,6 +119,18 @@ impl Plot {
                     line.points.iter().map(|point| Circle::new(*point, 4, colour.filled())),
                 )?;
             }
+            if line.named {
+                let name = &line.name;
+                // On the side where there is room.
+                chart.draw_series(line.points.iter().map(|point| {
+                    let (away, side) = match self.x.along(point.0) > 0.6 {
+                        true => (-9, HPos::Right),
+                        false => (9, HPos::Left),
+                    };
+                    let style = font(16).pos(Pos::new(side, VPos::Center));
+                    EmptyElement::at(*point) + Text::new(name.clone(), (away, 0), style)
+                }))?;
+            }
         }
         for Upright { x, words, at_top } in &self.uprights {
             let (y, end) =
@@ -138,6 +155,7 @@ mod tests {
             points: vec![(1.0, 2.0), (2.0, 3.0)],
             spread: vec![(1.0, 1.5, 2.5)],
             dots: true,
+            named: false,
         };
         let plot = Plot {
             x: Axis::over("x", Scale::Log, [1.0, 2.0].into_iter()).unwrap(),

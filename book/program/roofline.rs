@@ -93,7 +93,7 @@ impl Roofline {
 /// Rises with the bandwidth up to the ridge point, and is level from there.
 fn roof(name: String, flops: f64, bytes: f64, x: &Axis) -> Line {
     let points = vec![(x.low, bytes * x.low), (flops / bytes, flops), (x.high, flops)];
-    Line { name, points, spread: Vec::new(), dots: false }
+    Line { name, points, spread: Vec::new(), dots: false, named: false }
 }
 
 /// The height of a roof at x.

@@ -32,6 +32,7 @@ pub(crate) struct Series {
 pub(crate) struct Summary {
     pub(crate) lowest: f64,
     pub(crate) median: f64,
+    pub(crate) mean: f64,
     pub(crate) highest: f64,
 }
 
@@ -101,7 +102,7 @@ impl Samples {
 }
 
 impl Series {
-    /// Lowest, median and highest sample at every point.
+    /// What the samples of every point come to.
     pub(crate) fn summaries(&self) -> Vec<(f64, Summary)> {
         self.points.iter().map(|(x, samples)| (*x, summary(samples))).collect()
     }
@@ -122,7 +123,8 @@ fn summary(samples: &[f64]) -> Summary {
     sorted.sort_by(f64::total_cmp);
     let (middle, odd) = (sorted.len() / 2, sorted.len() % 2 == 1);
     let median = if odd { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
-    Summary { lowest: sorted[0], median, highest: sorted[sorted.len() - 1] }
+    let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+    Summary { lowest: sorted[0], median, mean, highest: sorted[sorted.len() - 1] }
 }
 
 #[cfg(test)]
@@ -142,10 +144,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_come_to_lowest_median_and_highest() {
+    fn samples_come_to_lowest_median_mean_and_highest() {
         let samples: Samples = serde_json::from_str(EXAMPLE).unwrap();
         let naive = samples.named("naive").unwrap();
-        assert_eq!(naive.at(64.0).unwrap(), Summary { lowest: 3.0, median: 4.0, highest: 5.0 });
+        let expected = Summary { lowest: 3.0, median: 4.0, mean: 4.0, highest: 5.0 };
+        assert_eq!(naive.at(64.0).unwrap(), expected);
         assert_eq!(naive.at(128.0).unwrap().median, 8.5);
         assert!(naive.at(65.0).unwrap_err().contains("64, 128"));
         assert!(samples.named("fast").err().unwrap().contains("`naive`, `cached`"));

@@ -1,21 +1,24 @@
 """Judge exported models on text that training never saw: `python evaluate.py --work DIR NAME…`.
 
-Reads the files in models/weights as they are shipped, bf16 and all, and writes results.json beside
-them. A draft is judged against the target: how many of its guesses would be accepted.
+Reads the files as they are shipped, bf16 and all, and writes results.json beside them. A draft is
+judged against its target too, `--target NAME`: how many of its guesses would be accepted.
 """
 
 import argparse
 import json
 import math
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+from config import ARCHITECTURES
 from export import write_json
-from model import Config, LanguageModel
+from model import LanguageModel
+from notes_score import notes_recall
 from recall_score import answered, load_questions
 from text import Tokens
 from train import THREADS, held_out_loss
@@ -26,8 +29,9 @@ PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 16, 32, 48
 
 
 def load_exported(directory: Path):
-    fields = json.loads((directory / "config.json").read_text())
-    model = LanguageModel(Config(**{k: v for k, v in fields.items() if k in Config.__annotations__}))
+    said = json.loads((directory / "config.json").read_text())
+    config = ARCHITECTURES[said["architectures"][0]]
+    model = LanguageModel(config(**{field.name: said[field.name] for field in fields(config)}))
     tensors = load_file(directory / "model.safetensors")
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     return model.eval()
@@ -141,18 +145,20 @@ def samples(model, work, tokenizer):
     return result
 
 
-def evaluate(name, work: Path, weights: Path, target="target"):
+def evaluate(name, work: Path, weights: Path, target=None):
     started = time.time()
     torch.set_num_threads(THREADS)
     tokenizer = Tokenizer.from_file(str(weights / name / "tokenizer.json"))
     model = load_exported(weights / name)
+    notes = notes_recall(model, work / "corpus", tokenizer, CONTEXT)
     results = dict(
         parameters=sum(p.numel() for p in model.parameters()),
         held_out=losses(model, work, tokenizer),
         recall=recall(model, work, tokenizer),
+        notes={kind: share(right) for kind, right in notes.items()},
         samples=samples(model, work, tokenizer),
     )
-    if name != target:
+    if target is not None:
         results["acceptance"] = acceptance(load_exported(weights / target), model, work)
     results["evaluation_seconds"] = round(time.time() - started)
     write_json(weights / name / "results.json", results)
@@ -163,6 +169,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, default=Path(__file__).parents[1] / "weights")
+    parser.add_argument("--target", help="whose text the models are to guess")
     arguments = parser.parse_args()
     for each in arguments.names:
-        print(json.dumps(evaluate(each, arguments.work, Path(__file__).parents[1] / "weights"), indent=2))
+        results = evaluate(each, arguments.work, arguments.weights, arguments.target)
+        print(json.dumps(results, indent=2))

@@ -12,7 +12,8 @@ def orthogonal(gradient):
     x = x / (x.norm() + 1e-7)
     for _ in range(5):
         a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+        # 3.4445 x + (-4.7750 a + 2.0315 a a) x, each product and sum in one pass.
+        x = torch.addmm(x, torch.addmm(a, a, a, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
     return x.T if tall else x
 
 

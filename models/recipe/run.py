@@ -7,6 +7,7 @@ every step works, at a size that teaches nothing.
 """
 
 import argparse
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 
 import docs_text
 import names
+from config import FAMILY
 from evaluate import evaluate, load_exported
 from export import export
 from text import documents, encode, train_tokenizer
@@ -30,16 +32,19 @@ class Size:
     """How much of everything."""
 
     corpus_megabytes: int
-    target: str
+    prefix: str  # of the names of the models
     target_tokens: int
-    draft: str
     draft_tokens: int
+    variant_tokens: int
     names_steps: int
     evaluate_every: int
 
 
-FULL = Size(44, "target", 16_000_000, "draft", 5_000_000, 600, 250)
-SMOKE = Size(3, "smoke-target", 500_000, "smoke-draft", 500_000, 100, 60)
+FULL = Size(44, "", 14_000_000, 4_000_000, 8_000_000, 600, 250)
+SMOKE = Size(3, "smoke-", 300_000, 300_000, 200_000, 100, 30)
+VARIANTS = ["mla", "hybrid"]
+# What the variants are measured by. Its figures are kept beside theirs, its weights in the work folder.
+CONTROL = "gqa"
 
 
 def write_corpus(work: Path, megabytes):
@@ -81,30 +86,43 @@ def train_and_export(name, tokens, work: Path, weights: Path, size: Size, teache
 
 
 def run(work: Path, weights: Path, size: Size):
-    """Every step; returns the loss curves of the names model, the target and the draft."""
+    """Every step; returns the loss curves of the names model and, by name, of the others."""
     work.mkdir(parents=True, exist_ok=True)
     write_corpus(work, size.corpus_megabytes)
     make_tokens(work)
     print("training the names model", flush=True)
     names_curve, _ = names.train(MODELS / "data/names.txt", weights / "names", steps=size.names_steps)
-    target_curve = train_and_export(size.target, size.target_tokens, work, weights, size)
-    teacher = load_model(size.target, work)
-    draft_curve = train_and_export(size.draft, size.draft_tokens, work, weights, size, teacher)
+    target, draft, control = (size.prefix + name for name in ("target", "draft", CONTROL))
+    variants = [size.prefix + name for name in VARIANTS]
+    unshipped = work / "weights"
+    curves = {target: train_and_export(target, size.target_tokens, work, weights, size)}
+    teacher = load_model(target, work)
+    curves[draft] = train_and_export(draft, size.draft_tokens, work, weights, size, teacher)
+    for name in variants:
+        curves[name] = train_and_export(name, size.variant_tokens, work, weights, size)
+    curves[control] = train_and_export(control, size.variant_tokens, work, unshipped, size)
     print("evaluating", flush=True)
-    evaluate(size.target, work, weights, size.target)
-    evaluate(size.draft, work, weights, size.target)
-    return names_curve, target_curve, draft_curve
+    for name in [target, *variants]:
+        evaluate(name, work, weights)
+    evaluate(draft, work, weights, target)
+    evaluate(control, work, unshipped)
+    (weights / control).mkdir(exist_ok=True)
+    for file in ("loss.csv", "results.json"):
+        shutil.copy(unshipped / control / file, weights / control / file)
+    return names_curve, curves
 
 
 def smoke(directory: Path):
-    weights = directory / "weights"
-    names_curve, *family = run(directory / "work", weights, SMOKE)
+    weights, work = directory / "weights", directory / "work"
+    names_curve, curves = run(work, weights, SMOKE)
     assert names_curve[-1]["held_out_nats"] < names_curve[0]["held_out_nats"] - 0.5, names_curve
-    for name, curve in zip((SMOKE.target, SMOKE.draft), family):
-        assert curve[-1]["docs_nats"] < curve[0]["docs_nats"] - 0.1, curve
-        assert curve[-1]["tales_nats"] < curve[0]["tales_nats"] - 0.2, curve
-        assert load_exported(weights / name).config.vocab_size == 2048
-        Tokenizer.from_file(str(weights / name / "tokenizer.json"))
+    for name, curve in curves.items():
+        assert curve[-1]["docs_nats"] < curve[0]["docs_nats"] - 0.1, (name, curve)
+        assert curve[-1]["tales_nats"] < curve[0]["tales_nats"] - 0.2, (name, curve)
+        shipped = name != SMOKE.prefix + CONTROL
+        folder = (weights if shipped else work / "weights") / name
+        assert load_exported(folder).config == FAMILY[name]
+        Tokenizer.from_file(str(folder / "tokenizer.json"))
     print("smoke: every step works, losses fall, exported files load")
 
 

@@ -1,4 +1,4 @@
-"""Train one model of the family: `python train.py target|draft --work DIR --tokens N`.
+"""Train one model of the family: `python train.py NAME --work DIR --tokens N`.
 
 Resumes from the checkpoint in the work folder when there is one, with the random state it had, so
 that an interrupted run ends where an uninterrupted one would; SIGTERM saves one and stops. Given
@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 
-from curriculum import CURRICULUM, DISTILLATION, Batches
-from model import FAMILY, LanguageModel
+from config import FAMILY
+from curriculum import Batches, stages_of
+from model import LanguageModel
 from muon import Muon
 from recall_score import answered, load_questions
 from text import Tokens
@@ -70,11 +71,11 @@ def loss_of(logits, targets, weights, teacher_logits=None):
 class Run:
     """One model's training, as it is saved and resumed."""
 
-    def __init__(self, name, work: Path, total_tokens, teacher=None, evaluate_every=100, questions=56):
+    def __init__(self, name, work: Path, total_tokens, teacher=None, evaluate_every=250, questions=56):
         torch.manual_seed(0)
         self.name, self.work, self.total_tokens, self.teacher = name, work, total_tokens, teacher
         self.evaluate_every = evaluate_every
-        self.stages = CURRICULUM if teacher is None else DISTILLATION
+        self.stages = stages_of(name, teacher is not None)
         self.model = LanguageModel(FAMILY[name])
         matrices = [p for n, p in self.model.named_parameters() if p.dim() == 2 and "embed" not in n]
         rest = [p for n, p in self.model.named_parameters() if p.dim() < 2 or "embed" in n]

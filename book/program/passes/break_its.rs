@@ -142,6 +142,7 @@ fn surprise(surprise: &Surprise) -> Result<String, String> {
         points: bits.iter().enumerate().map(|(i, bits)| (i as f64, *bits)).collect(),
         spread: Vec::new(),
         dots: false,
+        named: false,
     };
     let bits = surprise.clean.iter().chain(&surprise.broken).copied();
     let plot = Plot {

@@ -7,7 +7,7 @@ use crate::digits::three_digits;
 use crate::html::{escape, from_markdown};
 use crate::page::{Findings, Page};
 use crate::place::Place;
-use crate::plot::{Line, Plot, TALL};
+use crate::plot::{COLOURS, Line, Plot, TALL};
 use crate::roofline::Roofline;
 use crate::samples::{Samples, Series};
 
@@ -17,8 +17,9 @@ struct Measure {
     /// Path of the samples from the root of the repository.
     samples: String,
     title: String,
-    /// What the axes show, with units.
+    /// What the axes show, with units; a table has no y.
     x: String,
+    #[serde(default)]
     y: String,
     #[serde(default)]
     x_scale: Scale,
@@ -28,6 +29,11 @@ struct Measure {
     series: Option<Vec<String>>,
     #[serde(default)]
     form: Form,
+    /// Of a grid: which figures, in which order.
+    #[serde(default)]
+    columns: Vec<String>,
+    /// Of a grid: at which x, where the figures have several points.
+    at: Option<f64>,
     #[serde(default)]
     caption: String,
 }
@@ -35,9 +41,15 @@ struct Measure {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 enum Form {
+    /// Lines, with a legend.
     #[default]
     Plot,
+    /// Single points, each with its name beside it.
+    Dots,
+    /// A row for each x, a column for each series.
     Table,
+    /// Of series that are called `NAME: FIGURE`, a row for each name and a column for each figure.
+    Grid,
 }
 
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
@@ -64,6 +76,11 @@ pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
 
 fn render(measure: &Measure, place: &Place) -> Result<String, String> {
     let samples = Samples::read(place, &measure.samples)?;
+    if let Form::Grid = measure.form {
+        let source = format!("Means of all samples. {}", origin(&samples));
+        let (table, caption) = (grid(measure, &samples)?, from_markdown(&measure.caption)?);
+        return Ok(figure(&measure.title, "table", &table, &caption, &source));
+    }
     let series = match &measure.series {
         Some(names) => {
             names.iter().map(|name| samples.named(name)).collect::<Result<Vec<_>, _>>()?
@@ -72,10 +89,10 @@ fn render(measure: &Measure, place: &Place) -> Result<String, String> {
     };
     let source = origin(&samples);
     match measure.form {
-        Form::Plot => {
+        Form::Plot | Form::Dots => {
             figure_of_plot(&measure.title, &plot(measure, &series)?, &measure.caption, &source)
         }
-        Form::Table => {
+        Form::Table | Form::Grid => {
             let source = format!("Medians, with the lowest and highest sample. {source}");
             Ok(figure(
                 &measure.title,
@@ -101,14 +118,24 @@ pub(crate) fn origin(samples: &Samples) -> String {
     )
 }
 
+/// The end that all names have in common from a colon on: the plot's title says it already.
+fn told_apart<'a>(series: &[&'a Series]) -> &'a str {
+    let figure = |series: &&'a Series| series.name.find(": ").map(|at| &series.name[at..]);
+    let first = series.first().and_then(figure).unwrap_or_default();
+    let shared = series.iter().all(|series| figure(series) == Some(first));
+    if shared { first } else { "" }
+}
+
 fn plot(measure: &Measure, series: &[&Series]) -> Result<Plot, String> {
+    let told_apart = told_apart(series);
     let lines: Vec<_> = series
         .iter()
         .map(|series| Line {
-            name: series.name.clone(),
+            name: series.name.strip_suffix(told_apart).unwrap_or(&series.name).into(),
             points: series.summaries().iter().map(|(x, s)| (*x, s.median)).collect(),
             spread: series.summaries().iter().map(|(x, s)| (*x, s.lowest, s.highest)).collect(),
             dots: true,
+            named: matches!(measure.form, Form::Dots),
         })
         .collect();
     Ok(Plot {
@@ -151,14 +178,58 @@ fn table(measure: &Measure, series: &[&Series]) -> Result<String, String> {
     Ok(html + "</tbody></table>")
 }
 
+/// The rows and figures that a grid has in common: names before `: `, and what stands after it.
+fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
+    let Some(rows) = &measure.series else {
+        return Err("a grid names its rows in `series`".into());
+    };
+    let mut html = "<table><thead><tr><th></th>".to_owned();
+    // Where it is one x for all, the caption says which.
+    if measure.at.is_none() {
+        html += &format!("<th>{}</th>", escape(&measure.x));
+    }
+    for column in &measure.columns {
+        html += &format!("<th>{}</th>", escape(column));
+    }
+    html += "</tr></thead><tbody>";
+    for row in rows {
+        let mut cells = String::new();
+        let mut at = None;
+        for column in &measure.columns {
+            let series = samples.named(&format!("{row}: {column}"))?;
+            let (x, summary) = match (measure.at, &series.summaries()[..]) {
+                (Some(x), _) => (x, series.at(x)?),
+                (None, &[only]) => only,
+                (None, several) => {
+                    let (name, points) = (&series.name, several.len());
+                    return Err(format!("`{name}` has {points} points: say which with `at`"));
+                }
+            };
+            if *at.get_or_insert(x) != x {
+                return Err(format!("the figures of `{row}` are not all at one x"));
+            }
+            cells += &format!("<td>{}</td>", three_digits(summary.mean));
+        }
+        let x = crate::digits::grouped(at.ok_or("a grid names its figures in `columns`")?);
+        let x = if measure.at.is_none() { format!("<td>{x}</td>") } else { String::new() };
+        html += &format!("<tr><td>{}</td>{x}{cells}</tr>", escape(row));
+    }
+    Ok(html + "</tbody></table>")
+}
+
 fn figure_of_plot(title: &str, plot: &Plot, caption: &str, source: &str) -> Result<String, String> {
     let mut legend = String::new();
-    for (i, line) in plot.lines.iter().enumerate() {
-        legend +=
-            &format!("<li style=\"--line: var(--series-{})\">{}</li>", i % 6, escape(&line.name));
+    for (i, line) in plot.lines.iter().enumerate().filter(|(_, line)| !line.named) {
+        legend += &format!(
+            "<li style=\"--line: var(--series-{})\">{}</li>",
+            i % COLOURS,
+            escape(&line.name)
+        );
     }
-    let body =
-        format!("<ul class=\"legend\">{legend}</ul><div class=\"wide\">{}</div>", plot.svg(title)?);
+    if !legend.is_empty() {
+        legend = format!("<ul class=\"legend\">{legend}</ul>");
+    }
+    let body = format!("{legend}<div class=\"wide\">{}</div>", plot.svg(title)?);
     let spread = if plot.lines.iter().any(|line| line.dots) {
         "Dots are medians, uprights reach from the lowest to the highest sample. "
     } else {
@@ -202,6 +273,46 @@ mod tests {
         let text = format!("{FENCE}series = [\"naive\"]\nform = \"table\"\n```\n");
         let out = try_pass(find, &text, &[("m.json", EXAMPLE)]).rewrite(&text);
         assert!(out.contains("<td>64</td><td>4 <small>3–5</small></td>"), "{out}");
+    }
+
+    const JUDGED: &str = r#"{"machine": {"cpu": "Example 9"}, "command": "x", "series": [
+        {"name": "INT8: KL", "unit": "nats", "points": [[816, [0.1, 0.2]]]},
+        {"name": "INT8: recall", "unit": "%", "points": [[816, [90, 100]]]},
+        {"name": "full: KL", "unit": "nats", "points": [[3072, [0.0]]]},
+        {"name": "full: recall", "unit": "%", "points": [[1, [100]]]}]}"#;
+
+    #[test]
+    fn a_grid_has_a_row_for_each_name_and_a_column_for_each_figure() {
+        let grid = |rows: &str| {
+            let text = format!(
+                "{FENCE}form = \"grid\"\nseries = [{rows}]\ncolumns = [\"KL\", \"recall\"]\n```\n"
+            );
+            let found = try_pass(find, &text, &[("m.json", JUDGED)]);
+            match found.problems.first() {
+                Some(problem) => problem.message.clone(),
+                None => found.rewrite(&text),
+            }
+        };
+        let made = grid("\"INT8\"");
+        let row = "<tr><td>INT8</td><td>816</td><td>0.15</td><td>95</td></tr>";
+        assert!(made.contains("<th>tokens</th><th>KL</th><th>recall</th>"), "{made}");
+        assert!(made.contains(row), "{made}");
+        assert!(grid("\"full\"").contains("not all at one x"));
+        assert!(grid("\"FP8\"").contains("no series `FP8: KL`"));
+        let of_one_x = format!("{FENCE}form = \"grid\"\nseries = [\"INT8\"]\ncolumns = [\"KL\"]\n");
+        for (at, expected) in [("", "<td>0.15</td>"), ("at = 816\n", "<td>0.15</td>")] {
+            let text = format!("{of_one_x}{at}```\n");
+            let out = try_pass(find, &text, &[("m.json", JUDGED)]).rewrite(&text);
+            assert!(out.contains(expected), "{out}");
+        }
+    }
+
+    #[test]
+    fn dots_carry_their_names_and_need_no_legend() {
+        let text = format!("{FENCE}form = \"dots\"\nseries = [\"INT8: KL\"]\n```\n");
+        let out = try_pass(find, &text, &[("m.json", JUDGED)]).rewrite(&text);
+        assert!(out.contains("INT8") && !out.contains("INT8: KL"), "{out}");
+        assert!(!out.contains("legend"), "{out}");
     }
 
     #[test]

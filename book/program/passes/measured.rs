@@ -1,4 +1,5 @@
-//! Figures inside a sentence: `{{#median FILE::SERIES::X}}` and `{{#ratio FILE::A/B::X}}`, from kept samples.
+//! Figures inside a sentence: `{{#median FILE::SERIES::X}}`, `{{#mean FILE::SERIES::X}}` and `{{#ratio FILE::A/B::X}}`,
+//! from kept samples.
 
 use crate::digits::three_digits;
 use crate::html::escape;
@@ -6,8 +7,12 @@ use crate::page::{Edit, Findings, Page};
 use crate::place::Place;
 use crate::samples::Samples;
 
+/// Words for a figure of some samples' series, or two of them, at an x.
+type Figure = fn(&Samples, &str, f64) -> Result<String, String>;
+
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
-    for (name, value) in [("median", median as fn(&Samples, &str, f64) -> _), ("ratio", ratio)] {
+    let kinds: [(&str, Figure); 3] = [("median", median), ("mean", mean), ("ratio", ratio)];
+    for (name, value) in kinds {
         let open = format!("{{{{#{name} ");
         for (start, _) in page.text.match_indices(&open) {
             let rest = &page.text[start + open.len()..];
@@ -26,11 +31,7 @@ pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
     }
 }
 
-fn evaluate(
-    place: &Place,
-    target: &str,
-    value: fn(&Samples, &str, f64) -> Result<String, String>,
-) -> Result<String, String> {
+fn evaluate(place: &Place, target: &str, value: Figure) -> Result<String, String> {
     let parts: Vec<_> = target.trim().split("::").collect();
     let &[file, series, x] = parts.as_slice() else {
         return Err(format!(
@@ -45,6 +46,12 @@ fn evaluate(
 fn median(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
     let series = samples.named(series)?;
     Ok(escape(&format!("{} {}", three_digits(series.at(x)?.median), series.unit)))
+}
+
+/// For samples that are parts of a whole: texts, or questions.
+fn mean(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
+    let series = samples.named(series)?;
+    Ok(escape(&format!("{} {}", three_digits(series.at(x)?.mean), series.unit)))
 }
 
 fn ratio(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
@@ -66,6 +73,11 @@ mod tests {
         assert_eq!(
             try_pass(find, text, &[("m.json", EXAMPLE)]).rewrite(text),
             "It took 8.5 ms, 8.5 times as long."
+        );
+        let text = "On average {{#mean m.json::memory bandwidth::2}}.";
+        assert_eq!(
+            try_pass(find, text, &[("m.json", EXAMPLE)]).rewrite(text),
+            "On average 39 GB/s."
         );
     }
 

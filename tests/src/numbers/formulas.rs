@@ -13,6 +13,12 @@ pub fn kv_bytes(
     (2 * layers * kv_heads * head_dim * tokens * batch * bytes_per_element) as f64
 }
 
+/// Tokens that something at one position can have come from, itself included, when each of `layers` layers lets a row
+/// see `window` tokens, the row's own among them.
+pub fn window_reach(layers: u64, window: u64) -> f64 {
+    (layers * (window - 1) + 1) as f64
+}
+
 /// Rows that go through the model when every step runs the whole context again: the first over the prompt, each later
 /// one over one token more. The last token is sampled and never goes through.
 pub fn tokens_processed_naive(prompt: u64, generated: u64) -> f64 {

@@ -42,6 +42,17 @@ pub(super) const ROWS: &[Row] = &[
         why: "The 64 rotated key dimensions do not fit into the latent and are cached beside it: 576 numbers, 56.9 times fewer.",
     },
     Row {
+        id: "microgpt-mla-up-projections",
+        source: SOURCE,
+        claim: "keys and values are made from each cached latent again, by 2 matrices, at every attention step",
+        claimed: 2.0,
+        rounding: 0.0,
+        unit: "a cached token",
+        recompute: || 0.0,
+        verdict: Verdict::Incomplete,
+        why: "That is the explicit form. Absorbed, both matrices work on the step's own row: one goes into the query, the other comes after the weighted sum. No cached token is touched by either.",
+    },
+    Row {
         id: "microgpt-tokens-per-cycle",
         source: SOURCE,
         claim: "speculation with acceptance 0.8 and 5 drafted tokens yields about 4.0 tokens a cycle",

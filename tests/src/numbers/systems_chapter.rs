@@ -4,6 +4,14 @@ use super::Source::SystemsChapter as SOURCE;
 use super::formulas::{LLAMA_2_70B, expected_tokens, kv_bytes, speculative_speedup};
 use super::{Row, Verdict};
 
+/// Numbers of one key or value in the models that the chapter speaks of.
+const HEAD_DIM: f64 = 128.0;
+/// GB of 70 billion weights in 4 bits, and what they leave of the chapter's card.
+const WEIGHTS_INT4: f64 = 35.0;
+const ROOM: f64 = 45.0;
+/// A scale or a length that is kept beside the codes of one key or value.
+const SCALE_BITS: f64 = 16.0;
+
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "systems-score-matrix",
@@ -103,6 +111,39 @@ pub(super) const ROWS: &[Row] = &[
         recompute: || kv_bytes(80, 8, 128, 4096, 1, 1) / 1e6,
         verdict: Verdict::UnitsMixed,
         why: "640 MiB, which is 671 MB.",
+    },
+    Row {
+        id: "systems-int8-halves",
+        source: SOURCE,
+        claim: "keys and values in INT8 take half of the memory of FP16",
+        claimed: 2.0,
+        rounding: 0.05,
+        unit: "times",
+        recompute: || 16.0 / (8.0 + SCALE_BITS / HEAD_DIM),
+        verdict: Verdict::Holds,
+        why: "1.97 times, with a scale of 16 bits for every 128 numbers.",
+    },
+    Row {
+        id: "systems-kv-linear-speedup",
+        source: SOURCE,
+        claim: "a smaller cache speeds up TPOT close to linearly: halved, on a card of 80 GB that is full, 2 times",
+        claimed: 2.0,
+        rounding: 0.1,
+        unit: "times",
+        recompute: || (WEIGHTS_INT4 + ROOM) / (WEIGHTS_INT4 + ROOM / 2.0),
+        verdict: Verdict::Incomplete,
+        why: "A step reads 35 GB of weights as well as 45 GB of caches: 1.39 times. Twice as many requests instead give twice the throughput, at the old TPOT. Not both.",
+    },
+    Row {
+        id: "systems-turboquant-bits",
+        source: SOURCE,
+        claim: "TurboQuant squeezes a number of the cache to 3.5 bits",
+        claimed: 3.5,
+        rounding: 0.05,
+        unit: "bits",
+        recompute: || 3.5 + SCALE_BITS / HEAD_DIM,
+        verdict: Verdict::Incomplete,
+        why: "Beside the codes goes the length of each vector: 16 bits for 128 numbers make it 3.625. With the residual correction a second length is kept.",
     },
     Row {
         id: "systems-page-waste",

@@ -16,7 +16,7 @@ fn caches(
     capacity: usize,
     sequences: usize,
 ) -> [(&'static str, Box<dyn KvCache>); 2] {
-    let shape = KvShape::of(&model);
+    let shape = KvShape::of(model);
     [
         ("lists", Box::new(Cached::new(ListStore::new(shape, capacity, sequences), model.isa))),
         (

@@ -1,10 +1,35 @@
-//! Latents in place of keys and values, and weights in fewer bits.
+//! Fewer heads, latents and windows in place of all keys and values, and weights in fewer bits.
 
 use super::SOURCE;
-use crate::numbers::formulas::kv_bytes;
+use crate::numbers::formulas::{kv_bytes, window_reach};
 use crate::numbers::{Row, Verdict};
 
+/// Layers of Mistral 7B, and how many of them its configuration gives a window: it has one setting for all.
+const MISTRAL_7B: (u64, u64) = (32, 32);
+
 pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "lesson-mqa-64x",
+        source: SOURCE,
+        claim: "one KV head for 64 query heads makes the cache 64 times smaller",
+        claimed: 64.0,
+        rounding: 0.0,
+        unit: "times",
+        recompute: || kv_bytes(1, 64, 128, 1, 1, 1) / kv_bytes(1, 1, 128, 1, 1, 1),
+        verdict: Verdict::Holds,
+        why: "64 / 1.",
+    },
+    Row {
+        id: "lesson-gqa-numbers",
+        source: SOURCE,
+        claim: "8 KV heads of 128 keep 1,024 numbers a token",
+        claimed: 1024.0,
+        rounding: 0.5,
+        unit: "numbers",
+        recompute: || kv_bytes(1, 8, 128, 1, 1, 1),
+        verdict: Verdict::Incomplete,
+        why: "Keys and values are 2,048, in each layer. The table counts one of them in every row, which cancels until a row's latent stands for both.",
+    },
     Row {
         id: "lesson-mla-v2",
         source: SOURCE,
@@ -26,6 +51,50 @@ pub(super) const ROWS: &[Row] = &[
         recompute: || kv_bytes(1, 64, 128, 1, 1, 1) / 576.0,
         verdict: Verdict::Wrong,
         why: "The table's other rows count one of K and V on both sides, which cancels. The latent stands for both: 28.4.",
+    },
+    Row {
+        id: "lesson-window-saves",
+        source: SOURCE,
+        claim: "a window of W makes the cache of a longer text of S tokens S / W times smaller: 8 times for 4,096 of 32,768",
+        claimed: 8.0,
+        rounding: 0.0,
+        unit: "times",
+        recompute: || kv_bytes(32, 8, 128, 32_768, 1, 2) / kv_bytes(32, 8, 128, 4_096, 1, 2),
+        verdict: Verdict::Holds,
+        why: "32,768 / 4,096, as long as every layer has the window.",
+    },
+    Row {
+        id: "lesson-window-reach",
+        source: SOURCE,
+        claim: "L layers with a window of W cover W x L tokens: 131,072 for 32 layers of 4,096",
+        claimed: 131_072.0,
+        rounding: 0.5,
+        unit: "tokens",
+        recompute: || window_reach(32, 4_096),
+        verdict: Verdict::Incomplete,
+        why: "A row's window counts the row itself, so a layer adds W - 1: 131,041. That far can something travel, through one layer after another; no row attends there.",
+    },
+    Row {
+        id: "lesson-mistral-global",
+        source: SOURCE,
+        claim: "Mistral 7B has a global layer for every 6 to 8 local ones: at least 3 of 32",
+        claimed: 3.0,
+        rounding: 0.5,
+        unit: "layers",
+        recompute: || (MISTRAL_7B.0 - MISTRAL_7B.1) as f64,
+        verdict: Verdict::Wrong,
+        why: "None. Its first release has the same window of 4,096 in every layer, its later ones have no window at all. Interleaving is what Character.AI and Gemma do.",
+    },
+    Row {
+        id: "lesson-cla-halves",
+        source: SOURCE,
+        claim: "two layers that share one cache need half of the memory",
+        claimed: 2.0,
+        rounding: 0.0,
+        unit: "times",
+        recompute: || kv_bytes(2, 8, 128, 1, 1, 2) / kv_bytes(1, 8, 128, 1, 1, 2),
+        verdict: Verdict::Holds,
+        why: "One set of keys and values instead of two.",
     },
     Row {
         id: "lesson-awq-memory",

@@ -1,0 +1,223 @@
+//! The cache that carries out what an eviction policy chooses.
+
+mod pass;
+
+use super::head::{Head, Turn};
+use super::{Budget, Evict, Phase};
+use kv_cache::{KvCache, KvShape};
+use naive_decode::{Error, Isa, Model, Result, Rope};
+use std::ops::Range;
+
+/// Attention over the entries that a policy has kept.
+///
+/// `len` and all slots count tokens seen, as in any cache; what is gone is merely not looked at. As
+/// long as nothing is, answers are those of [`kv_cache::Cached`], bit for bit, in chunks of any
+/// size.
+///
+/// A clone is an independent cache in the same state: the way to ask several questions of one text,
+/// for a question costs entries and [`KvCache::truncate`] cannot bring them back.
+#[derive(Clone)]
+pub struct EvictingCache<P> {
+    shape: KvShape,
+    capacity: usize,
+    /// In entries.
+    budget: usize,
+    isa: Isa,
+    observes: bool,
+    /// There if positions are counted in the cache.
+    rope: Option<Rope>,
+    sequences: Vec<Sequence<P>>,
+    peak_bytes: usize,
+}
+
+#[derive(Clone)]
+struct Sequence<P> {
+    /// `[layers][kv_heads]`
+    heads: Vec<Head<P>>,
+    length: usize,
+    /// Its prompt's length, once that has ended.
+    prompt: Option<usize>,
+    /// Its length when entries were last dropped.
+    dropped_at: usize,
+}
+
+impl<P: Evict> Sequence<P> {
+    fn new(shape: KvShape, policy: &P) -> Self {
+        let heads = (0..shape.layers * shape.kv_heads).map(|_| Head::new(shape, policy)).collect();
+        Sequence { heads, length: 0, prompt: None, dropped_at: 0 }
+    }
+}
+
+impl<P: Evict> EvictingCache<P> {
+    /// An empty cache for sequences of at most `capacity` tokens, of which it keeps what `budget`
+    /// allows.
+    ///
+    /// # Errors
+    /// A budget of nothing, one of more than there could be, or one that is too small for the
+    /// policy.
+    pub fn new(
+        model: &Model,
+        capacity: usize,
+        sequences: usize,
+        budget: Budget,
+        policy: P,
+    ) -> Result<Self> {
+        let budget = budget.entries(capacity)?;
+        policy.check(budget)?;
+        let shape = KvShape::of(model);
+        let (isa, observes) = (model.isa, policy.observes());
+        let sequences = (0..sequences).map(|_| Sequence::new(shape, &policy)).collect();
+        Ok(EvictingCache {
+            shape,
+            capacity,
+            budget,
+            isa,
+            observes,
+            rope: None,
+            sequences,
+            peak_bytes: 0,
+        })
+    }
+
+    /// Counts positions inside the cache (Xiao et al. 2023, §3.2): keys count as being as far from
+    /// a query as there are entries between them. Queries stay where they are, and a key behind a
+    /// gap is turned towards them by the gap's width each time it is read, so that what is kept
+    /// need not change.
+    ///
+    /// # Errors
+    /// If not the whole of a key is turned by the model's RoPE, as in a latent cache.
+    pub fn with_positions_in_cache(self, model: &Model) -> Result<Self> {
+        let turned = 2 * model.rope.frequencies().len();
+        if turned != self.shape.key_dim {
+            let expected = format!("{}, all of a key", self.shape.key_dim);
+            return Err(Error::invalid("width that RoPE turns", turned, expected));
+        }
+        Ok(EvictingCache { rope: Some(model.rope.clone()), ..self })
+    }
+
+    /// Entries that each head keeps at most between passes, as the policy understands it.
+    pub fn budget(&self) -> usize {
+        self.budget
+    }
+
+    /// Slots of the entries that one head holds, ascending.
+    ///
+    /// # Panics
+    /// If there is no such sequence, layer or head.
+    pub fn slots(&self, sequence: usize, layer: usize, kv_head: usize) -> &[usize] {
+        assert!(kv_head < self.shape.kv_heads, "head {kv_head} of {}", self.shape.kv_heads);
+        self.sequences[sequence].heads[layer * self.shape.kv_heads + kv_head].slots()
+    }
+
+    /// Most bytes of keys and values that were ever set aside: in a pass, those of its rows come on
+    /// top.
+    pub fn peak_bytes(&self) -> usize {
+        self.peak_bytes
+    }
+
+    /// Bytes kept besides keys and values: slot numbers and what the policy remembers.
+    pub fn bookkeeping_bytes(&self) -> usize {
+        self.heads().map(Head::bookkeeping_bytes).sum()
+    }
+
+    fn heads(&self) -> impl Iterator<Item = &Head<P>> {
+        self.sequences.iter().flat_map(|sequence| &sequence.heads)
+    }
+
+    /// Drops the entries of some tokens, in every layer and head. Length and positions stay.
+    ///
+    /// # Errors
+    /// If there is no such sequence, or it has not seen that many tokens.
+    pub fn drop_range(&mut self, sequence: usize, slots: Range<usize>) -> Result<()> {
+        let held = self.sequence(sequence)?.length;
+        if slots.start > slots.end || slots.end > held {
+            let what = format!("tokens to drop of sequence {sequence}");
+            let expected = format!("a range within 0..{held}, what it has seen");
+            return Err(Error::invalid(what, format!("{slots:?}"), expected));
+        }
+        let sequence = &mut self.sequences[sequence];
+        sequence.dropped_at = held;
+        sequence.heads.iter_mut().for_each(|head| head.drop_slots(&slots, held));
+        Ok(())
+    }
+
+    fn sequence(&self, sequence: usize) -> Result<&Sequence<P>> {
+        self.sequences.get(sequence).ok_or_else(|| {
+            let expected = format!("below {}, the number of sequences kept", self.sequences.len());
+            Error::invalid("sequence", sequence, expected)
+        })
+    }
+
+    /// Whether everything is as it should be between passes: slots ascend and are of tokens seen,
+    /// each has its entry, and no head holds more than its policy wants.
+    ///
+    /// # Errors
+    /// Names the layer and head, and what is wrong.
+    pub fn check_integrity(&self) -> Result<()> {
+        for Sequence { heads, length, prompt, .. } in &self.sequences {
+            let phase = if prompt.is_some() { Phase::Generation } else { Phase::Prompt };
+            let turns = self.turns(*length, phase);
+            heads.iter().zip(turns).try_for_each(|(head, turn)| head.check_integrity(turn))?;
+        }
+        Ok(())
+    }
+
+    /// Every head's turn to choose, `[layers][kv_heads]`.
+    fn turns(&self, length: usize, phase: Phase) -> impl Iterator<Item = Turn> + use<P> {
+        let (KvShape { layers, kv_heads, .. }, budget) = (self.shape, self.budget);
+        (0..layers * kv_heads).map(move |i| Turn {
+            layer: i / kv_heads,
+            kv_head: i % kv_heads,
+            length,
+            budget,
+            phase,
+        })
+    }
+}
+
+impl<P: Evict> KvCache for EvictingCache<P> {
+    fn len(&self, sequence: usize) -> usize {
+        self.sequences[sequence].length
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Back to the first `length` tokens, provided that nothing has been dropped since there were
+    /// so many: what is held is then what was held then. Everything else is refused, but for 0, the
+    /// reset. Policies that count votes have counted those of the tokens taken back, and do not
+    /// take them back.
+    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
+        let Sequence { length: held, dropped_at, prompt, .. } = *self.sequence(sequence)?;
+        let what = || format!("length to truncate sequence {sequence} to");
+        if length > held {
+            return Err(Error::invalid(
+                what(),
+                length,
+                format!("at most {held}, what it has seen"),
+            ));
+        }
+        if length > 0 && length < dropped_at {
+            let expected = format!("0, or at least {dropped_at}: entries were dropped there");
+            return Err(Error::invalid(what(), length, expected));
+        }
+        let sequence = &mut self.sequences[sequence];
+        sequence.heads.iter_mut().for_each(|head| head.drop_slots(&(length..usize::MAX), length));
+        sequence.length = length;
+        sequence.prompt = prompt.filter(|&prompt| prompt <= length && length > 0);
+        if length == 0 {
+            sequence.dropped_at = 0;
+        }
+        Ok(())
+    }
+
+    fn bytes_per_token(&self) -> usize {
+        self.shape.bytes_per_token()
+    }
+
+    /// The budget's bytes for every layer that has been written, whatever the context.
+    fn allocated_bytes(&self) -> usize {
+        self.heads().map(Head::bytes).sum()
+    }
+}

@@ -1,0 +1,98 @@
+//! From files, or from nothing, to a model whose layers are not all alike.
+
+use super::{HybridConfig, NormedHeads, NormedProjection, Sharing};
+use naive_decode::{
+    Block, Checkpoint, Config, Error, GroupedProjection, LoadOptions, Model, Pack, Parts,
+    Projection, Result, Tensors, dense, random_tensors,
+};
+use std::path::Path;
+
+/// Loads a model directory: `config.json` and `model.safetensors`, tensors named as Hugging Face
+/// names Qwen3's or Mistral's. A layer that shares has no `k_proj`, `v_proj` and `k_norm`.
+///
+/// # Errors
+/// Whatever is missing, malformed or contradictory, by file and tensor.
+pub fn open(directory: &Path, options: LoadOptions) -> Result<Model> {
+    let path = directory.join("config.json");
+    let json = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let config = HybridConfig::from_json(&path.display().to_string(), &json)?;
+    load(config, &Checkpoint::open(&directory.join("model.safetensors"))?, options)
+}
+
+/// Loads a model whose files are part of the program; `name` is what errors call it.
+///
+/// # Errors
+/// As [`open`].
+pub fn embedded(
+    name: &str,
+    config: &[u8],
+    weights: &'static [u8],
+    options: LoadOptions,
+) -> Result<Model> {
+    let config = HybridConfig::from_json(&format!("{name}/config.json"), config)?;
+    let checkpoint = Checkpoint::embedded(&format!("{name}/model.safetensors"), weights)?;
+    load(config, &checkpoint, options)
+}
+
+fn load(config: HybridConfig, checkpoint: &Checkpoint, options: LoadOptions) -> Result<Model> {
+    let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+    assemble(config, options, &tensors, &dense(options.isa))
+}
+
+/// A model with weights drawn at random, as [`Model::random`].
+///
+/// # Errors
+/// If the configuration contradicts itself, or asks for a stretched RoPE.
+pub fn random(config: HybridConfig, seed: u64, options: LoadOptions) -> Result<Model> {
+    assemble(config, options, &random_tensors(seed), &dense(options.isa))
+}
+
+/// Puts a model together from tensors, each matrix stored as `pack` decides.
+///
+/// # Errors
+/// If the configuration contradicts itself, or whatever `tensors` or `pack` refuses.
+pub fn assemble(
+    config: HybridConfig,
+    options: LoadOptions,
+    tensors: Tensors,
+    pack: Pack,
+) -> Result<Model> {
+    config.check("config")?;
+    let base = config.base.clone();
+    Model::assemble_blocks(base, options, tensors, pack, &|parts, index| {
+        let projection = projection(&config, parts, index)?;
+        Ok(Block { window: config.windows[index], ..parts.block(index, projection)? })
+    })
+}
+
+fn projection(config: &HybridConfig, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
+    let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
+    let name = |part: &str| format!("model.layers.{index}.self_attn.{part}.weight");
+    let matrix = |part: &str, heads: usize| parts.matrix(&name(part), heads * head_dim, hidden);
+    let o = || parts.matrix(&name("o_proj"), hidden, heads * head_dim);
+    let normed = |part: &str, norm: &str, heads: usize| -> Result<NormedHeads> {
+        Ok(NormedHeads {
+            linear: matrix(part, heads)?,
+            norm: parts.vector(&name(norm), head_dim)?,
+            epsilon: parts.config.rms_norm_eps,
+        })
+    };
+    if config.shares[index].is_some() {
+        return Ok(Box::new(Sharing { q: normed("q_proj", "q_norm", heads)?, o: o()? }));
+    }
+    if config.qk_norm {
+        return Ok(Box::new(NormedProjection {
+            q: normed("q_proj", "q_norm", heads)?,
+            k: normed("k_proj", "k_norm", kv_heads)?,
+            v: matrix("v_proj", kv_heads)?,
+            o: o()?,
+        }));
+    }
+    Ok(Box::new(GroupedProjection {
+        q: matrix("q_proj", heads)?,
+        k: matrix("k_proj", kv_heads)?,
+        v: matrix("v_proj", kv_heads)?,
+        o: o()?,
+        head_dim,
+    }))
+}

@@ -1,0 +1,93 @@
+//! Latent attention with its up-projections absorbed: multi-query attention over the latent.
+
+use super::compress::Compression;
+use super::layout::transposed;
+use super::{Form, MlaConfig};
+use naive_decode::{KeysValues, KvSize, Linear, Parts, Projected, Projection, Result, Rope};
+use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
+use rayon::prelude::*;
+
+/// The absorbed form. One key-value head: a key is `[latent | rotary key]`, a value its latent.
+pub struct AbsorbedMla {
+    compression: Compression,
+    /// For each head `nope → latent`: the transpose of what would make its keys.
+    query_up: Vec<Box<dyn Linear>>,
+    /// For each head `latent → value`.
+    value_up: Vec<Box<dyn Linear>>,
+    /// `heads · value → hidden`
+    o: Box<dyn Linear>,
+}
+
+impl AbsorbedMla {
+    /// Reads the weights of one layer; `prefix` is what its tensors' names begin with, as in
+    /// `model.layers.0.self_attn`.
+    ///
+    /// # Errors
+    /// If a tensor is missing or has another shape than `config` implies.
+    pub fn read(config: &MlaConfig, parts: &Parts, prefix: &str) -> Result<Self> {
+        let MlaConfig { kv_lora_rank: latent, qk_nope_head_dim: nope, v_head_dim: value, .. } =
+            *config;
+        let heads = config.model.heads;
+        let kv_b = format!("{prefix}.kv_b_proj.weight");
+        let o = format!("{prefix}.o_proj.weight");
+        // [heads][nope + value][latent]
+        let up = parts.tensor(&kv_b, &[heads * (nope + value), latent])?;
+        let per_head =
+            || up.chunks_exact((nope + value) * latent).map(|h| h.split_at(nope * latent));
+        let query_up = per_head().map(|(k, _)| parts.pack(transposed(k, latent), latent, nope));
+        let value_up = per_head().map(|(_, v)| parts.pack(v.to_vec(), value, latent));
+        Ok(AbsorbedMla {
+            compression: Compression::read(config, parts, prefix)?,
+            query_up: query_up.collect::<Result<_>>()?,
+            value_up: value_up.collect::<Result<_>>()?,
+            o: parts.matrix(&o, config.model.hidden_size, heads * value)?,
+        })
+    }
+}
+
+impl Projection for AbsorbedMla {
+    fn kv(&self) -> Option<KvSize> {
+        Some(self.compression.config.kv(Form::Absorbed))
+    }
+
+    // ANCHOR: absorbed
+    fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
+        let MlaConfig { kv_lora_rank: latent, qk_nope_head_dim: nope, .. } =
+            self.compression.config;
+        let plain = self.compression.queries(x, positions, rope)?; // [rows, heads, nope + rope]
+        let k = self.compression.latents(x, positions, rope)?.insert_axis(Axis(1));
+        let (rows, _, key_dim) = k.dim();
+        let mut q = Array3::zeros((rows, self.query_up.len(), key_dim));
+        let absorbed = each_head(&self.query_up, plain.slice(s![.., .., ..nope]));
+        q.slice_mut(s![.., .., ..latent]).assign(&absorbed);
+        q.slice_mut(s![.., .., latent..]).assign(&plain.slice(s![.., .., nope..]));
+        // The value is not kept beside the key; it is handed over for attention without a memory.
+        let v = k.slice(s![.., .., ..latent]).as_standard_layout().into_owned();
+        Ok(Projected { q, kv: Some(KeysValues { k, v }) })
+    }
+
+    fn output(&self, attended: Array3<f32>) -> Array2<f32> {
+        let values = each_head(&self.value_up, attended.view()); // [rows, heads, value]
+        let (rows, heads, value) = values.dim();
+        let flat = values.into_shape_with_order((rows, heads * value)).expect("contiguous");
+        self.o.apply(flat.view())
+    }
+    // ANCHOR_END: absorbed
+
+    fn bytes(&self) -> usize {
+        let up = self.query_up.iter().chain(&self.value_up).map(|linear| linear.bytes());
+        self.compression.bytes() + up.sum::<usize>() + self.o.bytes()
+    }
+}
+
+/// Each head through a matrix of its own: `[rows, heads, inputs]` → `[rows, heads, outputs]`.
+fn each_head(linears: &[Box<dyn Linear>], x: ArrayView3<f32>) -> Array3<f32> {
+    let heads: Vec<Array2<f32>> = (linears.par_iter().enumerate())
+        .map(|(head, linear)| linear.apply(x.index_axis(Axis(1), head)))
+        .collect();
+    let mut out = Array3::zeros((x.dim().0, linears.len(), linears[0].outputs()));
+    for (mut to, from) in out.axis_iter_mut(Axis(1)).zip(&heads) {
+        to.assign(from);
+    }
+    out
+}

@@ -1,0 +1,217 @@
+//! What a cache that loses something costs in quality: one judge for all of them.
+//!
+//! A lossy cache cannot be judged by equal bits, nor by whether its text still reads well: it does, long
+//! after it has stopped being about the prompt. So each is held against the cache that loses nothing, on
+//! text that the model was not trained on:
+//!
+//! * **Perplexity** along a text that is fed whatever the model would have said: how much worse it has
+//!   become at predicting.
+//! * **KL divergence** of its predictions from the full cache's, token by token: how much it has changed,
+//!   for better or worse. The most sensitive of the four.
+//! * **Agreement**: how often the likeliest next token is the same, which is what greedy decoding sees.
+//! * **Recall**: questions whose answers hang on single cached positions. Averages over tokens hide the
+//!   loss of one; this does not.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `material.rs` | held-out texts and questions |
+//! | `divergence.rs` | probabilities from logits, and how far apart two predictions are |
+
+mod divergence;
+mod material;
+
+pub use material::{Material, Question, Quiz};
+
+use divergence::{divergence, log_probabilities};
+use kv_cache::{Cached, ContiguousStore, KvCache, KvShape};
+use naive_decode::{Error, Model, Pass, Result, Span, Want, argmax};
+use ndarray::Array2;
+
+/// Rows of a pass. A cache that drops tokens decides with a pass what to drop, so that longer ones would
+/// be judged before they have dropped anything.
+const CHUNK: usize = 32;
+
+/// Makes an empty cache for a model: room for so many tokens in each of so many sequences.
+pub type Make<'a> = &'a dyn Fn(&Model, usize, usize) -> Result<Box<dyn KvCache>>;
+
+/// Judges caches of one model, on the same material.
+pub struct Judge<'a> {
+    model: &'a Model,
+    material: Material,
+    /// The full cache's logits along each text, `[tokens - 1, vocab]`.
+    full: Vec<Array2<f32>>,
+}
+
+/// What came out for one cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quality {
+    /// Bytes that each token takes.
+    pub bytes_per_token: usize,
+    /// Bytes set aside for one sequence of the model's context, windows and book-keeping included.
+    pub allocated_bytes: usize,
+    /// One for each text.
+    pub texts: Vec<TextQuality>,
+    /// Share of right answers in each quiz.
+    pub recall: Vec<f64>,
+}
+
+/// Averages over the tokens of one text.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TextQuality {
+    /// -ln of the probability of the token that comes next.
+    pub nats: f64,
+    /// KL divergence from the full cache's prediction to this one's, in nats.
+    pub divergence: f64,
+    /// Share of tokens where both find the same next token likeliest.
+    pub agreement: f64,
+}
+
+impl Quality {
+    /// e to the mean of the texts' nats.
+    pub fn perplexity(&self) -> f64 {
+        libm::exp(self.mean(|text| text.nats))
+    }
+
+    /// Mean KL divergence in nats per token.
+    pub fn divergence(&self) -> f64 {
+        self.mean(|text| text.divergence)
+    }
+
+    /// Mean share of tokens where the likeliest next one is the same.
+    pub fn agreement(&self) -> f64 {
+        self.mean(|text| text.agreement)
+    }
+
+    /// Mean share of right answers.
+    pub fn recall(&self) -> f64 {
+        self.recall.iter().sum::<f64>() / self.recall.len() as f64
+    }
+
+    fn mean(&self, of: impl Fn(&TextQuality) -> f64) -> f64 {
+        self.texts.iter().map(of).sum::<f64>() / self.texts.len() as f64
+    }
+}
+
+/// The cache that loses nothing, which all others are held against.
+///
+/// # Errors
+/// None; it has the form of [`Make`].
+pub fn full(model: &Model, capacity: usize, sequences: usize) -> Result<Box<dyn KvCache>> {
+    let store = ContiguousStore::new(KvShape::of(model), capacity, sequences);
+    Ok(Box::new(Cached::new(store, model.isa)))
+}
+
+impl<'a> Judge<'a> {
+    /// Runs the full cache over the texts, once for all.
+    ///
+    /// # Errors
+    /// If there are no texts or no questions, a text has fewer than two tokens, or one is longer than the
+    /// model's context.
+    pub fn new(model: &'a Model, material: Material) -> Result<Self> {
+        let questions: usize = material.quizzes.iter().map(|quiz| quiz.questions.len()).sum();
+        for (what, found) in [("texts to judge by", material.texts.len()), ("questions", questions)]
+        {
+            if found == 0 {
+                return Err(Error::invalid(what, found, "at least 1"));
+            }
+        }
+        if let Some(quiz) = material.quizzes.iter().find(|quiz| quiz.questions.is_empty()) {
+            let what = format!("questions about a prompt of {} tokens", quiz.prompt.len());
+            return Err(Error::invalid(what, 0, "at least 1"));
+        }
+        if let Some(text) = material.texts.iter().find(|text| text.len() < 2) {
+            return Err(Error::invalid("tokens of a text", text.len(), "at least 2"));
+        }
+        let mut cache = full(model, model.context(), 1)?;
+        let texts = material.texts.iter();
+        let along = texts.map(|text| logits_along(model, &mut *cache, text));
+        let full = along.collect::<Result<_>>()?;
+        Ok(Judge { model, full, material })
+    }
+
+    /// Judges the caches that `make` makes. The same caches give the same figures, to the bit.
+    ///
+    /// # Errors
+    /// If one cannot be made, or refuses what it is fed.
+    pub fn judge(&self, make: Make) -> Result<Quality> {
+        let mut cache = make(self.model, self.model.context(), 1)?;
+        let (bytes_per_token, allocated_bytes) = (cache.bytes_per_token(), cache.allocated_bytes());
+        let mut texts = Vec::with_capacity(self.full.len());
+        for (text, full) in self.material.texts.iter().zip(&self.full) {
+            let logits = logits_along(self.model, &mut *cache, text)?;
+            texts.push(compare(text, full, &logits)?);
+        }
+        let quizzes = self.material.quizzes.iter();
+        let recall = quizzes.map(|quiz| self.ask(&mut *cache, quiz)).collect::<Result<_>>()?;
+        Ok(Quality { bytes_per_token, allocated_bytes, texts, recall })
+    }
+
+    /// Share of questions that are answered right: greedily, token for token.
+    fn ask(&self, cache: &mut dyn KvCache, quiz: &Quiz) -> Result<f64> {
+        feed_prompt(self.model, cache, &quiz.prompt)?;
+        let mut right = 0;
+        for Question { ask, answer } in &quiz.questions {
+            let mut next = None;
+            for &token in ask {
+                next = Some(step(self.model, cache, token)?);
+            }
+            let mut is_right = true;
+            for &expected in answer {
+                is_right &= next == Some(expected);
+                next = Some(step(self.model, cache, expected)?);
+            }
+            right += usize::from(is_right);
+            // Back to the prompt; a cache that cannot undo reads it again.
+            if cache.truncate(0, quiz.prompt.len()).is_err() {
+                feed_prompt(self.model, cache, &quiz.prompt)?;
+            }
+        }
+        Ok(right as f64 / quiz.questions.len() as f64)
+    }
+}
+
+/// Empties the cache and feeds it a prompt, in chunks.
+fn feed_prompt(model: &Model, cache: &mut dyn KvCache, prompt: &[u32]) -> Result<()> {
+    cache.reset(0)?;
+    for chunk in prompt.chunks(CHUNK) {
+        let span = Span::new(0, cache.len(0), chunk, Want::Nothing);
+        model.forward(&Pass::one(span), cache)?;
+    }
+    Ok(())
+}
+
+/// Feeds one token; the likeliest next one.
+fn step(model: &Model, cache: &mut dyn KvCache, token: u32) -> Result<u32> {
+    let span = Span::new(0, cache.len(0), &[token], Want::Last);
+    argmax(&model.forward(&Pass::one(span), cache)?.row(0).to_vec())
+}
+
+/// Logits after every token of a text but its last, `[tokens - 1, vocab]`.
+fn logits_along(model: &Model, cache: &mut dyn KvCache, text: &[u32]) -> Result<Array2<f32>> {
+    cache.reset(0)?;
+    let mut logits = Array2::zeros((0, model.config.vocab_size));
+    for chunk in text[..text.len() - 1].chunks(CHUNK) {
+        let span = Span::new(0, cache.len(0), chunk, Want::All);
+        let rows = model.forward(&Pass::one(span), cache)?;
+        logits.append(ndarray::Axis(0), rows.view()).expect("rows as wide as the vocabulary");
+    }
+    Ok(logits)
+}
+
+/// Two predictions of the same text.
+fn compare(text: &[u32], full: &Array2<f32>, lossy: &Array2<f32>) -> Result<TextQuality> {
+    let (mut nats, mut apart, mut same) = (0.0, 0.0, 0);
+    for ((full, lossy), &next) in full.outer_iter().zip(lossy.outer_iter()).zip(&text[1..]) {
+        let (full, lossy) = (full.to_vec(), lossy.to_vec());
+        let (p, q) = (log_probabilities(&full), log_probabilities(&lossy));
+        nats -= q[next as usize];
+        apart += divergence(&p, &q);
+        same += usize::from(argmax(&full)? == argmax(&lossy)?);
+    }
+    let tokens = full.nrows() as f64;
+    Ok(TextQuality {
+        nats: nats / tokens,
+        divergence: apart / tokens,
+        agreement: same as f64 / tokens,
+    })
+}

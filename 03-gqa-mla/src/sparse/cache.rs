@@ -1,0 +1,199 @@
+//! The cache whose queries read blocks.
+
+use super::Pattern;
+use super::blocks::Blocks;
+use super::select::RowReading;
+use crate::reading::attend_reading;
+use crate::tiles::{Tiled, Tiles};
+use kv_cache::{KvCache, KvShape};
+use naive_decode::{Attention, Error, Isa, LayerSpec, Model, Pass, Result, Span, Want};
+use ndarray::{Array3, ArrayView3, s};
+
+/// Keeps everything, and reads what the pattern says.
+#[derive(Clone)]
+pub struct SparseCache {
+    shape: KvShape,
+    capacity: usize,
+    isa: Isa,
+    pattern: Pattern,
+    /// `[sequences][layers][kv_heads]`
+    heads: Vec<Blocks>,
+    /// Tokens of each sequence.
+    lengths: Vec<usize>,
+    read: EntriesRead,
+}
+
+/// What queries have read so far. A query here is one row in one layer and key-value head.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EntriesRead {
+    /// Queries asked.
+    pub queries: usize,
+    /// Entries that they read, stand-ins included.
+    pub read: usize,
+    /// Entries that they would have read with full attention.
+    pub visible: usize,
+}
+
+impl SparseCache {
+    /// An empty cache for sequences of at most `capacity` tokens.
+    ///
+    /// # Errors
+    /// A pattern with nothing in one of its parts.
+    pub fn new(model: &Model, capacity: usize, sequences: usize, pattern: Pattern) -> Result<Self> {
+        let pattern = pattern.check()?;
+        let shape = KvShape::of(model);
+        let heads = sequences * shape.layers * shape.kv_heads;
+        let heads = (0..heads).map(|_| Blocks::new(shape, pattern.block)).collect();
+        let (isa, lengths) = (model.isa, vec![0; sequences]);
+        Ok(SparseCache { shape, capacity, isa, pattern, heads, lengths, read: Default::default() })
+    }
+
+    /// What has been read so far, by all queries of all sequences.
+    pub fn entries_read(&self) -> EntriesRead {
+        self.read
+    }
+
+    fn heads(&mut self, sequence: usize, layer: usize) -> &mut [Blocks] {
+        let KvShape { layers, kv_heads, .. } = self.shape;
+        &mut self.heads[(sequence * layers + layer) * kv_heads..][..kv_heads]
+    }
+
+    fn check_sequence(&self, sequence: usize) -> Result<usize> {
+        self.lengths.get(sequence).copied().ok_or_else(|| {
+            let expected = format!("below {}, the number of sequences kept", self.lengths.len());
+            Error::invalid("sequence", sequence, expected)
+        })
+    }
+
+    fn check_span(&self, span: &Span) -> Result<()> {
+        let held = self.check_sequence(span.sequence)?;
+        if span.end() > self.capacity {
+            let what = format!("the cache of sequence {}", span.sequence);
+            return Err(Error::Capacity { what, capacity: self.capacity, asked: span.end() });
+        }
+        if span.start != held {
+            let what = format!("start of sequence {}", span.sequence);
+            return Err(Error::invalid(what, span.start, format!("{held}, what it holds")));
+        }
+        Ok(())
+    }
+
+    /// Forgets all entries of a sequence from `length` on.
+    fn cut(&mut self, sequence: usize, length: usize) {
+        let per_sequence = self.shape.layers * self.shape.kv_heads;
+        let heads = &mut self.heads[sequence * per_sequence..][..per_sequence];
+        heads.iter_mut().for_each(|head| head.truncate(length));
+    }
+
+    /// A layer's entries, and after them its stand-ins.
+    fn tiles(&mut self, span: &Span, layer: usize, value_dim: usize) -> Tiles {
+        let (isa, key_dim) = (self.isa, self.shape.key_dim);
+        let (mut key, mut value) = (vec![0.0; key_dim], vec![0.0; value_dim]);
+        let heads = self.heads(span.sequence, layer).iter().map(|head| {
+            let parts = [&head.entries, &head.means];
+            let places = parts.iter().map(|part| part.len()).sum();
+            let mut tiled = Tiled::new((0..places).collect(), key_dim, value_dim);
+            let all = parts.iter().flat_map(|part| (0..part.len()).map(move |i| (part, i)));
+            for (place, (part, i)) in all.enumerate() {
+                part.key(i, &mut key);
+                part.value(i, &mut value);
+                tiled.put(place, &key, &value);
+            }
+            tiled
+        });
+        Tiles { heads: heads.collect(), isa }
+    }
+}
+
+impl Attention for SparseCache {
+    fn begin(&mut self, pass: &Pass) -> Result<()> {
+        for (i, span) in pass.spans.iter().enumerate() {
+            self.check_span(span)?;
+            if pass.spans[..i].iter().any(|earlier| earlier.sequence == span.sequence) {
+                let what = format!("spans of sequence {} in one pass", span.sequence);
+                return Err(Error::invalid(what, "two", "one"));
+            }
+        }
+        // A pass that failed may have left entries behind.
+        pass.spans.iter().for_each(|span| self.cut(span.sequence, span.start));
+        Ok(())
+    }
+
+    // ANCHOR: attend
+    fn attend(
+        &mut self,
+        layer: LayerSpec,
+        pass: &Pass,
+        q: ArrayView3<f32>,
+        k: ArrayView3<f32>,
+        v: ArrayView3<f32>,
+    ) -> Result<Array3<f32>> {
+        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
+        for (span, rows) in pass.spans_with_rows() {
+            if layer.kv_layer == layer.index {
+                for (kv_head, head) in self.heads(span.sequence, layer.index).iter_mut().enumerate()
+                {
+                    for row in rows.clone() {
+                        let contiguous = "heads are contiguous";
+                        let (k, v) = (k.slice(s![row, kv_head, ..]), v.slice(s![row, kv_head, ..]));
+                        head.push(k.to_slice().expect(contiguous), v.to_slice().expect(contiguous));
+                    }
+                }
+            }
+            let tiles = self.tiles(span, layer.kv_layer, v.dim().2);
+            for (sees, row) in span.sees.iter().zip(rows) {
+                let queries = q.slice(s![row, .., ..]);
+                let reading =
+                    RowReading::choose(&tiles, span.end(), self.pattern, layer, queries, sees);
+                self.read.queries += self.shape.kv_heads;
+                self.read.read += reading.entries_read();
+                self.read.visible += self.shape.kv_heads * sees.places(layer.window).len();
+                let one = Span {
+                    sees: vec![sees.clone()],
+                    ..Span::new(span.sequence, span.start, &[0], Want::Nothing)
+                };
+                let queries = q.slice(s![row..row + 1, .., ..]);
+                let out = out.slice_mut(s![row..row + 1, .., ..]);
+                attend_reading(self.isa, layer, &one, queries, &reading, out, None);
+            }
+        }
+        Ok(out)
+    }
+    // ANCHOR_END: attend
+
+    fn commit(&mut self, pass: &Pass) {
+        for span in &pass.spans {
+            self.lengths[span.sequence] = span.end();
+        }
+    }
+}
+
+impl KvCache for SparseCache {
+    fn len(&self, sequence: usize) -> usize {
+        self.lengths[sequence]
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
+        let held = self.check_sequence(sequence)?;
+        if length > held {
+            let what = format!("length to truncate sequence {sequence} to");
+            return Err(Error::invalid(what, length, format!("at most {held}, what it holds")));
+        }
+        self.cut(sequence, length);
+        self.lengths[sequence] = length;
+        Ok(())
+    }
+
+    /// A token's own entry; one more is kept for each whole block.
+    fn bytes_per_token(&self) -> usize {
+        self.shape.bytes_per_token()
+    }
+
+    fn allocated_bytes(&self) -> usize {
+        self.heads.iter().map(Blocks::bytes).sum()
+    }
+}

@@ -1,0 +1,112 @@
+//! Models whose cache is smaller by design: latents with and without absorption and experts, windows,
+//! shared layers.
+
+use crate::judge::{Feed, Judge};
+use crate::models::{CONTEXT, noise};
+use gqa_mla::hybrid::{self, HybridConfig};
+use gqa_mla::mla::{self, Form, MlaConfig};
+use naive_decode::{Element, Isa, LoadOptions, Model};
+use std::sync::Arc;
+
+const VOCAB: usize = 97;
+
+/// Two layers of three heads, the second with experts; queries with a latent of their own or without.
+fn latent(form: Form, q_rank: Option<usize>, isa: Isa, kv_element: Element) -> Model {
+    let q_rank = q_rank.map_or("null".into(), |rank| rank.to_string());
+    let json = format!(
+        r#"{{"architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 48, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 3, "q_lora_rank": {q_rank},
+            "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12,
+            "intermediate_size": 64, "moe_intermediate_size": 20, "n_routed_experts": 5,
+            "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+            "norm_topk_prob": false, "routed_scaling_factor": 1.0, "topk_method": "greedy",
+            "scoring_func": "softmax", "moe_layer_freq": 1, "vocab_size": {VOCAB},
+            "rms_norm_eps": 1e-6, "rope_theta": 10000, "max_position_embeddings": {CONTEXT},
+            "tie_word_embeddings": false}}"#
+    );
+    let config = MlaConfig::from_json("config.json", json.as_bytes()).unwrap();
+    let options = LoadOptions { context: Some(CONTEXT), kv_element, isa };
+    mla::random(&config, 11, form, options).unwrap()
+}
+
+/// Windows of 48 in four layers of six; the second of each three reads the first one's keys and values.
+fn windowed(isa: Isa, kv_element: Element) -> Model {
+    let json = format!(
+        r#"{{"architectures": ["HybridForCausalLM"], "hidden_size": 48, "num_hidden_layers": 6,
+            "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
+            "intermediate_size": 64, "vocab_size": {VOCAB}, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": {CONTEXT}, "tie_word_embeddings": true,
+            "sliding_window": 48, "kv_shared_with": [null, 0, null, null, 3, null],
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
+                            "sliding_attention", "sliding_attention", "full_attention"]}}"#
+    );
+    let config = HybridConfig::from_json("config.json", json.as_bytes()).unwrap();
+    let options = LoadOptions { context: Some(CONTEXT), kv_element, isa };
+    hybrid::random(config, 12, options).unwrap()
+}
+
+type Build = fn(Isa, Element) -> Model;
+
+const MODELS: [(&str, Build); 5] = [
+    ("latents, explicit", |isa, element| latent(Form::Explicit, None, isa, element)),
+    ("latents, absorbed", |isa, element| latent(Form::Absorbed, None, isa, element)),
+    ("compressed queries, explicit", |isa, element| latent(Form::Explicit, Some(20), isa, element)),
+    ("compressed queries, absorbed", |isa, element| latent(Form::Absorbed, Some(20), isa, element)),
+    ("windows and shared layers", windowed),
+];
+
+#[test]
+fn every_rung_on_every_architecture_element_and_chunk() {
+    for (name, build) in MODELS {
+        for element in [Element::F32, Element::Bf16] {
+            let model = Arc::new(build(Isa::best(), element));
+            let judge = Judge::new(model.clone(), noise(560, VOCAB));
+            let name = format!("{name}, {element:?}");
+            for rung in serving::rungs().into_iter().skip(1) {
+                for prefill_chunk in [Some(1), Some(7), Some(64), Some(513), None] {
+                    let feed = Feed { prompt: 550, prefill_chunk, ..Feed::new(&name, &model) };
+                    judge.check(&rung, feed);
+                }
+                let feed = Feed { prompt: 550, piece: 7, ..Feed::new(&name, &model) };
+                judge.check(&rung, feed);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_architecture_on_every_instruction_set_and_thread_count() {
+    for (name, build) in MODELS {
+        let plain = Arc::new(build(Isa::SCALAR, Element::F32));
+        let judge = Judge::new(plain, noise(90, VOCAB));
+        for isa in Isa::available() {
+            let model = Arc::new(build(isa, Element::F32));
+            for rung in serving::rungs() {
+                for threads in [1, 2, 3] {
+                    let feed = Feed { prompt: 80, piece: 80, threads, ..Feed::new(name, &model) };
+                    judge.check(&rung, feed);
+                }
+            }
+        }
+    }
+}
+
+/// The two forms are different sums of the same weights: close, and never the same bits by right.
+#[test]
+fn absorption_changes_no_greedy_token() {
+    for q_rank in [None, Some(20)] {
+        let tokens = noise(560, VOCAB);
+        let [explicit, absorbed] = [Form::Explicit, Form::Absorbed].map(|form| {
+            let model = Arc::new(latent(form, q_rank, Isa::best(), Element::F32));
+            Judge::new(model, tokens.clone()).logits
+        });
+        let largest = explicit.iter().fold(0.0f32, |largest, logit| largest.max(logit.abs()));
+        for (a, b) in explicit.rows().into_iter().zip(absorbed.rows()) {
+            let (a, b) = (a.as_slice().unwrap(), b.as_slice().unwrap());
+            assert_eq!(naive_decode::argmax(a).unwrap(), naive_decode::argmax(b).unwrap());
+            for (a, b) in a.iter().zip(b) {
+                assert!((a - b).abs() <= mla::FORMS_AGREE * largest, "{a} and {b} of {largest}");
+            }
+        }
+    }
+}
