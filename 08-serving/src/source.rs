@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Which model to run.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file; the embedded target if
-    /// not given
+    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file, or owner/name on its
+    /// hub; the embedded target if not given
     #[arg(long, value_name = "WHAT")]
     pub model: Option<String>,
 }
