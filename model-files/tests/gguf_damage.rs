@@ -6,13 +6,49 @@ mod writer;
 use model_files::ModelFiles;
 use naive_decode::LoadOptions;
 use proptest::prelude::*;
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use writer::{GgufFile, Meta, text, texts, tiny};
 
-/// Opens a file and reads all of it.
+/// Hands on every request for memory and remembers the largest.
+struct Watched;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
+
+/// Far more than a file of seven kilobytes needs, far less than a damaged size can say.
+const ENOUGH: usize = 8 << 20;
+
+/// Opens a file and reads all of it, in memory that is in proportion.
 fn open(path: &Path) -> naive_decode::Result<()> {
-    let files = ModelFiles::open_gguf(path)?;
-    files.load(LoadOptions::default()).map(drop)
+    let files = ModelFiles::open_gguf(path);
+    // A context of any length is no damage; tables for it are asked for here.
+    let options = LoadOptions { context: Some(64), ..LoadOptions::default() };
+    let loaded = files.and_then(|files| files.load(options));
+    let largest = LARGEST.load(Relaxed);
+    assert!(largest < ENOUGH, "{largest} bytes were asked for at once");
+    loaded.map(drop)
 }
 
 fn open_bytes(bytes: &[u8]) -> naive_decode::Result<()> {
