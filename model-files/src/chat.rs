@@ -6,16 +6,14 @@
 //! there. It comes from whoever made the checkpoint, so it may do nothing but write, and not for
 //! ever.
 
+mod environment;
 mod functions;
 
-use minijinja::syntax::SyntaxConfig;
+use environment::{environment, without_marks};
+use minijinja::context;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, context};
 use naive_decode::{Error, Result, Tokenizer};
 use serde::{Deserialize, Serialize};
-
-/// Steps that a template may take: a conversation of a thousand turns takes a hundredth of it.
-const MOST_STEPS: u64 = 10_000_000;
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,9 +90,9 @@ impl ChatTemplate {
         beginning: Option<String>,
         end: Option<String>,
     ) -> Result<Self> {
-        let template =
-            ChatTemplate { file: file.to_owned(), source: source.to_owned(), beginning, end };
-        environment().template_from_str(source).map_err(|e| template.refusal(&e))?;
+        let source = without_marks(source);
+        let template = ChatTemplate { file: file.to_owned(), source, beginning, end };
+        environment().template_from_str(&template.source).map_err(|e| template.refusal(&e))?;
         Ok(template)
     }
 
@@ -172,17 +170,4 @@ impl ChatTemplate {
         };
         Error::file(&self.file, format!("chat template{line}: {reason}"))
     }
-}
-
-/// What templates are run in.
-fn environment() -> Environment<'static> {
-    let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.expect("Jinja's own delimiters do not clash"));
-    environment.set_fuel(Some(MOST_STEPS));
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.add_function("raise_exception", functions::raise_exception);
-    environment.add_function("strftime_now", functions::strftime_now);
-    environment.add_filter("tojson", functions::tojson);
-    environment
 }

@@ -132,6 +132,14 @@ fn blocks_on_lines_of_their_own_leave_nothing_behind() {
 }
 
 #[test]
+fn marks_for_training_write_nothing() {
+    let marked = "{% for m in messages %}[{%- generation -%} {{ m.content }}\n\
+                  {%- endgeneration %}]{% endfor %} {% raw %}{% generation{% endraw %}";
+    let text = render(marked, &conversation(&[("user", "Hi")]), true).unwrap();
+    assert_eq!(text, "[Hi] {% generation");
+}
+
+#[test]
 fn values_are_written_as_pythons_json() {
     let said = |source: &str| {
         let message = json!({"role": "user", "tool": {"a": [1, "<é>'"], "b": null}});
