@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use half::{bf16, f16};
 use memmap2::Mmap;
+use safetensors::tensor::{Metadata, TensorView};
 use safetensors::{Dtype, SafeTensors};
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +12,14 @@ use std::path::Path;
 pub struct Checkpoint {
     file: String,
     bytes: Bytes,
+    /// Names, types, shapes and places of the tensors, checked against the file's size.
+    header: Metadata,
+    /// Where the tensors' bytes begin.
+    data: usize,
 }
+
+/// The bytes of a safetensors file that say how long its header is.
+const HEADER_LENGTH: usize = size_of::<u64>();
 
 enum Bytes {
     Mapped(Mmap),
@@ -32,7 +40,7 @@ impl Checkpoint {
         // SAFETY: the map is read-only, and nobody may change or shorten the file while it is
         // mapped: that is this function's stated condition, as it is of every loader that maps.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        Checkpoint { file: path.display().to_string(), bytes: Bytes::Mapped(map) }.checked()
+        Checkpoint::new(path.display().to_string(), Bytes::Mapped(map))
     }
 
     /// Wraps bytes that are part of the program; `name` is what errors call them.
@@ -40,7 +48,15 @@ impl Checkpoint {
     /// # Errors
     /// If they are not a whole safetensors file.
     pub fn embedded(name: &str, bytes: &'static [u8]) -> Result<Self> {
-        Checkpoint { file: name.to_owned(), bytes: Bytes::Embedded(bytes) }.checked()
+        Checkpoint::new(name.to_owned(), Bytes::Embedded(bytes))
+    }
+
+    fn new(file: String, bytes: Bytes) -> Result<Self> {
+        let size = bytes.as_slice().len();
+        let (length, header) = SafeTensors::read_metadata(bytes.as_slice()).map_err(|e| {
+            Error::file(&file, format!("not a whole safetensors file ({size} bytes): {e}"))
+        })?;
+        Ok(Checkpoint { file, bytes, header, data: HEADER_LENGTH + length })
     }
 
     /// Name that errors give this file.
@@ -50,7 +66,16 @@ impl Checkpoint {
 
     /// Size of the file in bytes.
     pub fn size(&self) -> usize {
-        self.bytes().len()
+        self.bytes.as_slice().len()
+    }
+
+    /// A tensor as the file stores it: type, shape and bytes.
+    pub fn view(&self, name: &str) -> Option<TensorView<'_>> {
+        let info = self.header.info(name)?;
+        let (start, end) = info.data_offsets;
+        let bytes = &self.bytes.as_slice()[self.data + start..self.data + end];
+        // The header was checked when it was read: type, shape and bytes agree.
+        TensorView::new(info.dtype, info.shape.clone(), bytes).ok()
     }
 
     /// Reads one tensor as f32, converting bf16 and f16.
@@ -59,7 +84,7 @@ impl Checkpoint {
     /// If it is missing, has another shape, holds something else than floating point numbers, or
     /// holds a NaN or an infinity.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let view = self.view()?.tensor(name).map_err(|_| Error::MissingTensor {
+        let view = self.view(name).ok_or_else(|| Error::MissingTensor {
             file: self.file.clone(),
             tensor: name.into(),
             expected: shape.to_vec(),
@@ -91,24 +116,14 @@ impl Checkpoint {
             )),
         }
     }
+}
 
-    fn checked(self) -> Result<Self> {
-        self.view()?;
-        Ok(self)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match &self.bytes {
+impl Bytes {
+    fn as_slice(&self) -> &[u8] {
+        match self {
             Bytes::Mapped(map) => map,
             Bytes::Embedded(bytes) => bytes,
         }
-    }
-
-    fn view(&self) -> Result<SafeTensors<'_>> {
-        SafeTensors::deserialize(self.bytes()).map_err(|e| {
-            let size = self.size();
-            Error::file(&self.file, format!("not a whole safetensors file ({size} bytes): {e}"))
-        })
     }
 }
 

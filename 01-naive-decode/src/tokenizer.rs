@@ -33,6 +33,12 @@ impl Tokenizer {
         Ok(Tokenizer { inner, name: name.into() })
     }
 
+    /// Wraps a tokenizer that was put together from something else than a tokenizer.json; `name` is
+    /// what errors call it.
+    pub fn new(name: &str, inner: tokenizers::Tokenizer) -> Self {
+        Tokenizer { inner, name: name.into() }
+    }
+
     /// Reads a tokenizer.json.
     ///
     /// # Errors
@@ -114,8 +120,8 @@ impl Tokenizer {
         TokenStream::new(self, context)
     }
 
-    /// Whether the token leaves no trace in [`Tokenizer::decode`]'s text.
-    fn is_silent(&self, token: u32) -> bool {
+    /// Whether the token leaves no trace in [`Tokenizer::decode`]'s text: it is special, or no token.
+    pub fn is_silent(&self, token: u32) -> bool {
         self.inner
             .id_to_token(token)
             .is_none_or(|written| self.inner.get_added_vocabulary().is_special_token(&written))

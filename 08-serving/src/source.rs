@@ -1,20 +1,20 @@
-//! Where the model comes from: built in, or a directory.
+//! Where the model comes from: built in, or files of somebody else's.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use embedded_models::TARGET;
 use kv_cache::RopeScaling;
-use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Tokenizer};
-use std::path::{Path, PathBuf};
+use model_files::ModelFiles;
+use naive_decode::{Error, LoadOptions, Model, Tokenizer};
 use std::sync::Arc;
 
 /// Which model to run.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// Directory with config.json, model.safetensors and tokenizer.json; the embedded target if not
-    /// given
-    #[arg(long, value_name = "DIR")]
-    pub model: Option<PathBuf>,
+    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file, or owner/name on its
+    /// hub; the embedded target if not given
+    #[arg(long, value_name = "WHAT")]
+    pub model: Option<String>,
 }
 
 /// A model with its tokenizer.
@@ -32,14 +32,6 @@ pub struct Loaded {
 /// How many times its trained context a model may be stretched to. Further, there is nothing left
 /// of what it learnt.
 const MOST_STRETCH: usize = 8;
-
-/// The files of a model, read but not yet unpacked.
-struct Files {
-    name: String,
-    config: Config,
-    tokenizer: Tokenizer,
-    checkpoint: Checkpoint,
-}
 
 impl ModelArgs {
     /// Whether it is the embedded target, no model of the reader's own.
@@ -68,57 +60,27 @@ impl ModelArgs {
         Loaded::new(self.files()?, room)
     }
 
-    fn files(&self) -> Result<Files> {
-        let Some(directory) = &self.model else {
-            let mut config = Config::from_json("embedded config.json", TARGET.config)?;
-            config.add_end_tokens("embedded generation_config.json", TARGET.generation_config)?;
-            return Ok(Files {
-                name: format!("{} (embedded)", TARGET.name),
-                config,
-                tokenizer: Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?,
-                checkpoint: Checkpoint::embedded("embedded model.safetensors", TARGET.weights)?,
-            });
-        };
-        let path = directory.join("config.json");
-        let mut config = Config::from_json(&path.display().to_string(), &read(&path)?)?;
-        let path = directory.join("generation_config.json");
-        if path.exists() {
-            config.add_end_tokens(&path.display().to_string(), &read(&path)?)?;
-        }
-        let weights = directory.join("model.safetensors");
-        let index = directory.join("model.safetensors.index.json");
-        anyhow::ensure!(
-            weights.exists() || !index.exists(),
-            "{} names several weight files, expected all of them in one model.safetensors",
-            index.display()
-        );
-        Ok(Files {
-            name: directory.display().to_string(),
-            config,
-            tokenizer: Tokenizer::from_file(directory.join("tokenizer.json"))?,
-            checkpoint: Checkpoint::open(&weights)?,
+    fn files(&self) -> Result<ModelFiles> {
+        Ok(match &self.model {
+            None => ModelFiles::embedded(&TARGET)?,
+            Some(what) => model_files::open(what)?,
         })
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
 impl Loaded {
-    fn new(files: Files, room: impl FnOnce(&Tokenizer) -> Result<usize>) -> Result<Self> {
-        let Files { name, mut config, tokenizer, checkpoint } = files;
-        tokenizer.check_vocab_size(config.vocab_size)?;
-        let own = config.rope_scaling.take();
-        let own = own.map(|json| RopeScaling::from_json(&json, &config)).transpose()?;
+    fn new(mut files: ModelFiles, room: impl FnOnce(&Tokenizer) -> Result<usize>) -> Result<Self> {
+        let own = files.config.rope_scaling.take();
+        let own = own.map(|json| RopeScaling::from_json(&json, &files.config)).transpose()?;
         let scaling = match own {
             Some(own) => Some(own),
-            None => stretch_to(room(&tokenizer)?, config.trained_context)?,
+            None => stretch_to(room(&files.tokenizer)?, files.config.trained_context)?,
         };
-        let mut model = Model::load(config, &checkpoint, LoadOptions::default())?;
+        let mut model = files.load(LoadOptions::default())?;
         if let Some(scaling) = scaling {
             scaling.stretch(&mut model);
         }
+        let ModelFiles { name, tokenizer, .. } = files;
         Ok(Loaded { name, model: Arc::new(model), tokenizer, scaling })
     }
 

@@ -149,6 +149,47 @@ fn models_that_are_not_there_or_do_not_fit_together() {
 }
 
 #[test]
+fn files_that_are_no_models() {
+    let directory = tempfile::tempdir().unwrap();
+    let from = |name: &str, contents: &[u8], words: &[&str]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, contents).unwrap();
+        let path = path.to_str().unwrap();
+        assert_both_refuse(&["--prompt", "Once", "--tokens", "2", "--model", path], words);
+    };
+    from("notes.txt", b"notes", &["notes.txt", "expected", ".gguf"]);
+    from("model.gguf", b"notes", &["model.gguf", "note", "not a GGUF file"]);
+    from("model.gguf", b"GGUF\x03\0\0\0", &["model.gguf", "number of tensors", "truncated"]);
+}
+
+#[test]
+fn a_model_on_the_hub_is_asked_for_in_one_sentence() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    command.args(["generate", "--prompt", "Once", "--model", "somebody/something"]);
+    command.env("HF_HUB_OFFLINE", "1").env("HF_HUB_CACHE", cache.path());
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    for word in ["somebody/something", "is no path here", "HF_HUB_OFFLINE", "holds no models"] {
+        assert!(said.contains(word), "`{said}` lacks `{word}`");
+    }
+}
+
+/// `LADDER_REAL_MODEL=FILE.gguf` puts a published model on the ladder.
+#[test]
+fn climbing_with_a_real_model() {
+    let Ok(path) = std::env::var("LADDER_REAL_MODEL") else {
+        eprintln!("skipped: LADDER_REAL_MODEL names no file");
+        return;
+    };
+    let report = json(&["--json", "--tokens", "8", "--prompt", "Once upon", "--model", &path]);
+    let rungs = report["rungs"].as_array().unwrap();
+    assert!(rungs.iter().all(|rung| rung["logits_identical"] == true), "{report}");
+    assert!(rungs.iter().all(|rung| rung["tokens_identical"] == true), "{report}");
+}
+
+#[test]
 fn a_model_from_a_directory_is_the_embedded_one() {
     let directory = tempfile::tempdir().unwrap();
     write_model(directory.path(), TARGET.tokenizer);

@@ -11,6 +11,8 @@ pub struct EmbeddedModel {
     pub generation_config: &'static [u8],
     /// `tokenizer.json`, the same in the whole family.
     pub tokenizer: &'static [u8],
+    /// `tokenizer_config.json`: the chat template.
+    pub tokenizer_config: &'static [u8],
     /// `model.safetensors`: the weights in bf16, matrices as `[out, in]`.
     pub weights: &'static [u8],
 }
@@ -22,6 +24,7 @@ pub static TARGET: EmbeddedModel = EmbeddedModel {
     config: include_bytes!("../weights/target/config.json"),
     generation_config: include_bytes!("../weights/target/generation_config.json"),
     tokenizer: include_bytes!("../weights/target/tokenizer.json"),
+    tokenizer_config: include_bytes!("../weights/target/tokenizer_config.json"),
     weights: include_bytes!("../weights/target/model.safetensors"),
 };
 
@@ -31,6 +34,7 @@ pub static DRAFT: EmbeddedModel = EmbeddedModel {
     config: include_bytes!("../weights/draft/config.json"),
     generation_config: include_bytes!("../weights/draft/generation_config.json"),
     tokenizer: include_bytes!("../weights/draft/tokenizer.json"),
+    tokenizer_config: include_bytes!("../weights/draft/tokenizer_config.json"),
     weights: include_bytes!("../weights/draft/model.safetensors"),
 };
 

@@ -1,0 +1,173 @@
+//! Chat templates: how a model wants a conversation written down.
+//!
+//! A template is a Jinja program that comes with the checkpoint. It gets the messages and writes
+//! the text that the model was trained to continue. It is run the way Hugging Face runs it: the
+//! same variables, the same functions, white space around blocks trimmed, Python's string methods
+//! there. It comes from whoever made the checkpoint, so it may do nothing but write, and not for
+//! ever.
+
+mod environment;
+mod functions;
+
+use environment::{environment, without_marks};
+use minijinja::context;
+use minijinja::value::{Serde, Value};
+use naive_decode::{Error, Result, Tokenizer};
+use serde::{Deserialize, Serialize};
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks: "system", "user", "assistant".
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// What `role` says.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Message { role: role.into(), content: content.into() }
+    }
+}
+
+/// A template, with the tokens that it may mention.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    file: String,
+    source: String,
+    beginning: Option<String>,
+    end: Option<String>,
+}
+
+/// What is read of a tokenizer_config.json.
+#[derive(Deserialize)]
+struct TokenizerConfig {
+    chat_template: Option<Templates>,
+    bos_token: Option<Written>,
+    eos_token: Option<Written>,
+}
+
+/// One template, or several by name.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Templates {
+    One(String),
+    Named(Vec<NamedTemplate>),
+}
+
+#[derive(Deserialize)]
+struct NamedTemplate {
+    name: String,
+    template: String,
+}
+
+/// A special token: as it is written, or with particulars.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Plain(String),
+    Described { content: String },
+}
+
+impl Written {
+    fn into_text(self) -> String {
+        match self {
+            Written::Plain(text) | Written::Described { content: text } => text,
+        }
+    }
+}
+
+impl ChatTemplate {
+    /// A template from its source; `file` is what errors call it. `beginning` and `end` are the
+    /// tokens that it knows as `bos_token` and `eos_token`.
+    ///
+    /// # Errors
+    /// If the source is no Jinja template.
+    pub fn new(
+        file: &str,
+        source: &str,
+        beginning: Option<String>,
+        end: Option<String>,
+    ) -> Result<Self> {
+        let source = without_marks(source);
+        let template = ChatTemplate { file: file.to_owned(), source, beginning, end };
+        environment().template_from_str(&template.source).map_err(|e| template.refusal(&e))?;
+        Ok(template)
+    }
+
+    /// The template of a tokenizer_config.json, if it has one: of several, the one named "default".
+    /// `own_file` is the name and contents of a chat_template.jinja, which goes before it.
+    ///
+    /// # Errors
+    /// If the contents are not those of a tokenizer_config.json, or the source is no template.
+    pub fn from_tokenizer_config(
+        file: &str,
+        json: &[u8],
+        own_file: Option<(&str, &str)>,
+    ) -> Result<Option<Self>> {
+        let config: TokenizerConfig =
+            serde_json::from_slice(json).map_err(|e| Error::file(file, e))?;
+        let [beginning, end] =
+            [config.bos_token, config.eos_token].map(|token| token.map(Written::into_text));
+        if let Some((file, source)) = own_file {
+            return ChatTemplate::new(file, source, beginning, end).map(Some);
+        }
+        let source = match config.chat_template {
+            None => return Ok(None),
+            Some(Templates::One(source)) => source,
+            Some(Templates::Named(several)) => {
+                let names: Vec<String> = several.iter().map(|one| one.name.clone()).collect();
+                let default = several.into_iter().find(|one| one.name == "default");
+                let problem =
+                    format!("chat_template has {names:?}, expected one named \"default\"");
+                default.ok_or_else(|| Error::file(file, problem))?.template
+            }
+        };
+        ChatTemplate::new(file, &source, beginning, end).map(Some)
+    }
+
+    /// Writes a conversation down; with `add_generation_prompt`, up to where the assistant is to
+    /// speak. The text has every special token in it, so it goes to [`Tokenizer::encode`] as it is.
+    ///
+    /// A message is whatever the template knows to read; [`Message`] does for all.
+    ///
+    /// # Errors
+    /// If the template refuses the conversation, or cannot be run.
+    pub fn render<M: Serialize>(
+        &self,
+        messages: &[M],
+        add_generation_prompt: bool,
+    ) -> Result<String> {
+        let environment = environment();
+        let template = environment.template_from_str(&self.source).map_err(|e| self.refusal(&e))?;
+        // Templates ask `is none` of tools and documents, and `is defined` of tokens.
+        let context = context! {
+            messages => Value::from(Serde(messages)),
+            add_generation_prompt,
+            tools => (), documents => (),
+            bos_token => self.beginning.as_deref().map_or(Value::UNDEFINED, Value::from),
+            eos_token => self.end.as_deref().map_or(Value::UNDEFINED, Value::from),
+        };
+        template.render(context).map_err(|e| self.refusal(&e))
+    }
+
+    /// The token that ends the assistant's turn: the first special one that the template writes
+    /// after an answer. None if it writes none there.
+    pub fn end_of_turn(&self, tokenizer: &Tokenizer) -> Option<u32> {
+        const ANSWER: &str = "answer";
+        let messages = [Message::new("user", "question"), Message::new("assistant", ANSWER)];
+        let text = self.render(&messages, false).ok()?;
+        let (_, after) = text.rsplit_once(ANSWER)?;
+        tokenizer.encode(after).ok()?.into_iter().find(|&token| tokenizer.is_silent(token))
+    }
+
+    fn refusal(&self, error: &minijinja::Error) -> Error {
+        let line = error.line().map(|line| format!(" (line {line})")).unwrap_or_default();
+        let reason = match error.detail() {
+            Some(detail) => format!("{}: {detail}", error.kind()),
+            None => error.kind().to_string(),
+        };
+        Error::file(&self.file, format!("chat template{line}: {reason}"))
+    }
+}

@@ -1,0 +1,179 @@
+//! GGUF: one file with everything in it, tensors, sizes and vocabulary, as llama.cpp writes it.
+//!
+//! The format is defined in ggml's `docs/gguf.md`; versions 2 and 3 are read, little-endian. The
+//! file is memory-mapped: opening it reads the header, and weights come from disk when a tensor is
+//! asked for.
+
+mod architecture;
+mod config;
+mod cursor;
+mod header;
+mod metadata;
+mod rope_factors;
+mod tokenizer;
+mod value;
+
+pub use metadata::Metadata;
+
+use crate::blocks::{RawTensor, dequantise};
+use architecture::{Architecture, ROPE_DIVISORS};
+use header::{Header, TensorPlace};
+use memmap2::Mmap;
+use naive_decode::{Config, Error, Result, Tokenizer};
+use std::borrow::Cow;
+use std::fs::File;
+use std::path::Path;
+
+/// An open GGUF file. Tensors are asked for by their names in Hugging Face's layout.
+pub struct Gguf {
+    file: String,
+    bytes: Mmap,
+    header: Header,
+    architecture: &'static Architecture,
+    /// Query and key-value heads, whose rows may have to change places.
+    heads: [usize; 2],
+}
+
+impl Gguf {
+    /// Opens a file and checks its header against its length.
+    ///
+    /// The file must stay as it is while it is open. To update a model, write a new file beside it
+    /// and rename.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no whole GGUF file, or has an architecture that is not known here.
+    pub fn open(path: &Path) -> Result<Self> {
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        let opened = File::open(path).map_err(io)?;
+        // SAFETY: the map is read-only, and nobody may change or shorten the file while it is
+        // mapped: that is this function's stated condition, as it is of every loader that maps.
+        let bytes = unsafe { Mmap::map(&opened) }.map_err(io)?;
+        let file = path.display().to_string();
+        let header = Header::read(&file, &bytes)?;
+        let metadata = Metadata { file: &file, bytes: &bytes, entries: &header.metadata };
+        let architecture = Architecture::of(&metadata)?;
+        let heads = architecture.heads(&metadata)?;
+        Ok(Gguf { file, bytes, header, architecture, heads })
+    }
+
+    /// Name that errors give this file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// What the file says besides weights.
+    pub fn metadata(&self) -> Metadata<'_> {
+        Metadata { file: &self.file, bytes: &self.bytes, entries: &self.header.metadata }
+    }
+
+    /// The model's shape.
+    ///
+    /// # Errors
+    /// If a size is missing, if they contradict each other or the vocabulary, or if the file has a
+    /// tensor that the architecture has not: leaving it out would be another model.
+    pub fn config(&self) -> Result<Config> {
+        if let Some(odd) = self.header.tensors.keys().find(|name| !self.architecture.knows(name)) {
+            let known = self.architecture.name;
+            let problem = format!("tensor `{odd}` is not one that is known of a {known}");
+            return Err(Error::file(&self.file, problem));
+        }
+        let divisors = self.header.tensors.get(ROPE_DIVISORS);
+        let found = config::Found {
+            embedding_rows: self.header.tensors.get("token_embd.weight").map(|it| it.shape[0]),
+            has_head: self.header.tensors.contains_key("output.weight"),
+            has_biases: self.header.tensors.keys().any(|name| name.ends_with(".bias")),
+            rope_divisors: divisors.map(|place| dequantise(place.kind, self.stored(place))),
+        };
+        config::from_metadata(&self.metadata(), self.architecture, found)
+    }
+
+    /// The tokenizer, put together from the file's vocabulary.
+    ///
+    /// # Errors
+    /// If the vocabulary is missing, malformed, or of a kind that is not known here.
+    pub fn tokenizer(&self) -> Result<Tokenizer> {
+        tokenizer::from_metadata(&self.metadata())
+    }
+
+    /// How the token is written that has the part `name` (`bos`, `eos`), if one has it.
+    ///
+    /// # Errors
+    /// If the vocabulary is malformed or lacks that token.
+    pub fn special_token(&self, name: &str) -> Result<Option<&str>> {
+        let (metadata, key) = (self.metadata(), format!("tokenizer.ggml.{name}_token_id"));
+        let Some(id) = metadata.integer(&key)? else { return Ok(None) };
+        let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+        let token = usize::try_from(id).ok().and_then(|id| tokens.get(id).copied());
+        let expected = format!("an id below the vocabulary's {}", tokens.len());
+        token.map(Some).ok_or_else(|| metadata.mismatch(&key, &id.to_string(), &expected))
+    }
+
+    /// Reads one tensor as f32.
+    ///
+    /// # Errors
+    /// If it is missing, has another shape, or holds a NaN or an infinity.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let raw = self.raw(name).ok_or_else(|| Error::MissingTensor {
+            file: self.file.clone(),
+            tensor: self.architecture.described(name),
+            expected: shape.to_vec(),
+        })?;
+        if raw.shape != shape {
+            return Err(Error::TensorShape {
+                file: self.file.clone(),
+                tensor: self.architecture.described(name),
+                expected: shape.to_vec(),
+                found: raw.shape,
+            });
+        }
+        let numbers = dequantise(raw.kind, &raw.bytes);
+        match numbers.iter().position(|x| !x.is_finite()) {
+            None => Ok(numbers),
+            Some(at) => {
+                let tensor = self.architecture.described(name);
+                let (kind, found) = (raw.kind, numbers[at]);
+                let problem = format!(
+                    "tensor `{tensor}` ({kind}) holds {found} at {at}, expected finite numbers"
+                );
+                Err(Error::file(&self.file, problem))
+            }
+        }
+    }
+
+    /// A tensor as it is stored, with its rows in the order that Hugging Face's layout has.
+    pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
+        let place = self.header.tensors.get(&self.architecture.name_in_file(name)?)?;
+        let stored = self.stored(place);
+        let bytes = match self.architecture.heads_to_unpermute(name, self.heads) {
+            Some(heads) => Cow::Owned(unpermuted(place, stored, heads)),
+            None => Cow::Borrowed(stored),
+        };
+        Some(RawTensor { kind: place.kind, shape: place.shape.clone(), bytes })
+    }
+
+    fn stored(&self, place: &TensorPlace) -> &[u8] {
+        &self.bytes[place.start..place.start + place.length]
+    }
+}
+
+/// The rows of `stored` as they were before conversion to GGUF.
+///
+/// RoPE turns pairs of numbers. Hugging Face pairs the first half of a head with the second, Meta's
+/// code and GGUF's llama architecture pair neighbours, so conversion moved row `half + j` of a head
+/// beside row `j`. Here they move back.
+fn unpermuted(place: &TensorPlace, stored: &[u8], heads: usize) -> Vec<u8> {
+    let rows = place.shape[0];
+    if heads == 0 || !rows.is_multiple_of(2 * heads) {
+        // A shape that the model cannot have; asking for it as f32 will say so.
+        return stored.to_vec();
+    }
+    let (width, half) = (rows / heads, rows / heads / 2);
+    let row_bytes = stored.len() / rows;
+    let mut bytes = Vec::with_capacity(stored.len());
+    for row in 0..rows {
+        let (head, part, j) = (row / width, row % width / half, row % half);
+        let from = (head * width + 2 * j + part) * row_bytes;
+        bytes.extend_from_slice(&stored[from..from + row_bytes]);
+    }
+    bytes
+}

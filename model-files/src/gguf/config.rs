@@ -1,0 +1,129 @@
+//! GGUF's sizes as a [`Config`].
+//!
+//! They are handed to [`Config::from_json`] under the names that `config.json` has for them. So
+//! every check of sizes against each other is the one that Hugging Face's files go through, and
+//! what a file can get wrong is said in the same words.
+
+use super::architecture::Architecture;
+use super::metadata::Metadata;
+use super::rope_factors;
+use naive_decode::{Config, Error, Result};
+use serde_json::{Map, Value, json};
+
+/// Whole numbers that must be there: GGUF's key after the architecture's name, and `config.json`'s.
+const SIZES: [(&str, &str); 5] = [
+    ("embedding_length", "hidden_size"),
+    ("block_count", "num_hidden_layers"),
+    ("attention.head_count", "num_attention_heads"),
+    ("feed_forward_length", "intermediate_size"),
+    ("context_length", "max_position_embeddings"),
+];
+
+/// Whole numbers that may be left out.
+const OPTIONAL_SIZES: [(&str, &str); 3] = [
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.key_length", "head_dim"),
+    ("attention.sliding_window", "sliding_window"),
+];
+
+/// RoPE's base where a file does not say.
+const USUAL_BASE: f64 = 10_000.0;
+
+/// What the file's tensors say of the model's shape.
+pub(super) struct Found {
+    /// Rows of the embedding table, which is as large as the vocabulary.
+    pub(super) embedding_rows: Option<usize>,
+    /// Whether there is an output head; without one it is tied to the embedding.
+    pub(super) has_head: bool,
+    /// Whether any projection has a bias.
+    pub(super) has_biases: bool,
+    /// What RoPE's frequencies are divided by.
+    pub(super) rope_divisors: Option<Vec<f32>>,
+}
+
+/// Reads the sizes of `architecture`.
+///
+/// # Errors
+/// If one is missing, is no number, or does not go with the others; or for features that rung 01
+/// does not have.
+pub(super) fn from_metadata(
+    metadata: &Metadata,
+    architecture: &Architecture,
+    found: Found,
+) -> Result<Config> {
+    let key = |part: &str| architecture.key(part);
+    let mut fields = Map::new();
+    fields.insert("architectures".into(), json!([architecture.hugging_face]));
+    for (part, field) in SIZES {
+        let size = metadata.integer(&key(part))?;
+        let size = size.ok_or_else(|| metadata.missing(&key(part), "a whole number"))?;
+        fields.insert(field.into(), size.into());
+    }
+    for (part, field) in OPTIONAL_SIZES {
+        if let Some(size) = metadata.integer(&key(part))? {
+            fields.insert(field.into(), size.into());
+        }
+    }
+    if let Some(experts) = metadata.integer(&key("expert_count"))?.filter(|&n| n > 0) {
+        let expected = "none: mixtures of experts are not read";
+        return Err(metadata.mismatch(&key("expert_count"), &experts.to_string(), expected));
+    }
+    let rows = found.embedding_rows.ok_or_else(|| {
+        Error::file(
+            metadata.file,
+            "tensor `token_embd.weight` is missing, expected [vocabulary, width]",
+        )
+    })?;
+    fields.insert("vocab_size".into(), rows.into());
+    fields.insert("tie_word_embeddings".into(), (!found.has_head).into());
+    fields.insert("attention_bias".into(), found.has_biases.into());
+    let epsilon = key("attention.layer_norm_rms_epsilon");
+    let value = metadata.float(&epsilon)?;
+    let value = value.ok_or_else(|| metadata.missing(&epsilon, "a small number"))?;
+    fields.insert("rms_norm_eps".into(), value.into());
+    add_rope(metadata, architecture, found.rope_divisors.as_deref(), &mut fields)?;
+    let end: Vec<u64> = ["eos", "eot", "eom"]
+        .iter()
+        .filter_map(|name| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).transpose())
+        .collect::<Result<_>>()?;
+    fields.insert("eos_token_id".into(), end.into());
+    let json = Value::Object(fields).to_string();
+    Config::from_json(&format!("{}, metadata", metadata.file), json.as_bytes())
+}
+
+/// RoPE's base, how much of a head it turns, and what stretches it.
+fn add_rope(
+    metadata: &Metadata,
+    architecture: &Architecture,
+    divisors: Option<&[f32]>,
+    fields: &mut Map<String, Value>,
+) -> Result<()> {
+    let key = |part: &str| architecture.key(part);
+    let theta = metadata.float(&key("rope.freq_base"))?.unwrap_or(USUAL_BASE);
+    fields.insert("rope_theta".into(), theta.into());
+    let size = |field: &str| fields.get(field).and_then(Value::as_u64);
+    let heads = size("num_attention_heads").unwrap_or(0).max(1);
+    let head_dim = size("head_dim").or_else(|| Some(size("hidden_size")? / heads)).unwrap_or(0);
+    let turned = metadata.integer(&key("rope.dimension_count"))?.unwrap_or(head_dim);
+    if turned != head_dim {
+        fields.insert("partial_rotary_factor".into(), (turned as f64 / head_dim as f64).into());
+    }
+    let kind = metadata.text(&key("rope.scaling.type"))?.filter(|&kind| kind != "none");
+    if let Some(kind) = kind {
+        let mut scaling = Map::new();
+        scaling.insert("rope_type".into(), kind.into());
+        if let Some(factor) = metadata.float(&key("rope.scaling.factor"))? {
+            scaling.insert("factor".into(), factor.into());
+        }
+        if let Some(trained) = metadata.integer(&key("rope.scaling.original_context_length"))? {
+            scaling.insert("original_max_position_embeddings".into(), trained.into());
+        }
+        fields.insert("rope_scaling".into(), scaling.into());
+    }
+    if let Some(divisors) = divisors
+        && let Some(scaling) = rope_factors::scaling(metadata.file, divisors, theta)?
+    {
+        fields.insert("rope_scaling".into(), scaling);
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! A tokenizer out of the vocabulary that a GGUF file carries.
+//!
+//! The file has the tokens with a type each, and either the merges of a byte-level BPE or the
+//! scores of a SentencePiece model. What it does not have is the rule that cuts text into words
+//! before the merging begins: that has a name only, and the rules are known by their names.
+
+mod byte_level;
+mod sentence_piece;
+
+use super::metadata::Metadata;
+use naive_decode::{Error, Result, Tokenizer};
+use std::collections::HashMap;
+use tokenizers::AddedToken;
+use tokenizers::models::bpe::Vocab;
+use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
+
+/// What a token is, by the numbers of `tokenizer.ggml.token_type`.
+mod kind {
+    pub(super) const NORMAL: u32 = 1;
+    pub(super) const UNKNOWN: u32 = 2;
+    pub(super) const CONTROL: u32 = 3;
+    pub(super) const USER_DEFINED: u32 = 4;
+}
+
+/// The vocabulary as the file has it.
+struct Vocabulary<'a> {
+    metadata: Metadata<'a>,
+    /// Token `i` as it is written.
+    tokens: Vec<&'a str>,
+    /// What token `i` is.
+    kinds: Vec<u32>,
+}
+
+/// Puts the tokenizer together.
+///
+/// # Errors
+/// If the vocabulary is missing, malformed, or of a kind that is not known here.
+pub(super) fn from_metadata(metadata: &Metadata) -> Result<Tokenizer> {
+    let vocabulary = Vocabulary::read(metadata)?;
+    let key = "tokenizer.ggml.model";
+    let expected = "gpt2 (byte-level BPE) or llama (SentencePiece)";
+    let (mut tokenizer, adds_beginning) = match metadata.text(key)? {
+        Some("gpt2") => byte_level::build(&vocabulary)?,
+        Some("llama") => (sentence_piece::build(&vocabulary)?, true),
+        Some(other) => return Err(metadata.mismatch(key, other, expected)),
+        None => return Err(metadata.missing(key, expected)),
+    };
+    let library = |e: tokenizers::Error| Error::file(metadata.file, format!("vocabulary: {e}"));
+    tokenizer.add_tokens(vocabulary.added()).map_err(library)?;
+    if let Some(template) = vocabulary.surroundings(adds_beginning)? {
+        tokenizer.with_post_processor(Some(template));
+    }
+    Ok(Tokenizer::new(&format!("{}, vocabulary", metadata.file), tokenizer))
+}
+
+/// The ids as the `tokenizers` crate wants them.
+fn owned(ids: &HashMap<&str, u32>) -> Vocab {
+    ids.iter().map(|(token, &id)| ((*token).to_owned(), id)).collect()
+}
+
+impl<'a> Vocabulary<'a> {
+    fn read(metadata: &Metadata<'a>) -> Result<Self> {
+        let key = "tokenizer.ggml.tokens";
+        let tokens = metadata.texts(key)?.ok_or_else(|| metadata.missing(key, "the vocabulary"))?;
+        if tokens.is_empty() || u32::try_from(tokens.len()).is_err() {
+            return Err(metadata.mismatch(key, &format!("{} texts", tokens.len()), "at least one"));
+        }
+        let key = "tokenizer.ggml.token_type";
+        let kinds = match metadata.floats(key)? {
+            Some(kinds) => kinds.into_iter().map(|kind| kind as u32).collect(),
+            None => vec![kind::NORMAL; tokens.len()],
+        };
+        let vocabulary = Vocabulary { metadata: *metadata, tokens, kinds };
+        vocabulary.check_length(key, vocabulary.kinds.len())?;
+        Ok(vocabulary)
+    }
+
+    /// Something that each token has one of.
+    fn check_length(&self, key: &str, found: usize) -> Result<()> {
+        if found == self.tokens.len() {
+            return Ok(());
+        }
+        let expected = format!("one for each of the {} tokens", self.tokens.len());
+        Err(self.metadata.mismatch(key, &format!("{found} values"), &expected))
+    }
+
+    /// Tokens by how they are written, as far as that is unambiguous: the first of several alike.
+    fn ids(&self) -> HashMap<&'a str, u32> {
+        let mut ids = HashMap::with_capacity(self.tokens.len());
+        for (id, token) in self.tokens.iter().enumerate() {
+            // The number of tokens was checked to fit.
+            ids.entry(*token).or_insert(id as u32);
+        }
+        ids
+    }
+
+    /// Tokens that are found in text as they are written, before any rule applies.
+    fn added(&self) -> Vec<AddedToken> {
+        let added = self.tokens.iter().zip(&self.kinds).filter_map(|(token, &kind)| {
+            let special = match kind {
+                kind::CONTROL | kind::UNKNOWN => true,
+                kind::USER_DEFINED => false,
+                _ => return None,
+            };
+            (!token.is_empty()).then(|| AddedToken::from(*token, special).normalized(false))
+        });
+        added.collect()
+    }
+
+    /// The tokens that belong around every text: beginning and end, if the model wants them.
+    fn surroundings(&self, adds_beginning: bool) -> Result<Option<TemplateProcessing>> {
+        let mut pieces = vec!["$A"];
+        let mut specials = Vec::new();
+        for (name, usual) in [("bos", adds_beginning), ("eos", false)] {
+            let flag = self.metadata.flag(&format!("tokenizer.ggml.add_{name}_token"))?;
+            if !flag.unwrap_or(usual) {
+                continue;
+            }
+            let key = format!("tokenizer.ggml.{name}_token_id");
+            let Some(id) = self.metadata.integer(&key)? else { continue };
+            let Some(token) = self.tokens.get(id as usize) else {
+                let expected = format!("an id below the vocabulary's {}", self.tokens.len());
+                return Err(self.metadata.mismatch(&key, &id.to_string(), &expected));
+            };
+            pieces.insert(if name == "bos" { 0 } else { pieces.len() }, name);
+            let special = SpecialToken::new(name.into(), vec![id as u32], vec![(*token).into()]);
+            specials.push(special.map_err(|e| Error::file(self.metadata.file, e))?);
+        }
+        if specials.is_empty() {
+            return Ok(None);
+        }
+        let template = TemplateProcessing::builder()
+            .try_single(pieces)
+            .map_err(|e| Error::file(self.metadata.file, e))?
+            .special_tokens(specials)
+            .build();
+        template.map(Some).map_err(|e| Error::file(self.metadata.file, e))
+    }
+}

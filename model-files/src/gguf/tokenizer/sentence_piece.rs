@@ -1,0 +1,87 @@
+//! SentencePiece's BPE, as Llama 2 has it: spaces are a visible character, what no token can write
+//! is written byte by byte, and pairs are merged by the score of what they make.
+
+use super::{Vocabulary, kind};
+use naive_decode::{Error, Result};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use tokenizers::Tokenizer;
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::models::bpe::BPE;
+use tokenizers::normalizers::NormalizerWrapper;
+use tokenizers::normalizers::prepend::Prepend;
+use tokenizers::normalizers::replace::Replace;
+
+/// What a space is written as.
+const SPACE: &str = "\u{2581}";
+
+/// The tokenizer without added tokens.
+pub(super) fn build(vocabulary: &Vocabulary) -> Result<Tokenizer> {
+    let metadata = vocabulary.metadata;
+    let library = |e: tokenizers::Error| Error::file(metadata.file, format!("vocabulary: {e}"));
+    let ids = vocabulary.ids();
+    let merges = merges(vocabulary, &ids)?;
+    let unknown = vocabulary.kinds.iter().position(|&kind| kind == kind::UNKNOWN);
+    let mut model = BPE::builder()
+        .vocab_and_merges(super::owned(&ids), merges)
+        .byte_fallback(true)
+        .fuse_unk(true);
+    if let Some(unknown) = unknown {
+        model = model.unk_token(vocabulary.tokens[unknown].into());
+    }
+    let mut tokenizer = Tokenizer::new(model.build().map_err(library)?);
+    // A space before the first word, so that it is written as it is in the middle of a text.
+    let leads = metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    let mut before: Vec<NormalizerWrapper> = Vec::new();
+    let mut after: Vec<DecoderWrapper> = Vec::new();
+    if leads {
+        before.push(Prepend::new(SPACE.into()).into());
+    }
+    before.push(Replace::new(" ", SPACE).map_err(library)?.into());
+    after.push(Replace::new(SPACE, " ").map_err(library)?.into());
+    after.extend([ByteFallback::new().into(), Fuse::new().into()]);
+    if leads {
+        after.push(Strip::new(' ', 1, 0).into());
+    }
+    let before = tokenizers::normalizers::Sequence::new(before);
+    tokenizer.with_normalizer(Some(before)).map_err(library)?;
+    tokenizer.with_decoder(Some(tokenizers::decoders::sequence::Sequence::new(after)));
+    Ok(tokenizer)
+}
+
+/// Every way to put a token together from two, best score first. SentencePiece merges the pair that
+/// makes the best-scored token; a rank by score comes to the same.
+fn merges(vocabulary: &Vocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<(String, String)>> {
+    let key = "tokenizer.ggml.scores";
+    let scores = vocabulary.metadata.floats(key)?;
+    let scores =
+        scores.ok_or_else(|| vocabulary.metadata.missing(key, "a score for each token"))?;
+    vocabulary.check_length(key, scores.len())?;
+    if let Some(at) = scores.iter().position(|score| !score.is_finite()) {
+        let found = format!("{} at {at}", scores[at]);
+        return Err(vocabulary.metadata.mismatch(key, &found, "finite numbers"));
+    }
+    let mut pairs: Vec<(f64, &str, &str)> = Vec::new();
+    for (id, token) in vocabulary.tokens.iter().enumerate() {
+        if vocabulary.kinds[id] != kind::NORMAL {
+            continue;
+        }
+        let mut splits: Vec<(u32, u32, usize)> = token
+            .char_indices()
+            .skip(1)
+            .filter_map(|(at, _)| Some((*ids.get(&token[..at])?, *ids.get(&token[at..])?, at)))
+            .collect();
+        splits.sort_unstable();
+        pairs.extend(splits.iter().map(|&(_, _, at)| (scores[id], &token[..at], &token[at..])));
+    }
+    // Among equal scores the longer left part first, then the longer right part: the order of
+    // Hugging Face's conversion, which the published tokenizers have.
+    let lengths = |left: &str, right: &str| Reverse((left.chars().count(), right.chars().count()));
+    pairs.sort_by(|a, b| {
+        b.0.total_cmp(&a.0).then_with(|| lengths(a.1, a.2).cmp(&lengths(b.1, b.2)))
+    });
+    Ok(pairs.into_iter().map(|(_, left, right)| (left.into(), right.into())).collect())
+}

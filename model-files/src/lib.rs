@@ -1,0 +1,35 @@
+//! Other people's models: from a name on the command line to configuration, tokenizer, chat
+//! template and weights.
+//!
+//! Rung 01 reads one layout, that of the embedded models. This crate reads what people have: a
+//! directory from Hugging Face with one weights file or many, or a GGUF file with everything in it.
+//! All of it becomes the types of rung 01, so no rung knows where its model came from.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `source.rs` | what `--model WHAT` means |
+//! | `source/hub.rs` | the Hugging Face hub and its cache |
+//! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
+//! | `gguf.rs` | a GGUF file |
+//! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
+//! | `gguf/value.rs`, `metadata.rs` | its metadata |
+//! | `gguf/architecture.rs`, `config.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/rope_factors.rs` | Llama 3's stretched RoPE, found again |
+//! | `gguf/tokenizer.rs` | its vocabulary as a tokenizer: byte-level BPE, SentencePiece |
+//! | `safetensors.rs` | one safetensors file, or several with an index |
+//! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
+//! | `chat.rs` | chat templates, run as Hugging Face runs them |
+
+mod blocks;
+mod chat;
+mod files;
+mod gguf;
+mod safetensors;
+mod source;
+
+pub use blocks::{BlockType, RawTensor, dequantise};
+pub use chat::{ChatTemplate, Message};
+pub use files::ModelFiles;
+pub use gguf::{Gguf, Metadata};
+pub use safetensors::Safetensors;
+pub use source::{Hub, HubName, open};

@@ -1,0 +1,129 @@
+//! What `--model WHAT` means: a place on this machine, or a name on the hub.
+
+mod hub;
+
+pub use hub::Hub;
+
+use crate::files::ModelFiles;
+use naive_decode::{Error, Result};
+use std::path::Path;
+
+/// Opens the model that somebody named on a command line: a directory, a `.gguf` or `.safetensors`
+/// file, or a name on the Hugging Face hub, which is downloaded once.
+///
+/// ```text
+/// ./models/smol                                 a directory in Hugging Face's layout
+/// smol.Q4_K_M.gguf                              a file
+/// HuggingFaceTB/SmolLM2-135M-Instruct           the hub
+/// HuggingFaceTB/SmolLM2-135M-Instruct@v0.2      the hub: a branch, tag or commit
+/// someone/SmolLM2-GGUF:smol.Q4_K_M.gguf         the hub: one file
+/// ```
+///
+/// What is on this machine goes before what is on the hub.
+///
+/// # Errors
+/// Whatever is missing, malformed or contradictory, by file; or a hub that cannot be reached.
+pub fn open(what: &str) -> Result<ModelFiles> {
+    let path = Path::new(what);
+    if !path.exists()
+        && let Some(name) = HubName::parse(what)
+    {
+        let mut files = open_path(&Hub::from_environment()?.fetch(&name)?)?;
+        files.name = what.to_owned();
+        return Ok(files);
+    }
+    open_path(path)
+}
+
+fn open_path(path: &Path) -> Result<ModelFiles> {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("gguf") if !path.is_dir() => ModelFiles::open_gguf(path),
+        Some("safetensors") if !path.is_dir() => ModelFiles::open_safetensors(path),
+        _ if path.is_file() => {
+            let problem = "is a file, expected a directory, a .gguf or a .safetensors file";
+            Err(Error::file(path.display().to_string(), problem))
+        }
+        _ => ModelFiles::open_directory(path),
+    }
+}
+
+/// A model on the hub: `owner/name`, then perhaps `@revision`, then perhaps `:file.gguf`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubName {
+    /// `owner/name`
+    pub repository: String,
+    /// A branch, a tag or a commit; `main` if not said.
+    pub revision: String,
+    /// The one file that is wanted, if there are several models in the repository.
+    pub file: Option<String>,
+}
+
+impl HubName {
+    /// Reads a name; none if it can only be a path.
+    pub fn parse(what: &str) -> Option<Self> {
+        let (rest, file) = match what.split_once(':') {
+            Some((rest, file)) => (rest, Some(file)),
+            None => (what, None),
+        };
+        let (repository, revision) = rest.split_once('@').unwrap_or((rest, "main"));
+        let (owner, name) = repository.split_once('/')?;
+        let is_word = |word: &str| {
+            let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            word.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && word.chars().all(inner)
+                && !word.contains("..")
+        };
+        let is_path = |path: &str| path.split('/').all(is_word);
+        let is_file = |path: &str| path.ends_with(".gguf") && is_path(path);
+        let is_model = is_word(owner)
+            && is_word(name)
+            && !is_file(repository)
+            && !repository.ends_with(".safetensors")
+            && is_path(revision)
+            && file.is_none_or(is_file);
+        is_model.then(|| HubName {
+            repository: repository.to_owned(),
+            revision: revision.to_owned(),
+            file: file.map(str::to_owned),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_on_the_hub_and_paths_are_told_apart() {
+        let parsed = |what| {
+            let HubName { repository, revision, file } = HubName::parse(what)?;
+            Some((repository, revision, file.unwrap_or_default()))
+        };
+        let name = |parts: [&str; 3]| Some(parts.map(str::to_owned).into());
+        assert_eq!(parsed("o/n"), name(["o/n", "main", ""]));
+        assert_eq!(parsed("o/n-1.5_B"), name(["o/n-1.5_B", "main", ""]));
+        assert_eq!(parsed("o/n@refs/pr/1"), name(["o/n", "refs/pr/1", ""]));
+        assert_eq!(parsed("o/n:q/a.gguf"), name(["o/n", "main", "q/a.gguf"]));
+        assert_eq!(parsed("o/n@v1:a.gguf"), name(["o/n", "v1", "a.gguf"]));
+        for path in [
+            "name",
+            "./o/n",
+            "../n",
+            "/o/n",
+            "~/n",
+            "a/b/c",
+            "o/",
+            "o/n.gguf",
+            "o/n.safetensors",
+            "o/n:a.bin",
+            "o/n:../a.gguf",
+            "o/n@..",
+            "o\\n",
+            "o /n",
+            "C:/n",
+            "",
+        ] {
+            assert_eq!(parsed(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The Hugging Face hub: models by name, downloaded once into the cache that other tools share.
+//!
+//! What the cache has is used as it is, without asking the hub. So a model that was downloaded once
+//! runs offline, and stays the same until somebody asks for another revision.
+
+mod refusal;
+
+use super::HubName;
+use crate::safetensors::{INDEX, WHOLE, read_index};
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
+use hf_hub::{Cache, Repo, RepoType};
+use naive_decode::{Error, Result};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Files that every model must have.
+const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
+
+/// Files that a model may have.
+const WELCOME: [&str; 3] =
+    ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"];
+
+/// How often a download that breaks off is taken up again.
+const RETRIES: usize = 3;
+
+/// How long to wait for the hub's machine to answer at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where models come from, and where they are kept.
+// No Debug: it would write the token into logs.
+#[derive(Clone)]
+pub struct Hub {
+    /// Address of the hub.
+    pub endpoint: String,
+    /// Directory of downloaded models.
+    pub cache: PathBuf,
+    /// What proves who is asking, for models that not everybody may have.
+    pub token: Option<String>,
+    /// Whether to leave the network alone.
+    pub offline: bool,
+}
+
+impl Hub {
+    /// The hub as the environment describes it, by the variables that Hugging Face's own tools
+    /// read: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. Without them
+    /// the cache is `~/.cache/huggingface/hub`, and the token is the one kept beside it.
+    ///
+    /// # Errors
+    /// If there is neither a variable nor a home directory to say where the cache is.
+    pub fn from_environment() -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let home = variable("HF_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
+        let cache = variable("HF_HUB_CACHE").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(home.as_ref()?.join("hub"))).ok_or_else(|| {
+            Error::invalid("HF_HOME", "not set", "a directory for downloaded models")
+        })?;
+        let kept =
+            || home.as_ref().and_then(|home| std::fs::read_to_string(home.join("token")).ok());
+        let token = variable("HF_TOKEN").or_else(kept).map(|token| token.trim().to_owned());
+        let offline = variable("HF_HUB_OFFLINE");
+        let offline = offline.is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "no"));
+        let endpoint = variable("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
+        let token = token.filter(|token| !token.is_empty());
+        Ok(Hub { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline })
+    }
+
+    /// The model's directory, or the one file that was named, downloaded if it is not in the cache.
+    /// A download that broke off is taken up where it stopped. Progress goes to standard error,
+    /// where somebody is looking.
+    ///
+    /// # Errors
+    /// If the model is neither in the cache nor to be had: a hub that cannot be reached, a name
+    /// that it does not know or does not give out, a repository that lacks a needed file.
+    pub fn fetch(&self, name: &HubName) -> Result<PathBuf> {
+        if let Some(path) = self.cached(name) {
+            return Ok(path);
+        }
+        if self.offline {
+            return Err(self.unreachable(name, "HF_HUB_OFFLINE is set"));
+        }
+        self.knock(name)?;
+        let repository = self.api()?.repo(self.repo(name));
+        let refused = |e: ApiError| self.refusal(name, &e);
+        let info = repository.info().map_err(refused)?;
+        let there: Vec<&str> = info.siblings.iter().map(|file| file.rfilename.as_str()).collect();
+        let snapshot = self.snapshot(name, &info.sha);
+        let get = |file: &str| match snapshot.join(file) {
+            path if path.exists() => Ok(()),
+            path => self.download(name, &repository, file, &path),
+        };
+        if let Some(file) = &name.file {
+            if !there.contains(&file.as_str()) {
+                return Err(refusal::lacks(name, file, &there));
+            }
+            get(file)?;
+            return Ok(snapshot.join(file));
+        }
+        if let Some(missing) = NEEDED.iter().find(|file| !there.contains(file)) {
+            return Err(refusal::lacks(name, missing, &there));
+        }
+        for file in NEEDED.iter().chain(&WELCOME).filter(|file| there.contains(file)) {
+            get(file)?;
+        }
+        if there.contains(&WHOLE) {
+            get(WHOLE)?;
+        } else if there.contains(&INDEX) {
+            get(INDEX)?;
+            let mut shards: Vec<String> =
+                read_index(&snapshot.join(INDEX))?.into_values().collect();
+            shards.sort_unstable();
+            shards.dedup();
+            shards.iter().try_for_each(|shard| get(shard))?;
+        } else {
+            return Err(refusal::lacks(name, WHOLE, &there));
+        }
+        Ok(snapshot)
+    }
+
+    /// What the cache has of the model, if that is everything.
+    fn cached(&self, name: &HubName) -> Option<PathBuf> {
+        let kept = self.directory(name).join("refs").join(&name.revision);
+        let commit = std::fs::read_to_string(kept).ok();
+        let commit = commit.as_deref().map_or(name.revision.as_str(), str::trim);
+        let snapshot = self.snapshot(name, commit);
+        match &name.file {
+            Some(file) => Some(snapshot.join(file)).filter(|path| path.exists()),
+            None => Some(snapshot).filter(|snapshot| is_complete(snapshot)),
+        }
+    }
+
+    fn repo(&self, name: &HubName) -> Repo {
+        Repo::with_revision(name.repository.clone(), RepoType::Model, name.revision.clone())
+    }
+
+    fn directory(&self, name: &HubName) -> PathBuf {
+        self.cache.join(self.repo(name).folder_name())
+    }
+
+    fn snapshot(&self, name: &HubName, commit: &str) -> PathBuf {
+        self.directory(name).join("snapshots").join(commit)
+    }
+
+    fn api(&self) -> Result<Api> {
+        let builder = ApiBuilder::from_cache(Cache::new(self.cache.clone()))
+            .with_endpoint(self.endpoint.clone())
+            .with_token(self.token.clone())
+            .with_retries(RETRIES);
+        builder.build().map_err(|e| Error::file(&self.endpoint, e))
+    }
+
+    /// Downloads one file to where `path` says that it will be.
+    fn download(
+        &self,
+        name: &HubName,
+        repository: &ApiRepo,
+        file: &str,
+        path: &Path,
+    ) -> Result<()> {
+        repository.download(file).map_err(|e| self.refusal(name, &e))?;
+        if path.exists() {
+            return Ok(());
+        }
+        let problem =
+            format!("`{file}` changed while it was downloaded, expected one commit: again?");
+        Err(Error::file(&name.repository, problem))
+    }
+
+    /// Finds out within [`PATIENCE`] whether the hub's machine answers. Without this, a network
+    /// that swallows everything would be waited for as long as the operating system sees fit.
+    fn knock(&self, name: &HubName) -> Result<()> {
+        let proxies =
+            ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
+        if proxies.iter().any(|proxy| std::env::var_os(proxy).is_some()) {
+            // A proxy knows the way; this machine need not.
+            return Ok(());
+        }
+        let (scheme, rest) = self.endpoint.split_once("://").unwrap_or(("https", &self.endpoint));
+        let host = rest.split('/').next().unwrap_or(rest);
+        let with_port = match host.contains(':') {
+            true => host.to_owned(),
+            false => format!("{host}:{}", if scheme == "http" { 80 } else { 443 }),
+        };
+        let addresses = with_port.to_socket_addrs();
+        let mut addresses = addresses.map_err(|e| self.unreachable(name, &e.to_string()))?;
+        let reached = addresses.find_map(|at| TcpStream::connect_timeout(&at, PATIENCE).ok());
+        let reason = format!("{with_port} does not answer");
+        reached.map(drop).ok_or_else(|| self.unreachable(name, &reason))
+    }
+}
+
+/// Whether a directory has everything that a model needs.
+fn is_complete(directory: &Path) -> bool {
+    let has = |file: &str| directory.join(file).exists();
+    let has_shards = || {
+        let index = read_index(&directory.join(INDEX));
+        index.is_ok_and(|index| index.values().all(|shard| has(shard)))
+    };
+    NEEDED.iter().all(|file| has(file)) && (has(WHOLE) || has_shards())
+}

@@ -1,0 +1,80 @@
+//! What to say when the hub does not give what was asked for: one sentence each.
+
+use super::{Hub, HubName};
+use hf_hub::api::sync::ApiError;
+use naive_decode::Error;
+use std::path::Path;
+
+/// How many cached models an error names.
+const MOST_NAMED: usize = 8;
+
+impl Hub {
+    /// What to say when the hub did not give what was asked for.
+    pub(super) fn refusal(&self, name: &HubName, error: &ApiError) -> Error {
+        let ApiError::RequestError(request) = error else {
+            return Error::file(&name.repository, format!("downloading failed: {error}"));
+        };
+        let HubName { repository, revision, .. } = name;
+        match **request {
+            ureq::Error::StatusCode(404) => {
+                let problem = format!("is not on {} (revision {revision})", self.endpoint);
+                Error::file(repository, problem)
+            }
+            // The hub does not tell strangers which private models exist.
+            ureq::Error::StatusCode(401 | 403) => {
+                let problem = format!(
+                    "{} does not give it out: either there is no such model, or it wants a token \
+                     (HF_TOKEN) of somebody who has accepted its terms",
+                    self.endpoint
+                );
+                Error::file(repository, problem)
+            }
+            ureq::Error::StatusCode(status) => {
+                Error::file(repository, format!("{} answers with HTTP {status}", self.endpoint))
+            }
+            ref other => self.unreachable(name, &other.to_string()),
+        }
+    }
+
+    /// What to say without a network, in one sentence.
+    pub(super) fn unreachable(&self, name: &HubName, reason: &str) -> Error {
+        let mut models = cached_models(&self.cache);
+        let more = models.len().saturating_sub(MOST_NAMED);
+        models.truncate(MOST_NAMED);
+        let holds = match (models.is_empty(), more) {
+            (true, _) => "holds no models".to_owned(),
+            (false, 0) => format!("holds {}", models.join(", ")),
+            (false, more) => format!("holds {} and {more} more", models.join(", ")),
+        };
+        let problem = format!(
+            "is no path here, {} cannot be reached ({reason}), and the cache {} {holds}",
+            self.endpoint,
+            self.cache.display()
+        );
+        Error::file(&name.repository, problem)
+    }
+}
+
+/// The models in a cache, by name.
+fn cached_models(cache: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    let mut models: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some(name.strip_prefix("models--")?.replacen("--", "/", 1))
+        })
+        .collect();
+    models.sort_unstable();
+    models
+}
+
+/// What to say of a repository without a file that is needed.
+pub(super) fn lacks(name: &HubName, file: &str, there: &[&str]) -> Error {
+    let mut problem = format!("has no {file}");
+    let ggufs: Vec<&str> = there.iter().copied().filter(|file| file.ends_with(".gguf")).collect();
+    if !ggufs.is_empty() {
+        problem += &format!(", but GGUF files: name one as {}:FILE", name.repository);
+        problem += &format!(", where FILE is {}", ggufs.join(", "));
+    }
+    Error::file(&name.repository, problem)
+}
