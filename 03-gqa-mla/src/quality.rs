@@ -108,8 +108,8 @@ impl<'a> Judge<'a> {
     /// If there are no texts or no questions, a text has fewer than two tokens, or one is longer than the
     /// model's context.
     pub fn new(model: &'a Model, material: Material) -> Result<Self> {
-        let questions: usize = material.quizzes.iter().map(|quiz| quiz.questions.len()).sum();
-        for (what, found) in [("texts to judge by", material.texts.len()), ("questions", questions)]
+        for (what, found) in
+            [("texts to judge by", material.texts.len()), ("questions", material.quizzes.len())]
         {
             if found == 0 {
                 return Err(Error::invalid(what, found, "at least 1"));
