@@ -1,5 +1,7 @@
 //! Every break-it of this rung: the fault does something, the guard sees it, the weaker test does
-//! not.
+//! not, and the report is the one that the book shows.
+//!
+//! After new weights: `INSTA_UPDATE=always cargo test -p gqa-mla --test break_its`
 
 use gqa_mla::faults;
 use naive_decode::break_it::{Bench, Check};
@@ -17,5 +19,6 @@ fn each_fault_shows_and_is_caught() {
         if let Some(Check { on_clean, on_broken, .. }) = &report.weaker_test {
             assert_eq!((on_clean, on_broken), (&None, &None), "{name}: the weaker test");
         }
+        insta::assert_snapshot!(name, report.to_json());
     }
 }
