@@ -81,7 +81,7 @@ fn cached<S: Store>(
     past: &[u32],
     store: fn(KvShape, usize, usize) -> S,
 ) -> Result<CachedDecoder<Cached<S>>> {
-    let shape = KvShape::of(&model);
+    let shape = KvShape::of(model);
     let cache = Cached::new(store(shape, past.len() + 1, 1), model.isa);
     let mut decoder = CachedDecoder::new(model.clone(), cache, None)?;
     decoder.feed(past)?;

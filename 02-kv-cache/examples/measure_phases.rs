@@ -48,7 +48,7 @@ fn measure(model: &Model) -> Result<Series> {
     let bar = ProgressBar::new((ROWS.len() * ROUNDS) as u64).with_style(style);
     let mut points: Vec<(f64, Vec<f64>)> =
         ROWS.iter().map(|&rows| (rows as f64, Vec::new())).collect();
-    let shape = KvShape::of(&model);
+    let shape = KvShape::of(model);
     let mut cache = Cached::new(ContiguousStore::new(shape, ROWS[9], 1), model.isa);
     for _ in 0..ROUNDS {
         for (rows, (_, samples)) in ROWS.into_iter().zip(&mut points) {

@@ -156,7 +156,7 @@ proptest! {
     #[test]
     fn lists_are_what_their_tokens_say(operations in prop::collection::vec(operation(), 1..30)) {
         for model in &*MODELS {
-            let shape = KvShape::of(&model);
+            let shape = KvShape::of(model);
             let mut cache = Cached::new(ListStore::new(shape, CAPACITY, SEQUENCES), model.isa);
             // Lists grow and shrink with the tokens, whatever their allocator keeps back.
             let per_token = cache.bytes_per_token();
@@ -167,7 +167,7 @@ proptest! {
     #[test]
     fn a_slab_is_what_its_tokens_say(operations in prop::collection::vec(operation(), 1..30)) {
         for model in &*MODELS {
-            let shape = KvShape::of(&model);
+            let shape = KvShape::of(model);
             let slab = ContiguousStore::new(shape, CAPACITY, SEQUENCES);
             let mut cache = Cached::new(slab, model.isa);
             check(model, &mut cache, &operations, |_| shape.bytes(CAPACITY, SEQUENCES));
