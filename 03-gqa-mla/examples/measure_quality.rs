@@ -6,8 +6,9 @@ use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use embedded_models::TARGET;
-use gqa_mla::quality::{Judge, Make, Material, Quality, full};
-use gqa_mla::quantized::methods;
+use gqa_mla::evict::{self, Budget};
+use gqa_mla::quality::{Judge, Material, Quality, full};
+use gqa_mla::quantized;
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{KvCache, KvShape};
 use naive_decode::measurement::{Measurement, Series};
@@ -22,12 +23,21 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-type MakeCache = fn(&Model, usize, usize) -> naive_decode::Result<Box<dyn KvCache>>;
+type MakeCache = Box<dyn Fn(&Model, usize, usize) -> naive_decode::Result<Box<dyn KvCache>>>;
 
-/// Every cache that is judged: what it is called, and how it is made. The first is the judge.
-fn caches() -> Vec<(&'static str, MakeCache)> {
-    let mut caches: Vec<(&str, MakeCache)> = vec![("full", full)];
-    caches.extend(methods().into_iter().map(|method| (method.name, method.make)));
+/// Every cache that is judged: what it is called, and how it is made. The first is the judge. Those that
+/// evict keep a quarter of the longest text that fits: as many bytes as eight bits for each number.
+fn caches() -> Vec<(String, MakeCache)> {
+    let mut caches: Vec<(String, MakeCache)> = vec![("full".into(), Box::new(full))];
+    for method in quantized::methods() {
+        caches.push((method.name.into(), Box::new(method.make)));
+    }
+    for method in evict::methods() {
+        let quarter = move |model: &Model, capacity, _sequences| -> naive_decode::Result<_> {
+            Ok((method.make)(model, capacity, Budget::Fraction(0.25))? as Box<dyn KvCache>)
+        };
+        caches.push((format!("{}, a quarter", method.name), Box::new(quarter)));
+    }
     caches
 }
 
@@ -42,8 +52,8 @@ fn main() -> Result<()> {
     let bar = ProgressBar::new(caches.len() as u64).with_style(style);
     let mut rows = Vec::new();
     for (name, make) in caches {
-        bar.set_message(name);
-        rows.push((name, judge.judge(&make as Make)?));
+        bar.set_message(name.clone());
+        rows.push((name, judge.judge(&*make)?));
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -53,18 +63,25 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// What each token of a full context takes: its codes, or its share of a budget.
+fn bytes_per_token(model: &Model, quality: &Quality) -> f64 {
+    let share = quality.allocated_bytes as f64 / model.context() as f64;
+    share.min(quality.bytes_per_token as f64)
+}
+
 fn bits_per_number(model: &Model, quality: &Quality) -> f64 {
     let shape = KvShape::of(model);
     let numbers = shape.layers * shape.kv_heads * (shape.key_dim + shape.value_dim);
-    8.0 * quality.bytes_per_token as f64 / numbers as f64
+    8.0 * bytes_per_token(model, quality) / numbers as f64
 }
 
 /// What a sequence takes whatever its length.
 fn fixed_bytes(model: &Model, quality: &Quality) -> usize {
-    quality.allocated_bytes.saturating_sub(quality.bytes_per_token * model.context())
+    let tokens = bytes_per_token(model, quality) * model.context() as f64;
+    quality.allocated_bytes - tokens.round() as usize
 }
 
-fn print_table(model: &Model, rows: &[(&str, Quality)]) {
+fn print_table(model: &Model, rows: &[(String, Quality)]) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
@@ -84,7 +101,7 @@ fn print_table(model: &Model, rows: &[(&str, Quality)]) {
         table.add_row([
             name.to_string(),
             format!("{bits:.2}"),
-            quality.bytes_per_token.to_string(),
+            format!("{:.0}", bytes_per_token(model, quality)),
             fixed_bytes(model, quality).to_string(),
             format!("{:.1}x", 32.0 / bits),
             format!("{:.1}x", 16.0 / bits),
@@ -120,7 +137,7 @@ fn samples(model: &Model, name: &str, quality: &Quality) -> Vec<Series> {
         .map(|(figure, unit, samples)| Series {
             name: format!("{name}: {figure}"),
             unit: unit.into(),
-            points: vec![(quality.bytes_per_token as f64, samples)],
+            points: vec![(bytes_per_token(model, quality), samples)],
         })
         .collect()
 }
