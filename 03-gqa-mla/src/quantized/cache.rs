@@ -253,7 +253,7 @@ impl KvCache for QuantizedCache {
     }
 
     // ANCHOR: truncate
-    /// Where rows wait to be coded, a sequence can be emptied, or rolled back by [`Recent::rollback`]
+    /// Where rows wait to be coded, a sequence can be emptied, or rolled back by [`rollback`](super::Recent::rollback)
     /// tokens. Further back, rows that ought to be in full precision again are gone.
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
         self.check(sequence, length)?;
