@@ -63,22 +63,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What each token of a full context takes: its codes, or its share of a budget.
-fn bytes_per_token(model: &Model, quality: &Quality) -> f64 {
-    let share = quality.allocated_bytes as f64 / model.context() as f64;
-    share.min(quality.bytes_per_token as f64)
-}
-
 fn bits_per_number(model: &Model, quality: &Quality) -> f64 {
     let shape = KvShape::of(model);
     let numbers = shape.layers * shape.kv_heads * (shape.key_dim + shape.value_dim);
-    8.0 * bytes_per_token(model, quality) / numbers as f64
+    8.0 * quality.kept_bytes_per_token / numbers as f64
 }
 
 /// What a sequence takes whatever its length.
 fn fixed_bytes(model: &Model, quality: &Quality) -> usize {
-    let tokens = bytes_per_token(model, quality) * model.context() as f64;
-    quality.allocated_bytes - tokens.round() as usize
+    quality.allocated_bytes.saturating_sub(quality.bytes_per_token * model.context())
 }
 
 fn print_table(model: &Model, rows: &[(String, Quality)]) {
@@ -101,7 +94,7 @@ fn print_table(model: &Model, rows: &[(String, Quality)]) {
         table.add_row([
             name.to_string(),
             format!("{bits:.2}"),
-            format!("{:.0}", bytes_per_token(model, quality)),
+            format!("{:.0}", quality.kept_bytes_per_token),
             fixed_bytes(model, quality).to_string(),
             format!("{:.1}x", 32.0 / bits),
             format!("{:.1}x", 16.0 / bits),
@@ -137,7 +130,7 @@ fn samples(model: &Model, name: &str, quality: &Quality) -> Vec<Series> {
         .map(|(figure, unit, samples)| Series {
             name: format!("{name}: {figure}"),
             unit: unit.into(),
-            points: vec![(bytes_per_token(model, quality), samples)],
+            points: vec![(quality.kept_bytes_per_token, samples)],
         })
         .collect()
 }

@@ -38,24 +38,29 @@ pub type Make<'a> = &'a dyn Fn(&Model, usize, usize) -> Result<Box<dyn KvCache>>
 pub struct Judge<'a> {
     model: &'a Model,
     material: Material,
-    /// The full cache's logits along each text, `[tokens - 1, vocab]`.
+    /// The full cache's logits along the second half of each text, `[rows, vocab]`.
     full: Vec<Array2<f32>>,
 }
 
 /// What came out for one cache.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quality {
-    /// Bytes that each token takes.
+    /// Bytes that each token adds to the cache when it is fed.
     pub bytes_per_token: usize,
-    /// Bytes set aside for one sequence of the model's context, windows and book-keeping included.
+    /// Bytes set aside for one sequence of the model's context before anything is fed, windows and
+    /// book-keeping included.
     pub allocated_bytes: usize,
+    /// Bytes that a token still takes at a text's end, on average over all its tokens: less than it
+    /// added if the cache evicts.
+    pub kept_bytes_per_token: f64,
     /// One for each text.
     pub texts: Vec<TextQuality>,
     /// Share of right answers in each quiz.
     pub recall: Vec<f64>,
 }
 
-/// Averages over the tokens of one text.
+/// Averages over the tokens of one text's second half. The first half is the prompt: caches that choose
+/// what to keep when a prompt ends have chosen by then.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TextQuality {
     /// -ln of the probability of the token that comes next.
@@ -137,13 +142,17 @@ impl<'a> Judge<'a> {
         let mut cache = make(self.model, self.model.context(), 1)?;
         let (bytes_per_token, allocated_bytes) = (cache.bytes_per_token(), cache.allocated_bytes());
         let mut texts = Vec::with_capacity(self.full.len());
+        let mut kept_bytes_per_token = 0.0f64;
         for (text, full) in self.material.texts.iter().zip(&self.full) {
             let logits = logits_along(self.model, &mut *cache, text)?;
             texts.push(compare(text, full, &logits)?);
+            let share = cache.allocated_bytes() as f64 / cache.len(0) as f64;
+            // What is set aside beforehand is for more tokens than these.
+            kept_bytes_per_token = kept_bytes_per_token.max(share.min(bytes_per_token as f64));
         }
         let quizzes = self.material.quizzes.iter();
         let recall = quizzes.map(|quiz| self.ask(&mut *cache, quiz)).collect::<Result<_>>()?;
-        Ok(Quality { bytes_per_token, allocated_bytes, texts, recall })
+        Ok(Quality { bytes_per_token, allocated_bytes, kept_bytes_per_token, texts, recall })
     }
 
     /// Share of questions that are answered right: greedily, token for token.
@@ -186,11 +195,12 @@ fn step(model: &Model, cache: &mut dyn KvCache, token: u32) -> Result<u32> {
     argmax(&model.forward(&Pass::one(span), cache)?.row(0).to_vec())
 }
 
-/// Logits after every token of a text but its last, `[tokens - 1, vocab]`.
+/// Logits after every token of a text's second half but the last, `[rows, vocab]`.
 fn logits_along(model: &Model, cache: &mut dyn KvCache, text: &[u32]) -> Result<Array2<f32>> {
-    cache.reset(0)?;
+    let (prompt, rest) = text[..text.len() - 1].split_at((text.len() - 1) / 2);
+    feed_prompt(model, cache, prompt)?;
     let mut logits = Array2::zeros((0, model.config.vocab_size));
-    for chunk in text[..text.len() - 1].chunks(CHUNK) {
+    for chunk in rest.chunks(CHUNK) {
         let span = Span::new(0, cache.len(0), chunk, Want::All);
         let rows = model.forward(&Pass::one(span), cache)?;
         logits.append(ndarray::Axis(0), rows.view()).expect("rows as wide as the vocabulary");
@@ -201,7 +211,8 @@ fn logits_along(model: &Model, cache: &mut dyn KvCache, text: &[u32]) -> Result<
 /// Two predictions of the same text.
 fn compare(text: &[u32], full: &Array2<f32>, lossy: &Array2<f32>) -> Result<TextQuality> {
     let (mut nats, mut apart, mut same) = (0.0, 0.0, 0);
-    for ((full, lossy), &next) in full.outer_iter().zip(lossy.outer_iter()).zip(&text[1..]) {
+    let next_tokens = &text[text.len() - full.nrows()..];
+    for ((full, lossy), &next) in full.outer_iter().zip(lossy.outer_iter()).zip(next_tokens) {
         let (full, lossy) = (full.to_vec(), lossy.to_vec());
         let (p, q) = (log_probabilities(&full), log_probabilities(&lossy));
         nats -= q[next as usize];
