@@ -19,6 +19,7 @@
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
 //! | `chat.rs` | chat templates, run as Hugging Face runs them |
+//! | `chat/encode.rs` | from a conversation to tokens, special ones the template's own |
 
 mod blocks;
 mod chat;

@@ -1,14 +1,12 @@
 //! The embedded target, written as a GGUF file the way llama.cpp's conversion does, is the target:
 //! same sizes, same tokens, same weights, same template, to the bit.
 
-mod writer;
-
+use crate::writer::{GgufFile, Meta, Tensor, text, texts, tiny};
 use embedded_models::TARGET;
 use model_files::{BlockType, ModelFiles, RawTensor};
 use naive_decode::{Checkpoint, LoadOptions, NaiveAttention, Pass, Span, Want};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use writer::{GgufFile, Meta, Tensor, text, texts};
 
 /// Hugging Face's names of all tensors of the target, and GGUF's.
 fn names(layers: usize) -> Vec<(String, String)> {
@@ -156,7 +154,7 @@ fn the_target_as_gguf_is_the_target() {
 #[test]
 fn an_architecture_without_its_head_is_tied_and_with_it_is_not() {
     let directory = tempfile::tempdir().unwrap();
-    let mut file = writer::tiny();
+    let mut file = tiny();
     let open = |file: &GgufFile| ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
     assert!(open(&file).config.tied_head);
     let mut head = file.tensor("token_embd.weight").clone();
@@ -170,7 +168,7 @@ fn an_architecture_without_its_head_is_tied_and_with_it_is_not() {
 #[test]
 fn what_stretches_rope_is_handed_on() {
     let directory = tempfile::tempdir().unwrap();
-    let mut file = writer::tiny();
+    let mut file = tiny();
     file.set("llama.rope.scaling.type", text("yarn"));
     file.set("llama.rope.scaling.factor", Meta::F32(4.0));
     file.set("llama.rope.scaling.original_context_length", Meta::U32(16));
@@ -185,7 +183,7 @@ fn what_stretches_rope_is_handed_on() {
 #[test]
 fn every_end_that_the_file_names_is_an_end() {
     let directory = tempfile::tempdir().unwrap();
-    let mut file = writer::tiny();
+    let mut file = tiny();
     file.set("tokenizer.ggml.eos_token_id", Meta::U32(3));
     file.set("tokenizer.ggml.eot_token_id", Meta::U32(4));
     // The template of the file ends turns with token 11.

@@ -1,10 +1,8 @@
 //! Tokenizers out of GGUF's metadata, against what their rules say by hand.
 
-mod writer;
-
+use crate::writer::{Meta, text, texts, tiny};
 use model_files::Gguf;
 use naive_decode::Tokenizer;
-use writer::{Meta, text, texts, tiny};
 
 /// The tokenizer of a file with this vocabulary: `(token, kind, score)`.
 fn tokenizer(model: &str, vocabulary: &[(String, i32, f32)], more: &[(&str, Meta)]) -> Tokenizer {

@@ -1,5 +1,4 @@
 //! Writes GGUF files for tests: well-formed ones, and whatever a test then does to the bytes.
-#![allow(dead_code)] // Each test file uses a part.
 
 use std::path::{Path, PathBuf};
 

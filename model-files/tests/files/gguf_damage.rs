@@ -1,52 +1,22 @@
 //! GGUF files with everything wrong that can be: each ends in one error that says what, where, and
 //! what was expected, and none in a panic or in memory set aside for what is not there.
 
-mod writer;
-
+use crate::writer::{GgufFile, Meta, Tensor, text, texts, tiny};
+use ladder_tests::watched::largest_while;
 use model_files::ModelFiles;
 use naive_decode::LoadOptions;
 use proptest::prelude::*;
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use writer::{GgufFile, Meta, text, texts, tiny};
-
-/// Hands on every request for memory and remembers the largest.
-struct Watched;
-
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Watched {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Watched = Watched;
 
 /// Far more than a file of seven kilobytes needs, far less than a damaged size can say.
 const ENOUGH: usize = 8 << 20;
 
 /// Opens a file and reads all of it, in memory that is in proportion.
 fn open(path: &Path) -> naive_decode::Result<()> {
-    let files = ModelFiles::open_gguf(path);
     // A context of any length is no damage; tables for it are asked for here.
     let options = LoadOptions { context: Some(64), ..LoadOptions::default() };
-    let loaded = files.and_then(|files| files.load(options));
-    let largest = LARGEST.load(Relaxed);
+    let load = || ModelFiles::open_gguf(path).and_then(|files| files.load(options));
+    let (loaded, largest) = largest_while(load);
     assert!(largest < ENOUGH, "{largest} bytes were asked for at once");
     loaded.map(drop)
 }
@@ -172,7 +142,7 @@ fn tensors_of_types_and_shapes_that_cannot_be() {
 #[test]
 fn tensors_that_a_llama_has_not() {
     let mut file = tiny();
-    file.tensors.push(writer::Tensor {
+    file.tensors.push(Tensor {
         name: "blk.0.attn_sinks.weight".into(),
         shape: vec![2],
         code: 0,
@@ -217,12 +187,18 @@ fn metadata_that_is_missing_or_of_another_kind() {
         file.set(key, Meta::Bool(true));
         assert_refused(&file, &[key, "expected"]);
     }
-    let edits: [(&str, Meta, &[&str]); 12] = [
+    let edits: [(&str, Meta, &[&str]); 18] = [
         ("general.architecture", text("mamba"), &["mamba", "one of: llama"]),
         ("general.alignment", Meta::U32(24), &["general.alignment", "24", "power of two"]),
         ("split.count", Meta::U32(3), &["split into 3 files", "merge"]),
         ("llama.attention.head_count_kv", Meta::U32(3), &["num_key_value_heads", "3", "2"]),
         ("llama.embedding_length", Meta::U32(0), &["hidden_size", "0"]),
+        ("llama.embedding_length", Meta::U32(1 << 24), &["token_embd.weight", "[12, 32]"]),
+        ("llama.embedding_length", Meta::U32(u32::MAX), &["hidden_size", "4294967295"]),
+        ("llama.feed_forward_length", Meta::U32(1 << 24), &["ffn_gate.weight", "16777216"]),
+        ("llama.block_count", Meta::U32(1 << 24), &["blk.1.attn_norm.weight", "missing"]),
+        ("llama.attention.head_count", Meta::U32(u32::MAX), &["num_attention_heads"]),
+        ("llama.context_length", Meta::U32(0), &["max_position_embeddings", "0"]),
         ("llama.expert_count", Meta::U32(8), &["llama.expert_count", "8", "none"]),
         ("llama.rope.dimension_count", Meta::U32(8), &["partial_rotary_factor", "0.5", "1"]),
         ("tokenizer.ggml.model", text("bert"), &["tokenizer.ggml.model", "bert", "gpt2"]),
