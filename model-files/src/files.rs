@@ -4,8 +4,9 @@ use crate::blocks::RawTensor;
 use crate::chat::ChatTemplate;
 use crate::gguf::Gguf;
 use crate::safetensors::Safetensors;
+use crate::text_file::{is_there, read};
 use embedded_models::EmbeddedModel;
-use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Result, Tokenizer, dense};
+use naive_decode::{Checkpoint, Config, LoadOptions, Model, Result, Tokenizer, dense};
 use std::path::Path;
 
 /// A model's files.
@@ -98,10 +99,11 @@ impl ModelFiles {
         let path = directory.join("config.json");
         let mut config = Config::from_json(&path.display().to_string(), &read(&path)?)?;
         let path = directory.join("generation_config.json");
-        if path.exists() {
+        if is_there(&path) {
             config.add_end_tokens(&path.display().to_string(), &read(&path)?)?;
         }
-        let tokenizer = Tokenizer::from_file(directory.join("tokenizer.json"))?;
+        let path = directory.join("tokenizer.json");
+        let tokenizer = Tokenizer::from_bytes(&path.display().to_string(), &read(&path)?)?;
         let chat_template = read_template(directory)?;
         let weights = Weights::Safetensors(weights(directory)?);
         let name = named.display().to_string();
@@ -156,13 +158,13 @@ impl ModelFiles {
 fn read_template(directory: &Path) -> Result<Option<ChatTemplate>> {
     let (path, own) =
         (directory.join("tokenizer_config.json"), directory.join("chat_template.jinja"));
-    let source = match own.exists() {
+    let source = match is_there(&own) {
         true => Some(String::from_utf8_lossy(&read(&own)?).into_owned()),
         false => None,
     };
     let own = own.display().to_string();
     let own_file = source.as_deref().map(|source| (own.as_str(), source));
-    match (path.exists(), own_file) {
+    match (is_there(&path), own_file) {
         (true, _) => {
             let file = path.display().to_string();
             ChatTemplate::from_tokenizer_config(&file, &read(&path)?, own_file)
@@ -170,8 +172,4 @@ fn read_template(directory: &Path) -> Result<Option<ChatTemplate>> {
         (false, Some((file, source))) => ChatTemplate::new(file, source, None, None).map(Some),
         (false, None) => Ok(None),
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })
 }

@@ -16,6 +16,7 @@ mod value;
 pub use metadata::Metadata;
 
 use crate::blocks::{RawTensor, dequantise};
+use crate::text_file::check_is_file;
 use architecture::{Architecture, ROPE_DIVISORS};
 use header::{Header, TensorPlace};
 use memmap2::Mmap;
@@ -43,6 +44,7 @@ impl Gguf {
     /// # Errors
     /// If it cannot be read, is no whole GGUF file, or has an architecture that is not known here.
     pub fn open(path: &Path) -> Result<Self> {
+        check_is_file(path)?;
         let io = |source| Error::Io { path: path.to_owned(), source };
         let opened = File::open(path).map_err(io)?;
         // SAFETY: the map is read-only, and nobody may change or shorten the file while it is

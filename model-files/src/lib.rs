@@ -18,6 +18,7 @@
 //! | `gguf/tokenizer.rs` | its vocabulary as a tokenizer: byte-level BPE, SentencePiece |
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
+//! | `text_file.rs` | the small files around the weights, doubted before they are read |
 //! | `chat.rs` | chat templates, run as Hugging Face runs them |
 //! | `chat/encode.rs` | from a conversation to tokens, special ones the template's own |
 
@@ -27,6 +28,7 @@ mod files;
 mod gguf;
 mod safetensors;
 mod source;
+mod text_file;
 
 pub use blocks::{BlockType, RawTensor, dequantise};
 pub use chat::{ChatTemplate, Message};

@@ -15,7 +15,7 @@ fn conversation(turns: &[(&str, &str)]) -> Vec<Message> {
 }
 
 /// A training text as the messages that it is made of.
-fn messages_of(text: &str) -> Vec<Message> {
+pub(crate) fn messages_of(text: &str) -> Vec<Message> {
     let turns = text.split_terminator("<|end|>\n").map(|turn| {
         let (role, content) = turn.strip_prefix("<|").unwrap().split_once("|>\n").unwrap();
         Message::new(role, content)

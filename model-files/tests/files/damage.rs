@@ -152,7 +152,7 @@ fn safetensors_headers_that_lie() {
     for header in [
         entry("F32", json!([1024]), 0, u64::MAX),
         entry("F32", json!([u64::MAX]), 0, 4096),
-        entry("F32", json!([1 << 40, 1 << 40]), 0, 4096),
+        entry("F32", json!([1_u64 << 40, 1_u64 << 40]), 0, 4096),
         entry("F32", json!([1024]), 4096, 0),
         entry("F32", json!([1024]), 8, 4104),
         entry("F32", json!([1023]), 0, 4096),

@@ -196,7 +196,7 @@ fn metadata_that_is_missing_or_of_another_kind() {
         ("llama.embedding_length", Meta::U32(1 << 24), &["token_embd.weight", "[12, 32]"]),
         ("llama.embedding_length", Meta::U32(u32::MAX), &["hidden_size", "4294967295"]),
         ("llama.feed_forward_length", Meta::U32(1 << 24), &["ffn_gate.weight", "16777216"]),
-        ("llama.block_count", Meta::U32(1 << 24), &["blk.1.attn_norm.weight", "missing"]),
+        ("llama.block_count", Meta::U32(1 << 24), &["blk.1.attn_q.weight", "missing"]),
         ("llama.attention.head_count", Meta::U32(u32::MAX), &["num_attention_heads"]),
         ("llama.context_length", Meta::U32(0), &["max_position_embeddings", "0"]),
         ("llama.expert_count", Meta::U32(8), &["llama.expert_count", "8", "none"]),

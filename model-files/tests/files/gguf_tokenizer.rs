@@ -73,6 +73,15 @@ fn tokens_written_out_are_those_tokens() {
 }
 
 #[test]
+fn a_token_that_ends_turns_is_special_whatever_the_file_calls_it() {
+    let tool = pieces().len() as u32 - 1;
+    let ends = [ENDS[0].clone(), ("eot_token_id", Meta::U32(tool))];
+    let tokenizer = tokenizer("llama", &pieces(), &ends);
+    assert_eq!(tokenizer.encode("<tool>").unwrap(), [tool]);
+    assert!(tokenizer.is_silent(tool));
+}
+
+#[test]
 fn the_file_says_what_stands_around_a_text_and_before_its_first_word() {
     let more = [
         ENDS[0].clone(),

@@ -1,6 +1,7 @@
 //! Other people's files: read right, or refused in one sentence.
 
 mod chat;
+mod conversation;
 mod damage;
 mod directory;
 mod gguf_damage;
