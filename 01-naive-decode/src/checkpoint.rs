@@ -69,6 +69,12 @@ impl Checkpoint {
         self.bytes.as_slice().len()
     }
 
+    /// Numbers in all tensors.
+    pub fn numbers(&self) -> usize {
+        let tensors = self.header.tensors();
+        tensors.values().map(|info| info.shape.iter().product::<usize>()).sum()
+    }
+
     /// A tensor as the file stores it: type, shape and bytes.
     pub fn view(&self, name: &str) -> Option<TensorView<'_>> {
         let info = self.header.info(name)?;

@@ -63,6 +63,17 @@ impl Gguf {
         &self.file
     }
 
+    /// Size of the file in bytes.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Numbers in its weights, RoPE's divisors aside: they are part of the shape.
+    pub fn parameters(&self) -> usize {
+        let weights = self.header.tensors.iter().filter(|(name, _)| *name != ROPE_DIVISORS);
+        weights.map(|(_, place)| place.shape.iter().product::<usize>()).sum()
+    }
+
     /// What the file says besides weights.
     pub fn metadata(&self) -> Metadata<'_> {
         Metadata { file: &self.file, bytes: &self.bytes, entries: &self.header.metadata }

@@ -9,6 +9,8 @@
 //! |---|---|
 //! | `source.rs` | what `--model WHAT` means |
 //! | `source/hub.rs` | the Hugging Face hub and its cache |
+//! | `source/hub/cached.rs` | what that cache has |
+//! | `summary.rs` | what a model is, from the beginnings of its files |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
 //! | `gguf.rs` | a GGUF file |
 //! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
@@ -28,6 +30,7 @@ mod files;
 mod gguf;
 mod safetensors;
 mod source;
+mod summary;
 mod text_file;
 
 pub use blocks::{BlockType, RawTensor, dequantise};
@@ -35,4 +38,5 @@ pub use chat::{ChatTemplate, Message};
 pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
 pub use safetensors::Safetensors;
-pub use source::{Hub, HubName, open};
+pub use source::{CachedModel, Hub, HubName, open};
+pub use summary::ModelSummary;

@@ -106,6 +106,16 @@ impl Safetensors {
         Some(RawTensor { kind, shape: view.shape().to_vec(), bytes: Cow::Borrowed(view.data()) })
     }
 
+    /// Numbers in all tensors.
+    pub fn parameters(&self) -> usize {
+        self.shards.iter().map(Checkpoint::numbers).sum()
+    }
+
+    /// Bytes of all files.
+    pub fn size(&self) -> usize {
+        self.shards.iter().map(Checkpoint::size).sum()
+    }
+
     fn shard(&self, name: &str) -> Option<&Checkpoint> {
         match self.shards.as_slice() {
             [only] if self.places.is_empty() => Some(only),

@@ -2,7 +2,7 @@
 
 mod hub;
 
-pub use hub::Hub;
+pub use hub::{CachedModel, Hub};
 
 use crate::files::ModelFiles;
 use crate::text_file::is_there;

@@ -45,7 +45,7 @@ fn interleaved(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
     order.flat_map(|from| bytes[from * row..(from + 1) * row].to_vec()).collect()
 }
 
-fn target_as_gguf() -> GgufFile {
+pub(crate) fn target_as_gguf() -> GgufFile {
     let config: Value = serde_json::from_slice(TARGET.config).unwrap();
     let number = |field: &str| Meta::U32(config[field].as_u64().unwrap() as u32);
     let float = |field: &str| Meta::F32(config[field].as_f64().unwrap() as f32);

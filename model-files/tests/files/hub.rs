@@ -1,7 +1,7 @@
 //! The hub, played by a small HTTP server on this machine: nothing here leaves it.
 
 use embedded_models::DRAFT;
-use model_files::{Hub, HubName, ModelFiles};
+use model_files::{Hub, HubName, ModelFiles, ModelSummary};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -200,6 +200,75 @@ fn without_a_network_one_sentence_says_so() {
     let endpoint = format!("http://127.0.0.1:{port}");
     let hub = hub(&endpoint, cache.path());
     assert_refused(&hub, "owner/name", &["cannot be reached", &endpoint, "holds no models"]);
-    fs::create_dir(cache.path().join("models--someone--model--large")).unwrap();
+    put(cache.path(), "models--someone--model--large", Some("main"), &model());
     assert_refused(&hub, "owner/name", &["cannot be reached", "holds someone/model--large"]);
+}
+
+/// Puts files into a cache, as the snapshot that `revision` names.
+fn put(cache: &Path, directory: &str, revision: Option<&str>, files: &Files) {
+    let directory = cache.join(directory);
+    let commit = revision.unwrap_or("loose");
+    let snapshot = directory.join("snapshots").join(commit);
+    fs::create_dir_all(&snapshot).unwrap();
+    for (name, bytes) in files {
+        fs::write(snapshot.join(name), bytes).unwrap();
+    }
+    if let Some(revision) = revision {
+        fs::create_dir_all(directory.join("refs")).unwrap();
+        fs::write(directory.join("refs").join(revision), format!("{commit}\n")).unwrap();
+    }
+}
+
+#[test]
+fn the_cache_lists_what_runs_from_it() {
+    let cache = tempfile::tempdir().unwrap();
+    let hub = hub("http://nowhere", cache.path());
+    assert_eq!(hub.cached_models(), []);
+    put(cache.path(), "models--o--whole", Some("main"), &model());
+    put(cache.path(), "models--o--whole", Some("v2"), &model());
+    put(cache.path(), "models--o--whole", None, &model());
+    let gguf = BTreeMap::from([("a.gguf", Vec::new()), ("b.txt", Vec::new())]);
+    put(cache.path(), "models--o--gguf", Some("main"), &gguf);
+    // Not whole, no model, no directory.
+    let mut part = model();
+    part.remove("model.safetensors");
+    put(cache.path(), "models--o--part", Some("main"), &part);
+    put(cache.path(), "datasets--o--data", Some("main"), &model());
+    fs::write(cache.path().join("models--o--file"), "").unwrap();
+    fs::create_dir(cache.path().join("models--o--empty")).unwrap();
+    let names: Vec<String> = hub.cached_models().into_iter().map(|model| model.name).collect();
+    assert_eq!(names, ["o/gguf:a.gguf", "o/whole", "o/whole@loose", "o/whole@v2"]);
+    // Each is what its name says, without the hub.
+    for model in hub.cached_models() {
+        assert_eq!(hub.fetch(&name(&model.name)).unwrap(), model.path);
+    }
+}
+
+#[test]
+fn a_summary_reads_no_weights_and_no_vocabulary() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut files = model();
+    files.insert("README.md", b"---\nlicense: apache-2.0\n---\n".to_vec());
+    files.remove("tokenizer.json");
+    put(cache.path(), "model", None, &files);
+    let path = cache.path().join("model/snapshots/loose");
+    let summary = ModelSummary::read(&path).unwrap();
+    let embedded = ModelSummary::embedded(&DRAFT).unwrap();
+    assert_eq!(summary.config, embedded.config);
+    assert_eq!(
+        (summary.parameters, summary.stored_bytes),
+        (embedded.parameters, DRAFT.weights.len() as u64)
+    );
+    // Weights in bf16, and a header.
+    assert!((1..100_000).contains(&(summary.stored_bytes - 2 * summary.parameters)));
+    assert_eq!(summary.licence.as_deref(), Some("apache-2.0"));
+    let file = ModelSummary::read(&path.join("model.safetensors")).unwrap();
+    assert_eq!(file.parameters, summary.parameters);
+    let path = crate::writer::tiny().write(cache.path());
+    let summary = ModelSummary::read(&path).unwrap();
+    assert_eq!(summary.stored_bytes, fs::metadata(&path).unwrap().len());
+    // Embedding, four matrices of attention, three of the feed-forward, three norms.
+    assert_eq!(summary.parameters, 12 * 32 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 32 + 3 * 32);
+    fs::write(&path, b"GGUF").unwrap();
+    assert!(ModelSummary::read(&path).unwrap_err().to_string().contains("truncated"));
 }

@@ -8,6 +8,7 @@ mod gguf_damage;
 mod gguf_model;
 mod gguf_tokenizer;
 mod hub;
+mod loading;
 mod model_directory;
 mod real_model;
 mod writer;
