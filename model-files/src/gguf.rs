@@ -21,6 +21,7 @@ use architecture::{Architecture, ROPE_DIVISORS};
 use header::{Header, TensorPlace};
 use memmap2::Mmap;
 use naive_decode::{Config, Error, Result, Tokenizer};
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
@@ -140,7 +141,7 @@ impl Gguf {
             });
         }
         let numbers = dequantise(raw.kind, &raw.bytes);
-        match numbers.iter().position(|x| !x.is_finite()) {
+        match numbers.par_iter().position_first(|x| !x.is_finite()) {
             None => Ok(numbers),
             Some(at) => {
                 let tensor = self.architecture.described(name);

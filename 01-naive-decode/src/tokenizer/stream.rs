@@ -6,6 +6,9 @@ use crate::error::Result;
 /// What stands for bytes that are no character.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
+/// Bytes of the longest character: more tokens than that have no part in the one that comes.
+const LONGEST_CHARACTER: usize = 4;
+
 /// Turns a stream of tokens into pieces of text that are complete UTF-8.
 ///
 /// One emoji can be four tokens, each a broken character by itself. So tokens become bytes, and
@@ -32,15 +35,20 @@ impl<'a> TokenStream<'a> {
         TokenStream { tokenizer, with_special, begun: false, held: Vec::new() }
     }
 
-    /// As a stream that was given `context`, whose text somebody else has seen to.
+    /// A stream that goes on after `context`, whose text somebody else has seen to. The character
+    /// that its last tokens may have begun is the stream's to finish.
     pub(super) fn after(mut self, context: &[u32]) -> Self {
-        let heard: Vec<u32> =
-            context.iter().rev().copied().filter(|&token| self.hears(token)).take(4).collect();
-        // A text's first token may be spelled otherwise; of its bytes nothing is held here, unless
-        // a character begins with it and goes on after the context.
-        self.begun = !heard.is_empty();
-        for token in heard.into_iter().rev() {
-            // A token that no decoder can read has no part in what follows.
+        let mut last: Vec<u32> = context
+            .iter()
+            .rev()
+            .copied()
+            .filter(|&token| self.hears(token))
+            .take(LONGEST_CHARACTER)
+            .collect();
+        last.reverse();
+        self.begun = !last.is_empty();
+        for token in last {
+            // A token that the decoder makes nothing of has no part in what follows.
             if let Ok(bytes) = self.tokenizer.bytes(token, false) {
                 self.held.extend(bytes);
                 self.whole();
@@ -90,6 +98,7 @@ impl<'a> TokenStream<'a> {
             text += chunk.valid();
             done += chunk.valid().len();
             let broken = chunk.invalid();
+            // At the end of what there is; anywhere else the next byte has settled it.
             let may_go_on = done + broken.len() == self.held.len() && begins_character(broken);
             if !broken.is_empty() && !may_go_on {
                 text.push(REPLACEMENT);

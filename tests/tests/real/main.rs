@@ -80,7 +80,7 @@ fn the_same_tokens_for_256_steps() -> Result<()> {
         theirs = candle.feed(&[ours])?;
     }
     println!("{}\n\nlogits at most {furthest:e} apart", files.tokenizer.decode(&tokens)?);
-    ensure!(tokens.len() == STEPS && furthest < 1e-2, "logits {furthest} apart");
+    ensure!(tokens.len() == STEPS && furthest < 1e-3, "logits {furthest} apart");
     Ok(())
 }
 
