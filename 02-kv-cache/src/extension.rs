@@ -118,11 +118,13 @@ impl RopeScaling {
         // ANCHOR_END: rope
     }
 
-    /// Gives the model these frequencies and room for `factor` times what it was trained on.
+    /// Gives the model these frequencies and room for `factor` times what it was trained on. Configs
+    /// with Llama 3's rule name the stretched length as the trained one; the room is there already.
     pub fn stretch(&self, model: &mut Model) {
         let trained = match *self {
-            RopeScaling::Yarn { trained, .. } | RopeScaling::Llama3 { trained, .. } => trained,
+            RopeScaling::Yarn { trained, .. } => trained,
             RopeScaling::Linear { .. } | RopeScaling::Ntk { .. } => model.config.trained_context,
+            RopeScaling::Llama3 { .. } => 0,
         };
         let context = (trained as f64 * self.factor()) as usize;
         model.rope = self.rope(&model.config, context.max(model.context()));

@@ -31,7 +31,7 @@ use naive_decode::{Config, LoadOptions, Model, Pack, Result, Tensors, dense, ran
 type Read = fn(&Fields) -> Result<Architecture>;
 
 /// Every architecture that is read, by the name that `config.json` has for it.
-const KNOWN: [(&str, Read); 10] = [
+const KNOWN: [(&str, Read); 11] = [
     ("LlamaForCausalLM", llama),
     ("MistralForCausalLM", windows::read),
     ("Qwen2ForCausalLM", qwen2::read),
@@ -39,6 +39,7 @@ const KNOWN: [(&str, Read); 10] = [
     ("Phi3ForCausalLM", phi3::read),
     ("Gemma2ForCausalLM", gemma::read_2),
     ("Gemma3ForCausalLM", gemma::read_3),
+    ("Gemma3ForConditionalGeneration", gemma::read_text_of_3),
     ("DeepseekV2ForCausalLM", deepseek::read),
     ("DeepseekV3ForCausalLM", deepseek::read),
     ("HybridForCausalLM", windows::read),

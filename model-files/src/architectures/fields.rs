@@ -11,6 +11,9 @@ pub(super) struct Fields {
     map: Map<String, Value>,
 }
 
+/// Far more than any model has.
+const MOST_LAYERS: usize = 1 << 16;
+
 impl Fields {
     /// # Errors
     /// If it is not a JSON object.
@@ -70,17 +73,35 @@ impl Fields {
         self.value(field).map(count).transpose()
     }
 
+    /// The number of layers, for lists of as many entries; 0 if it is missing, which others refuse.
+    ///
+    /// # Errors
+    /// If it is none that a list could have.
+    pub(super) fn layers(&self) -> Result<usize> {
+        match self.count("num_hidden_layers")? {
+            Some(layers) if layers > MOST_LAYERS => {
+                Err(self.refusal("num_hidden_layers", &format!("at most {MOST_LAYERS}")))
+            }
+            layers => Ok(layers.unwrap_or(0)),
+        }
+    }
+
     /// # Errors
     /// If it is there and no list of texts.
     pub(super) fn texts(&self, field: &str) -> Result<Option<Vec<&str>>> {
-        let wrong = || self.refusal(field, "a list of texts");
-        let texts = |value: &'_ Value| -> Option<Vec<String>> {
-            value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
-        };
         let Some(value) = self.value(field) else { return Ok(None) };
-        texts(value).ok_or_else(wrong)?;
-        let list = value.as_array().map_or(&[][..], Vec::as_slice);
-        Ok(Some(list.iter().filter_map(Value::as_str).collect()))
+        let texts = value.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
+        texts.map(Some).ok_or_else(|| self.refusal(field, "a list of texts"))
+    }
+
+    /// The fields of an object among the fields.
+    ///
+    /// # Errors
+    /// If it is missing or no object.
+    pub(super) fn inside(&self, field: &str) -> Result<Self> {
+        let map = self.value(field).and_then(Value::as_object);
+        let map = map.ok_or_else(|| self.refusal(field, "an object"))?.clone();
+        Ok(Fields { file: format!("{}, {field}", self.file), map })
     }
 
     /// The same with a field put in, or put in another's place.

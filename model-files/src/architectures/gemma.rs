@@ -6,7 +6,7 @@
 
 mod read;
 
-pub(super) use read::{read_2, read_3};
+pub(super) use read::{read_2, read_3, read_text_of_3};
 
 use super::parts::{Capped, GeGlu, Normed};
 use super::turned::OwnRope;
@@ -29,6 +29,8 @@ struct Gemma {
     logit_cap: Option<f32>,
     /// What only Gemma 3 has: QK norm, and in layers with a window RoPE of this base.
     local_theta: Option<f64>,
+    /// What Hugging Face's names of tensors begin with: something, in a model that also sees.
+    prefix: &'static str,
 }
 
 /// Longer than any context. Which positions a model takes is for its own RoPE to say; tables of
@@ -40,8 +42,11 @@ impl Family for Gemma {
         let Source { options, tensors, pack, written_by } = from;
         // A norm's weight is kept as what it differs from 1 by.
         let shifted = |name: &str, shape: &[usize]| {
-            let mut values = tensors(name, shape)?;
-            if written_by == Writer::HuggingFace && name.ends_with("norm.weight") {
+            if written_by == Writer::LlamaCpp {
+                return tensors(name, shape);
+            }
+            let mut values = tensors(&format!("{}{name}", self.prefix), shape)?;
+            if name.ends_with("norm.weight") {
                 values.iter_mut().for_each(|weight| *weight += 1.0);
             }
             Ok(values)

@@ -36,9 +36,8 @@ struct Turns {
 /// Whatever does not go together.
 pub(super) fn read(fields: &Fields) -> Result<Architecture> {
     // One window for all layers, said as Qwen would.
-    let layers = fields.count("num_hidden_layers")?.unwrap_or(0);
     let kind = if fields.value("sliding_window").is_some() { "sliding" } else { "full" };
-    let types = vec![format!("{kind}_attention"); layers];
+    let types = vec![format!("{kind}_attention"); fields.layers()?];
     let long = LongRope::read(fields)?;
     let own = ["use_sliding_window", "partial_rotary_factor"];
     let mut rest = fields.clone().without(&own).with("layer_types", types);
