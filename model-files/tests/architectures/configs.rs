@@ -98,7 +98,7 @@ fn caps_bound_scores_and_logits() {
     let free = logits(&random(&free));
     assert!(free.iter().any(|logit| logit.abs() > 3.0));
     let bound = |&logit: &f32| (3.0 * (logit as f64 / 3.0).tanh()) as f32;
-    let near = |(a, b): (&f32, f32)| (a - b).abs() < 1e-5;
+    let near = |(a, b): (&f32, f32)| (a - b).abs() < 1e-4;
     assert!(capped.iter().zip(free.iter().map(bound)).all(near));
     let flat = with(tiny::gemma2(), json!({ "attn_logit_softcapping": 1e6 }));
     let unbent = with(tiny::gemma2(), json!({ "attn_logit_softcapping": null }));

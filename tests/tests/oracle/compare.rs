@@ -15,9 +15,9 @@ use tempfile::TempDir;
 /// Tokens compared: past every window of the checkpoints, within every context.
 const TOKENS: usize = 48;
 
-/// Largest difference of two logits, as a share of the largest: about three times the TODO that was
-/// measured. Weights are random, so attention is flat, and texts are short.
-const TOLERANCE: f32 = 1e-5;
+/// Largest difference of two logits, as a share of the largest: about three times the 1.0e-5 that
+/// was measured, of Phi-3 with heads turned in part. The others stay below 7e-6.
+const TOLERANCE: f32 = 3e-5;
 
 /// A checkpoint on disk, and what our model makes of it.
 pub(crate) struct Ours {
