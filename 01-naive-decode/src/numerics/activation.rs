@@ -14,7 +14,7 @@ pub fn silu(x: f32) -> f32 {
 /// sigmoid of twice the argument, so this is `x · sigmoid(2u)`: nothing cancels where it is small.
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
-    const TWICE_ROOT: f32 = 1.595_769_1; // 2 sqrt(2/π)
+    const TWICE_ROOT: f32 = 1.595_769_2; // 2 sqrt(2/π)
     let twice_u = TWICE_ROOT * (0.044_715 * x * x).mul_add(x, x);
     x / (1.0 + exp(-twice_u))
 }

@@ -17,11 +17,14 @@ use std::path::{Path, PathBuf};
 /// The embedded target's vocabulary, so that its tokenizer goes with every checkpoint.
 pub(crate) const VOCAB: usize = 2048;
 
+/// A tensor's shape and its values.
+pub(crate) type Numbers = (Vec<usize>, Vec<f32>);
+
 /// A model to be: its `config.json`, and its tensors by name with their shapes.
 #[derive(Clone)]
 pub(crate) struct Checkpoint {
     pub(crate) config: Value,
-    pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    pub(crate) tensors: BTreeMap<String, Numbers>,
 }
 
 impl Checkpoint {

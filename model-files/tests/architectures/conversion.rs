@@ -1,6 +1,6 @@
 //! A checkpoint as llama.cpp's conversion would write it down.
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Numbers};
 use crate::writer::{GgufFile, Meta, Tensor, text, texts};
 use embedded_models::TARGET;
 use serde_json::Value;
@@ -18,7 +18,7 @@ struct Conversion<'a> {
 /// The file, with weights in f32. `name` is GGUF's of the architecture.
 pub(crate) fn as_gguf(checkpoint: &Checkpoint, name: &str, split: bool) -> GgufFile {
     let conversion = Conversion { config: &checkpoint.config, name, split };
-    let mut stacks: BTreeMap<String, Vec<(usize, &(Vec<usize>, Vec<f32>))>> = BTreeMap::new();
+    let mut stacks: BTreeMap<String, Vec<(usize, &Numbers)>> = BTreeMap::new();
     let mut tensors = Vec::new();
     for (name, tensor) in &checkpoint.tensors {
         if let Some((before, rest)) = name.split_once(".experts.") {
