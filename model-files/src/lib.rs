@@ -9,17 +9,20 @@
 //! |---|---|
 //! | `source.rs` | what `--model WHAT` means |
 //! | `source/hub.rs` | the Hugging Face hub and its cache |
+//! | `architectures.rs` | families of models beyond Llama, and which one a config names |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
 //! | `gguf.rs` | a GGUF file |
 //! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
 //! | `gguf/value.rs`, `metadata.rs` | its metadata |
-//! | `gguf/architecture.rs`, `config.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/dialect.rs`, `config.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/experts.rs` | what DeepSeek's tensors were before conversion |
 //! | `gguf/rope_factors.rs` | Llama 3's stretched RoPE, found again |
 //! | `gguf/tokenizer.rs` | its vocabulary as a tokenizer: byte-level BPE, SentencePiece |
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
 //! | `chat.rs` | chat templates, run as Hugging Face runs them |
 
+mod architectures;
 mod blocks;
 mod chat;
 mod files;
@@ -27,6 +30,7 @@ mod gguf;
 mod safetensors;
 mod source;
 
+pub use architectures::Architecture;
 pub use blocks::{BlockType, RawTensor, dequantise};
 pub use chat::{ChatTemplate, Message};
 pub use files::ModelFiles;
