@@ -1,5 +1,6 @@
 //! What a model is, from the beginnings of its files: neither weights nor vocabulary are read.
 
+use crate::architectures::Architecture;
 use crate::gguf::Gguf;
 use crate::safetensors::Safetensors;
 use crate::text_file::{is_there, read};
@@ -31,8 +32,9 @@ impl ModelSummary {
         if extension == Some("gguf") && !path.is_dir() {
             let gguf = Gguf::open(path)?;
             let (parameters, stored_bytes) = (gguf.parameters() as u64, gguf.size() as u64);
+            let config = gguf.architecture()?.config;
             let licence = gguf.metadata().text("general.license")?.map(str::to_owned);
-            return Ok(ModelSummary { config: gguf.config()?, parameters, stored_bytes, licence });
+            return Ok(ModelSummary { config, parameters, stored_bytes, licence });
         }
         let (directory, weights) = match path.is_file() {
             true => (path.parent().unwrap_or(Path::new("")), Safetensors::open(path)?),
@@ -40,7 +42,8 @@ impl ModelSummary {
         };
         let (parameters, stored_bytes) = (weights.parameters() as u64, weights.size() as u64);
         let file = directory.join("config.json");
-        let config = Config::from_json(&file.display().to_string(), &read(&file)?)?;
+        let json = read(&file)?;
+        let config = Architecture::from_json(&file.display().to_string(), &json)?.config;
         let card = directory.join("README.md");
         let card = if is_there(&card) { read(&card).ok() } else { None };
         let licence = card.and_then(|card| licence(&String::from_utf8_lossy(&card)));
@@ -53,7 +56,7 @@ impl ModelSummary {
     /// If its files do not go together.
     pub fn embedded(model: &EmbeddedModel) -> Result<Self> {
         let name = |file: &str| format!("embedded {}/{file}", model.name);
-        let config = Config::from_json(&name("config.json"), model.config)?;
+        let config = Architecture::from_json(&name("config.json"), model.config)?.config;
         let weights = Checkpoint::embedded(&name("model.safetensors"), model.weights)?;
         let (parameters, stored_bytes) = (weights.numbers() as u64, weights.size() as u64);
         let licence = Some(env!("CARGO_PKG_LICENSE").to_owned());

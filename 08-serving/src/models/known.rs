@@ -1,6 +1,7 @@
 //! Models on the hub that are known by name: what they are, as their makers say.
 
-use naive_decode::{Config, Error, Result};
+use model_files::Architecture;
+use naive_decode::{Config, Result};
 
 /// A model on the hub.
 pub(super) struct Known {
@@ -15,26 +16,14 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Its shape.
-    ///
-    /// # Errors
-    /// If its architecture is not one that is read here.
-    pub(super) fn config(&self) -> Result<Config> {
-        Config::from_json(self.name, self.config.as_bytes())
+    fn config(&self) -> Result<Config> {
+        Ok(Architecture::from_json(self.name, self.config.as_bytes())?.config)
     }
 }
 
-/// Those whose architecture is read here.
+/// All of them.
 pub(super) fn known() -> Result<Vec<(&'static Known, Config)>> {
-    let mut models = Vec::new();
-    for known in &KNOWN {
-        match known.config() {
-            Ok(config) => models.push((known, config)),
-            Err(Error::File { problem, .. }) if problem.starts_with("architectures") => {}
-            Err(other) => return Err(other),
-        }
-    }
-    Ok(models)
+    KNOWN.iter().map(|known| Ok((known, known.config()?))).collect()
 }
 
 /// Smallest first within an architecture.

@@ -1,5 +1,6 @@
 //! Other people's files: read right, or refused in one sentence.
 
+mod architectures;
 mod chat;
 mod conversation;
 mod damage;

@@ -7,6 +7,8 @@
 //! radians, which a trained model, whose attention is sharp, makes more of than all the rest. So
 //! there are two tolerances, and the tight one is for our model turned by candle's angles.
 
+use crate::checkpoint::{self as tiny, with};
+use crate::compare::Ours;
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -19,6 +21,7 @@ use naive_decode::{
 use ndarray::{Array2, Array3, ArrayView2};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -232,4 +235,18 @@ fn a_checkpoint_with_an_untied_head_is_a_llama() -> Result<()> {
     let tokens: Vec<u32> = (0..300).map(|i| (i * i + 7 * i) % 333).collect();
     let files = [UNTIED.as_bytes(), &std::fs::read(&weights)?];
     compare_both("untied head", model, &tokens, files)
+}
+
+#[test]
+fn llama_3s_stretched_rope_is_llama_3s() -> Result<()> {
+    let stretch = json!({ "head_dim": null, "rope_scaling": { "rope_type": "llama3", "factor": 8.0,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32 } });
+    let config = with(tiny::llama(), stretch);
+    let ours = Ours::new(config.clone())?;
+    let theirs = serde_json::from_value::<LlamaConfig>(config)?.into_config(false);
+    let llama = Llama::load(ours.weights()?, &theirs)?;
+    let fresh = || Cache::new(true, DType::F32, &theirs, &Device::Cpu);
+    ours.compare_passes("Llama 3", |input| llama.forward(input, 0, &mut fresh()?))?;
+    let mut cache = fresh()?;
+    ours.compare_steps("Llama 3", |input, position| llama.forward(input, position, &mut cache))
 }

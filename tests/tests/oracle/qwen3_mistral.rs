@@ -1,7 +1,7 @@
 //! Somebody else's Qwen3 and Mistral on the same files: candle-transformers, in f32 on the
 //! processor.
 //!
-//! What Llama's oracle (`oracle.rs`) cannot say: that queries and keys are normed head by head
+//! What Llama's oracle (`llama.rs`) cannot say: that queries and keys are normed head by head
 //! before they are turned, and that a window is as wide as it should be. candle's Qwen3 has no
 //! window, and its Mistral lets a row see one token more than `sliding_window` says; Hugging Face's
 //! own masks count the row itself, and so do we. It is told one less here.

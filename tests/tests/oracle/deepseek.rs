@@ -11,7 +11,7 @@
 //!   the greedy method is compared.
 //! * `norm_topk_prob` it cannot run: a row of weights is divided by their sum without spreading the
 //!   sum. No weights are normed here.
-//! * Angles are products of f32 numbers, ours are f64 until the cosine is taken (see `oracle.rs`).
+//! * Angles are products of f32 numbers, ours are f64 until the cosine is taken (see `llama.rs`).
 //!   With random weights and few tokens that hides in the tolerance.
 //!
 //! Where the factor of YaRN goes (`mscale` over `mscale_all_dim` on the angles, `mscale_all_dim`
