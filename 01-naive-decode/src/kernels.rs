@@ -8,7 +8,7 @@
 mod vector;
 
 use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two, silu};
-use vector::Vector;
+pub use vector::Vector;
 
 /// An instruction set that this machine has been found to have.
 ///
@@ -78,8 +78,9 @@ impl std::fmt::Debug for Isa {
 /// Sixteen running sums for each of `R` rows.
 pub type Sums<const R: usize> = [[f32; LANES]; R];
 
-/// A loop to be compiled for every instruction set.
-trait Kernel {
+/// A loop to be compiled for every instruction set. [`Isa::run`] runs it.
+pub trait Kernel {
+    /// What the loop gives back.
     type Result;
     /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own.
     ///
@@ -89,8 +90,9 @@ trait Kernel {
 }
 
 impl Isa {
+    /// Runs the loop as compiled for this instruction set.
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> K::Result {
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Result {
         // SAFETY, for every arm: an `Isa` exists only where its instructions were detected.
         match self.0 {
             // SAFETY: plain floats are everywhere.

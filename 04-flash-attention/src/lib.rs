@@ -6,3 +6,8 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `flash_cache.rs` | the cache that serves: keys and values kept in tiles, as the kernels read them |
+
+mod flash_cache;
+
+pub use flash_cache::{FlashCache, TILES};
