@@ -13,20 +13,18 @@
 //! | `run.rs` | one split of attention over what is kept |
 //! | `scores.rs`, `values.rs` | the two kernels |
 //! | `blocks.rs` | queries by the handful |
-//! | `lengths.rs` | how long each sequence is |
 
 mod blocks;
 mod element;
-mod lengths;
 mod run;
 mod scores;
 mod tiled;
 mod values;
 mod work;
 
+use crate::lengths::Lengths;
 use half::{bf16, f16};
 use kv_cache::{CachedDecoder, KvCache};
-use lengths::Lengths;
 use naive_decode::{
     Attention, Decoder, Element, Error, Isa, KvSize, LayerSpec, Model, Partial, Pass, Result, Rung,
     Settings,
@@ -73,23 +71,36 @@ impl FlashCache {
     /// # Errors
     /// If the first layer makes no keys and values: such a model cannot run.
     pub fn new(model: &Model, capacity: usize, sequences: usize) -> Result<Self> {
-        let layer = |size: KvSize| match model.kv_element {
-            Element::F32 => Layer::F32(Tiled::new(size, capacity, sequences)),
-            Element::Bf16 => Layer::Bf16(Tiled::new(size, capacity, sequences)),
-            Element::F16 => Layer::F16(Tiled::new(size, capacity, sequences)),
-        };
         let sizes: Vec<_> = model.blocks.iter().map(|block| block.projection.kv()).collect();
         if sizes.first().is_some_and(Option::is_none) {
             let expected = "its own: none come before";
             return Err(Error::invalid("layer 0's keys and values", "none", expected));
         }
-        Ok(FlashCache {
-            layers: sizes.into_iter().map(|size| size.map(layer)).collect(),
+        Ok(FlashCache::of_sizes(&sizes, model.kv_element, model.isa, capacity, sequences))
+    }
+
+    /// The same for layers of these sizes, whatever model they are of; none for a layer that shares an
+    /// earlier one's keys and values.
+    pub fn of_sizes(
+        sizes: &[Option<KvSize>],
+        element: Element,
+        isa: Isa,
+        capacity: usize,
+        sequences: usize,
+    ) -> Self {
+        let layer = |size: KvSize| match element {
+            Element::F32 => Layer::F32(Tiled::new(size, capacity, sequences)),
+            Element::Bf16 => Layer::Bf16(Tiled::new(size, capacity, sequences)),
+            Element::F16 => Layer::F16(Tiled::new(size, capacity, sequences)),
+        };
+        let numbers: usize = sizes.iter().flatten().map(KvSize::numbers).sum();
+        FlashCache {
+            layers: sizes.iter().map(|size| size.map(layer)).collect(),
             lengths: Lengths::new(capacity, sequences),
-            bytes_per_token: model.kv_bytes_per_token(),
-            isa: model.isa,
+            bytes_per_token: numbers * element.bytes(),
+            isa,
             pool: Vec::new(),
-        })
+        }
     }
 }
 

@@ -18,5 +18,11 @@ use naive_decode::Rung;
 
 /// Every rung there is, in climbing order.
 pub fn rungs() -> Vec<Rung> {
-    vec![naive_decode::NAIVE, kv_cache::LISTS, kv_cache::CONTIGUOUS, gqa_mla::hybrid::RING]
+    vec![
+        naive_decode::NAIVE,
+        kv_cache::LISTS,
+        kv_cache::CONTIGUOUS,
+        gqa_mla::hybrid::RING,
+        flash_attention::TILES,
+    ]
 }

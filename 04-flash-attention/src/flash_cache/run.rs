@@ -114,7 +114,12 @@ impl Queries<'_> {
         if run.width > 0 {
             let kept = &run.values[within.start * width..within.end * width];
             return values::add_values(
-                self.isa, self.blocks, (weights, row, at), kept, width, sums,
+                self.isa,
+                self.blocks,
+                (weights, row, at),
+                kept,
+                width,
+                sums,
             );
         }
         // Values are the beginnings of keys, whose lanes are places: turned round, a tile at a time,

@@ -3,19 +3,19 @@
 use naive_decode::{Error, Pass, Result};
 
 /// Tokens held of each sequence, and the most that one can hold.
-pub(super) struct Lengths {
-    pub(super) capacity: usize,
+pub(crate) struct Lengths {
+    pub(crate) capacity: usize,
     held: Vec<usize>,
 }
 
 impl Lengths {
-    pub(super) fn new(capacity: usize, sequences: usize) -> Self {
+    pub(crate) fn new(capacity: usize, sequences: usize) -> Self {
         Lengths { capacity, held: vec![0; sequences] }
     }
 
     /// # Panics
     /// If there is no such sequence.
-    pub(super) fn of(&self, sequence: usize) -> usize {
+    pub(crate) fn of(&self, sequence: usize) -> usize {
         self.held[sequence]
     }
 
@@ -27,7 +27,7 @@ impl Lengths {
     }
 
     /// Refuses a pass that does not fit, or does not go on where its sequences end.
-    pub(super) fn begin(&self, pass: &Pass) -> Result<()> {
+    pub(crate) fn begin(&self, pass: &Pass) -> Result<()> {
         for (i, span) in pass.spans.iter().enumerate() {
             let (sequence, held) = (span.sequence, self.check(span.sequence)?);
             if span.end() > self.capacity {
@@ -47,13 +47,13 @@ impl Lengths {
         Ok(())
     }
 
-    pub(super) fn commit(&mut self, pass: &Pass) {
+    pub(crate) fn commit(&mut self, pass: &Pass) {
         for span in &pass.spans {
             self.held[span.sequence] = span.end();
         }
     }
 
-    pub(super) fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
+    pub(crate) fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
         let held = self.check(sequence)?;
         if length > held {
             let what = format!("length to truncate sequence {sequence} to");
