@@ -12,9 +12,11 @@
 //! | `work.rs` | what is shared out among threads |
 //! | `run.rs` | one split of attention over what is kept |
 //! | `scores.rs`, `values.rs` | the two kernels |
+//! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
 //! | `blocks.rs` | queries by the handful |
 
 mod blocks;
+mod columns;
 mod element;
 mod run;
 mod scores;

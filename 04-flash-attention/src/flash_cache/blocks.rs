@@ -37,33 +37,28 @@ pub(super) fn pack<'a>(
     }
 }
 
-/// Runs `$code` with the constant `$R` equal to `$rows`, the size of a [`Block`].
+/// Runs `$code` with the constant `$R` equal to `$rows`, the size of a [`Block`], and how many registers share
+/// each of a query's numbers: `$WIDE` where registers are wide and many, else `$NARROW`.
+///
+/// A chain of multiply-adds waits for its own last result. Queries times registers make four chains or more,
+/// mostly eight, which fill the wait; wide registers are also many, and sixteen chains share loads better.
 macro_rules! on_rows {
-    ($rows:expr, $R:ident => $code:expr) => {
+    ($rows:expr, |$R:ident, $WIDE:ident, $NARROW:ident| $code:expr) => {
         match $rows {
-            8 => {
-                const $R: usize = 8;
-                $code
-            }
-            4 => {
-                const $R: usize = 4;
-                $code
-            }
-            3 => {
-                const $R: usize = 3;
-                $code
-            }
-            2 => {
-                const $R: usize = 2;
-                $code
-            }
-            1 => {
-                const $R: usize = 1;
-                $code
-            }
+            8 => on_rows!(@ $R = 8, $WIDE = 2, $NARROW = 1, $code),
+            4 => on_rows!(@ $R = 4, $WIDE = 4, $NARROW = 2, $code),
+            3 => on_rows!(@ $R = 3, $WIDE = 4, $NARROW = 2, $code),
+            2 => on_rows!(@ $R = 2, $WIDE = 4, $NARROW = 4, $code),
+            1 => on_rows!(@ $R = 1, $WIDE = 4, $NARROW = 4, $code),
             rows => unreachable!("no block has {rows} queries"),
         }
     };
+    (@ $R:ident = $r:literal, $WIDE:ident = $w:literal, $NARROW:ident = $n:literal, $code:expr) => {{
+        const $R: usize = $r;
+        const $WIDE: usize = $w;
+        const $NARROW: usize = $n;
+        $code
+    }};
 }
 
 pub(super) use on_rows;

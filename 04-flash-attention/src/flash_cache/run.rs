@@ -2,7 +2,7 @@
 
 use super::blocks::Block;
 use super::element::TileElement;
-use super::{scores, values};
+use super::{columns, scores, values};
 use naive_decode::kernels::softmax_weights;
 use naive_decode::numerics::LANES;
 use naive_decode::{Isa, Partial, SPLIT};
@@ -47,10 +47,9 @@ pub(super) struct Queries<'a> {
 pub(super) struct Room {
     /// `[queries][tiles]`: scores, then weights.
     scores: Vec<[f32; LANES]>,
-    /// `[16 places][width]`: values cut out of keys.
-    values: Vec<f32>,
     /// `[queries][width]`
     sums: Vec<f32>,
+    columns: columns::Room,
 }
 
 impl Queries<'_> {
@@ -63,7 +62,6 @@ impl Queries<'_> {
         room: &mut Room,
         partials: &mut [Partial],
     ) {
-        let width = partials[0].values.len();
         let start = self.sees.iter().map(|seen| seen.start).min().unwrap_or(0);
         let end = self.sees.iter().map(|seen| seen.end).max().unwrap_or(0);
         // Lanes are places modulo 16, so a split begins with a whole tile.
@@ -87,52 +85,64 @@ impl Queries<'_> {
             let scores = &mut room.scores[i * tiles..][..tiles];
             (partial.maximum, partial.sum) = softmax_weights(self.isa, scores, &mask[..tiles]);
         }
-        room.sums.clear();
-        room.sums.resize(self.sees.len() * width, 0.0);
-        for run in line {
+        // Each run, its places, and where their weights stand in a row.
+        let runs = line.iter().map(|run| {
             let within = run.within(&places);
             let at = (run.first + within.start).saturating_sub(first);
-            self.add_values(run, within, (at, tiles * LANES), width, room);
+            (run, within, at)
+        });
+        let row = tiles * LANES;
+        match line[0] {
+            Run { width: 0, key_dim, .. } => {
+                let width = partials[0].values.len().min(key_dim);
+                self.add_columns(runs, width, row, room, partials);
+            }
+            _ => self.add_values(runs, row, room, partials),
         }
-        for (partial, sums) in partials.iter_mut().zip(room.sums.chunks_exact(width)) {
+    }
+
+    /// Weighted values of some runs; weights stand in rows of `row`.
+    fn add_values<'a, E: TileElement>(
+        &self,
+        runs: impl Iterator<Item = (&'a Run<'a, E>, Range<usize>, usize)>,
+        row: usize,
+        room: &mut Room,
+        partials: &mut [Partial],
+    ) {
+        let Room { scores, sums, .. } = room;
+        let width = partials[0].values.len();
+        sums.clear();
+        sums.resize(partials.len() * width, 0.0);
+        for (run, within, at) in runs {
+            let kept = &run.values[within.start * width..within.end * width];
+            let weights = (scores.as_flattened(), row, at);
+            values::add_values(self.isa, self.blocks, weights, kept, width, sums);
+        }
+        for (partial, sums) in partials.iter_mut().zip(sums.chunks_exact(width)) {
             partial.values.copy_from_slice(sums);
         }
     }
 
-    /// Adds weighted values of the run's places `within`; their weights stand from `at` on in rows of
-    /// `row`.
-    fn add_values<E: TileElement>(
+    /// The same where a value is the first `width` numbers of its key.
+    fn add_columns<'a, E: TileElement>(
         &self,
-        run: &Run<E>,
-        within: Range<usize>,
-        (at, row): (usize, usize),
+        runs: impl Iterator<Item = (&'a Run<'a, E>, Range<usize>, usize)>,
         width: usize,
+        row: usize,
         room: &mut Room,
+        partials: &mut [Partial],
     ) {
-        let Room { scores, values: cut, sums } = room;
-        let weights = scores.as_flattened();
-        if run.width > 0 {
-            let kept = &run.values[within.start * width..within.end * width];
-            return values::add_values(
-                self.isa,
-                self.blocks,
-                (weights, row, at),
-                kept,
-                width,
-                sums,
-            );
-        }
-        // Values are the beginnings of keys, whose lanes are places: turned round, a tile at a time,
-        // for all queries together.
-        cut.resize(LANES * width, 0.0);
-        for (i, place) in within.clone().step_by(LANES).enumerate() {
-            let tile = &run.keys[place / LANES * run.key_dim..][..run.key_dim];
-            for (d, lanes) in tile[..width.min(run.key_dim)].iter().enumerate() {
-                lanes.iter().enumerate().for_each(|(p, &v)| cut[p * width + d] = v.widen());
+        let Room { scores, columns, .. } = room;
+        columns.begin(partials.len(), width);
+        for (run, within, at) in runs {
+            for (i, place) in within.clone().step_by(LANES).enumerate() {
+                let tile = &run.keys[place / LANES * run.key_dim..][..width];
+                let weights = (scores.as_flattened(), row, at + i * LANES);
+                columns.add(self.isa, weights, (within.end - place).min(LANES), tile);
             }
-            let cut = &cut[..(within.end - place).min(LANES) * width];
-            let weights = (weights, row, at + i * LANES);
-            values::add_values(self.isa, self.blocks, weights, cut, width, sums);
+        }
+        for (query, partial) in partials.iter_mut().enumerate() {
+            partial.values.iter_mut().zip(columns.sum(query)).for_each(|(to, sum)| *to = sum);
         }
     }
 }

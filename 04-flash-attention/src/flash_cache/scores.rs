@@ -28,7 +28,7 @@ pub(super) fn score<E: TileElement>(
         for block in blocks {
             let queries = &queries[block.first * dim..][..block.rows * dim];
             let scores = &mut scores[block.first * row..][..block.rows * row];
-            on_rows!(block.rows, R => isa.run(Scores::<E, R> {
+            on_rows!(block.rows, |R, W, N| isa.run(Scores::<E, R, W, N> {
                 queries: queries.as_chunks().0,
                 keys,
                 scale,
@@ -40,7 +40,9 @@ pub(super) fn score<E: TileElement>(
 }
 
 /// `R` queries `[D][R]` against tiles `[tiles][D][16]`; scores go to `[R][row]`, tile `at` and on.
-struct Scores<'a, E, const R: usize> {
+///
+/// `WIDE` tiles are taken together where registers are wide, `NARROW` elsewhere.
+struct Scores<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> {
     queries: &'a [[f32; R]],
     keys: &'a [[E; LANES]],
     scale: f32,
@@ -48,27 +50,27 @@ struct Scores<'a, E, const R: usize> {
     at: usize,
 }
 
-impl<E: TileElement, const R: usize> Kernel for Scores<'_, E, R> {
+impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
+    for Scores<'_, E, R, WIDE, NARROW>
+{
     type Result = ();
 
-    /// A chain of multiply-adds waits for its own last result. Eight chains or more fill the wait: one
-    /// query takes eight tiles at a time, eight queries take one. Wide registers are also many, and
-    /// then twice as much shares each load.
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         // SAFETY: the caller vouches for the instruction set.
         unsafe {
-            match (R, V::WIDTH == LANES) {
-                (1, _) => self.by_tiles::<V, 8>(),
-                (2, _) | (3 | 4, true) => self.by_tiles::<V, 4>(),
-                (3 | 4, false) | (_, true) => self.by_tiles::<V, 2>(),
-                (_, false) => self.by_tiles::<V, 1>(),
+            if V::WIDTH == LANES {
+                self.by_tiles::<V, WIDE>()
+            } else {
+                self.by_tiles::<V, NARROW>()
             }
         }
     }
 }
 
-impl<E: TileElement, const R: usize> Scores<'_, E, R> {
+impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
+    Scores<'_, E, R, WIDE, NARROW>
+{
     #[inline(always)]
     unsafe fn by_tiles<V: Vector, const T: usize>(mut self) {
         let dim = self.queries.len();

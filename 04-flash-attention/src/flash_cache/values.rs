@@ -28,7 +28,7 @@ pub(super) fn add_values<E: TileElement>(
         let positions = values.len() / width;
         for block in blocks {
             let sums = &mut sums[block.first * width..][..block.rows * width];
-            on_rows!(block.rows, R => isa.run(AddValues::<E, R> {
+            on_rows!(block.rows, |R, W, N| isa.run(AddValues::<E, R, W, N> {
                 weights: std::array::from_fn(|r| {
                     &weights[(block.first + r) * row + first..][..positions]
                 }),
@@ -41,31 +41,36 @@ pub(super) fn add_values<E: TileElement>(
 }
 
 /// `R` queries: weights `[R][positions]`, values `[positions][width]`, sums `[R][width]`.
-struct AddValues<'a, E, const R: usize> {
+///
+/// `WIDE` registers of columns are taken together where registers are wide, `NARROW` elsewhere.
+struct AddValues<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> {
     weights: [&'a [f32]; R],
     values: &'a [E],
     width: usize,
     sums: &'a mut [f32],
 }
 
-impl<E: TileElement, const R: usize> Kernel for AddValues<'_, E, R> {
+impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
+    for AddValues<'_, E, R, WIDE, NARROW>
+{
     type Result = ();
 
-    /// As many columns at a time as make eight chains; twice that where registers are wide and many.
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         // SAFETY: the caller vouches for the instruction set.
         unsafe {
-            match (R, V::WIDTH == LANES) {
-                (1 | 2, _) | (3 | 4, true) => self.by_columns::<V, 4>(),
-                (3 | 4, false) | (_, true) => self.by_columns::<V, 2>(),
-                (_, false) => self.by_columns::<V, 1>(),
+            if V::WIDTH == LANES {
+                self.by_columns::<V, WIDE>()
+            } else {
+                self.by_columns::<V, NARROW>()
             }
         }
     }
 }
 
-impl<E: TileElement, const R: usize> AddValues<'_, E, R> {
+impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
+    AddValues<'_, E, R, WIDE, NARROW>
+{
     #[inline(always)]
     unsafe fn by_columns<V: Vector, const C: usize>(mut self) {
         let registers = self.width / V::WIDTH;

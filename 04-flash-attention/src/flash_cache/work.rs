@@ -120,12 +120,12 @@ fn attend_splits<E: TileElement>(
         };
         unit.with_queries(isa, layer, kept, run);
     });
-    let mut parts = &pool[..];
+    let (mut parts, mut whole) = (&pool[..], Partial::empty(width));
     for unit in units {
         let (own, others) = parts.split_at(unit.splits(layer).len() * unit.queries());
         parts = others;
         for query in 0..unit.queries() {
-            let mut whole = Partial::empty(width);
+            clear(&mut whole);
             own.iter().skip(query).step_by(unit.queries()).for_each(|part| whole.join(part));
             unit.finish(query, &whole);
         }
@@ -171,10 +171,7 @@ impl Unit<'_> {
         let (mut part, mut whole) = RESULTS.take();
         provide(&mut part, self.queries(), width);
         provide(&mut whole, self.queries(), width);
-        for partial in &mut whole {
-            (partial.maximum, partial.sum) = (i32::MIN / 2, 0.0);
-            partial.values.fill(0.0);
-        }
+        whole.iter_mut().for_each(clear);
         self.with_queries(isa, layer, kept, |room, queries, line| {
             for split in self.splits(layer) {
                 queries.attend(split, line, room, &mut part);
@@ -232,4 +229,10 @@ impl Unit<'_> {
 fn provide(partials: &mut Vec<Partial>, count: usize, width: usize) {
     partials.resize_with(count, || Partial::empty(width));
     partials.iter_mut().for_each(|partial| partial.values.resize(width, 0.0));
+}
+
+/// Back to what a query that has seen nothing knows, without giving up its room.
+fn clear(partial: &mut Partial) {
+    (partial.maximum, partial.sum) = (i32::MIN / 2, 0.0);
+    partial.values.fill(0.0);
 }
