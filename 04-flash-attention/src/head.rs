@@ -67,7 +67,11 @@ pub fn attend_heads(
         let of_group = |sees| std::iter::repeat_n(places(sees), group);
         let sees: Vec<_> = span.sees[rows.clone()].iter().flat_map(of_group).collect();
         let end = sees.iter().map(|seen| seen.end).max().unwrap_or(0);
-        let line: Vec<usize> = (0..end).map(|place| span.sees[rows.start].slot(place)).collect();
+        // A plain row's places are its slots; a row of a draft tree stands alone here.
+        let line: Vec<usize> = match &span.sees[rows.start] {
+            sees if sees.also.is_empty() => (0..end).collect(),
+            sees => (0..end).map(|place| sees.slot(place)).collect(),
+        };
         for kv_head in 0..kv_heads {
             let own = s![rows.clone(), kv_head * group..(kv_head + 1) * group, ..];
             let queries = q.slice(own).as_standard_layout().into_owned();

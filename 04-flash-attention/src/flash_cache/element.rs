@@ -12,8 +12,6 @@ pub(super) trait TileElement: Copy + Default + Send + Sync + 'static {
     /// The nearest number that this type holds. Keys and values were rounded to it where they were
     /// made, so nothing is lost.
     fn narrow(value: f32) -> Self;
-    /// The same number as an f32.
-    fn widen(self) -> f32;
     /// The first [`Vector::WIDTH`] numbers of a slice at least that long.
     ///
     /// # Safety
@@ -24,9 +22,6 @@ pub(super) trait TileElement: Copy + Default + Send + Sync + 'static {
 impl TileElement for f32 {
     fn narrow(value: f32) -> Self {
         value
-    }
-    fn widen(self) -> f32 {
-        self
     }
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
@@ -39,9 +34,6 @@ impl TileElement for bf16 {
     fn narrow(value: f32) -> Self {
         bf16::from_f32(value)
     }
-    fn widen(self) -> f32 {
-        self.to_f32()
-    }
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
         // SAFETY: the caller vouches for the instruction set and the length.
@@ -53,9 +45,6 @@ impl TileElement for bf16 {
 impl TileElement for f16 {
     fn narrow(value: f32) -> Self {
         f16::from_f32(value)
-    }
-    fn widen(self) -> f32 {
-        self.to_f32()
     }
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
