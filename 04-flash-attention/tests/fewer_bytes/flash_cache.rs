@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 const LAYERS: usize = 3;
 const SEQUENCES: usize = 2;
-const CAPACITY: usize = 1_100;
+/// The longest prompt and three more passes.
+const CAPACITY: usize = 1_150;
 
 /// A pass: rows for each sequence (none for 0), and whether they are a draft tree, which is rolled back.
 #[derive(Debug, Clone)]
