@@ -1,7 +1,7 @@
 //! The second seam: where keys and values live, and how queries meet them.
 
 use crate::error::{Error, Result};
-use crate::kernels::Isa;
+use crate::kernels::{Isa, soft_cap};
 use crate::pass::Pass;
 use crate::softmax_attention::{KeyValues, attend_span};
 use ndarray::{Array3, ArrayView3, s};
@@ -17,6 +17,20 @@ pub struct LayerSpec {
     pub window: Option<usize>,
     /// Scores are dot products times this; `1 / sqrt(head_dim)` in Llama.
     pub scale: f32,
+    /// Bound that scores are bent towards after scaling (Gemma 2); none in nearly all models.
+    pub score_cap: Option<f32>,
+}
+
+impl LayerSpec {
+    /// From dot products of queries and keys to scores in base 2, in place: softmax is taken in
+    /// base 2, and the change of base is folded into scale and cap.
+    pub fn score(&self, isa: Isa, dots: &mut [f32]) {
+        let scale = self.scale * std::f32::consts::LOG2_E;
+        dots.iter_mut().for_each(|dot| *dot *= scale);
+        if let Some(cap) = self.score_cap {
+            soft_cap(isa, dots, cap * std::f32::consts::LOG2_E);
+        }
+    }
 }
 
 // ANCHOR: seam

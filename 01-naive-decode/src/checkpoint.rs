@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use half::{bf16, f16};
 use memmap2::Mmap;
+use rayon::prelude::*;
 use safetensors::tensor::{Metadata, TensorView};
 use safetensors::{Dtype, SafeTensors};
 use std::fs::File;
@@ -69,6 +70,12 @@ impl Checkpoint {
         self.bytes.as_slice().len()
     }
 
+    /// Numbers in all tensors.
+    pub fn numbers(&self) -> usize {
+        let tensors = self.header.tensors();
+        tensors.values().map(|info| info.shape.iter().product::<usize>()).sum()
+    }
+
     /// A tensor as the file stores it: type, shape and bytes.
     pub fn view(&self, name: &str) -> Option<TensorView<'_>> {
         let info = self.header.info(name)?;
@@ -108,7 +115,7 @@ impl Checkpoint {
                 return Err(Error::file(&self.file, problem));
             }
         };
-        match values.iter().position(|v| !v.is_finite()) {
+        match values.par_iter().position_first(|v| !v.is_finite()) {
             None => Ok(values),
             Some(at) => Err(Error::file(
                 &self.file,
@@ -127,6 +134,10 @@ impl Bytes {
     }
 }
 
-fn decode<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    bytes.as_chunks::<N>().0.iter().map(|&b| value(b)).collect()
+/// Numbers that one thread takes at a time: enough that handing them out costs nothing.
+const NUMBERS_AT_ONCE: usize = 1 << 14;
+
+fn decode<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32 + Sync) -> Vec<f32> {
+    let numbers = bytes.as_chunks::<N>().0.par_iter().with_min_len(NUMBERS_AT_ONCE);
+    numbers.map(|&bytes| value(bytes)).collect()
 }

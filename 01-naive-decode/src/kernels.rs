@@ -5,10 +5,13 @@
 //! number of rows and the number of threads cannot change a bit of any result. The loop is written
 //! over a `Vector` of any width; a fused multiply-add rounds once, by definition, on all of them.
 
+mod elementwise;
 mod vector;
 
-use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two, silu};
+pub use elementwise::{gelu_gate, silu_gate, soft_cap};
 pub use vector::Vector;
+
+use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two};
 
 /// An instruction set that this machine has been found to have.
 ///
@@ -264,31 +267,6 @@ impl Kernel for SoftmaxWeights<'_> {
             }
         }
         (maximum, join_lanes(&sums))
-    }
-}
-
-/// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
-///
-/// # Panics
-/// If the two differ in length.
-pub fn silu_gate(isa: Isa, gate: &mut [f32], up: &[f32]) {
-    assert_eq!(gate.len(), up.len(), "a gate for each value");
-    isa.run(SiluGate { gate, up });
-}
-
-struct SiluGate<'a> {
-    gate: &'a mut [f32],
-    up: &'a [f32],
-}
-
-impl Kernel for SiluGate<'_> {
-    type Result = ();
-
-    #[inline(always)]
-    unsafe fn run<V: Vector>(self) {
-        for (g, &u) in self.gate.iter_mut().zip(self.up) {
-            *g = silu(*g) * u;
-        }
     }
 }
 

@@ -75,4 +75,4 @@ pub use rope::Rope;
 pub use rung::{NAIVE, Rung, Settings};
 pub use sampler::{Sampler, Sampling, argmax};
 pub use softmax_attention::{KeyValues, Partial, SPLIT, attend_span};
-pub use tokenizer::{TokenStream, Tokenizer};
+pub use tokenizer::{Disguise, TokenStream, Tokenizer};

@@ -53,12 +53,12 @@ impl DenseLinear {
             ));
         }
         let mut panels = vec![[0.0; LANES]; outputs.div_ceil(LANES) * inputs];
-        for (output, row) in weights.chunks_exact(inputs).enumerate() {
-            let panel = &mut panels[output / LANES * inputs..][..inputs];
-            for (lanes, &w) in panel.iter_mut().zip(row) {
-                lanes[output % LANES] = w;
+        let rows = weights.par_chunks(LANES * inputs);
+        panels.par_chunks_mut(inputs).zip(rows).for_each(|(panel, rows)| {
+            for (lane, row) in rows.chunks_exact(inputs).enumerate() {
+                panel.iter_mut().zip(row).for_each(|(lanes, &w)| lanes[lane] = w);
             }
-        }
+        });
         Ok(DenseLinear { panels, inputs, outputs, isa })
     }
 

@@ -215,6 +215,7 @@ impl Parts<'_> {
             attention_norm: norm("input_layernorm.weight")?,
             projection,
             scale: 1.0 / (self.config.head_dim as f32).sqrt(),
+            score_cap: None,
             window: None,
             feed_forward_norm: norm("post_attention_layernorm.weight")?,
             feed_forward: Box::new(self.swiglu(&name("mlp"), self.config.intermediate_size)?),

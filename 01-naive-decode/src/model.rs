@@ -23,6 +23,8 @@ pub struct Block {
     pub projection: Box<dyn Projection>,
     /// Factor on the scores.
     pub scale: f32,
+    /// Bound that scores are bent towards; none in nearly all models.
+    pub score_cap: Option<f32>,
     /// How many tokens back a row sees, itself included; everything if not said.
     pub window: Option<usize>,
     /// RMSNorm weight before the feed-forward, `[hidden]`.
@@ -119,8 +121,8 @@ impl Model {
             let (kv_layer, kv) = latest.as_ref().ok_or_else(|| {
                 Error::invalid("layer 0's keys and values", "none", "its own: none come before")
             })?;
-            let layer =
-                LayerSpec { index, kv_layer: *kv_layer, window: block.window, scale: block.scale };
+            let Block { window, scale, score_cap, .. } = *block;
+            let layer = LayerSpec { index, kv_layer: *kv_layer, window, scale, score_cap };
             let attended =
                 attention.attend(layer, pass, projected.q.view(), kv.k.view(), kv.v.view())?;
             x += &block.projection.output(attended);

@@ -72,9 +72,9 @@ pub fn attend_span(
         match sees {
             [sees] if !sees.also.is_empty() => {
                 let line = Line { source, sees };
-                attend_group(isa, layer.scale, queries, &places, *kv_head, &line, value_dim)
+                attend_group(isa, layer, queries, &places, *kv_head, &line, value_dim)
             }
-            _ => attend_group(isa, layer.scale, queries, &places, *kv_head, source, value_dim),
+            _ => attend_group(isa, layer, queries, &places, *kv_head, source, value_dim),
         }
     };
     let serial = q.len() * span.end() < SERIAL_WORK;
@@ -123,7 +123,7 @@ impl<S: KeyValues> KeyValues for Line<'_, S> {
 /// One key-value head against the queries `[rows, group, D]` that share it.
 fn attend_group(
     isa: Isa,
-    scale: f32,
+    layer: LayerSpec,
     queries: ArrayView3<f32>,
     visible: &[Range<usize>],
     kv_head: usize,
@@ -131,8 +131,6 @@ fn attend_group(
     value_dim: usize,
 ) -> Array3<f32> {
     let (rows, group, key_dim) = queries.dim();
-    // Scores are wanted in base 2: fold the change of base into the scale.
-    let scale = scale * std::f32::consts::LOG2_E;
     let end = visible.iter().map(|seen| seen.end).max().unwrap_or(0);
     let start = visible.iter().map(|seen| seen.start).min().unwrap_or(0);
     let mut joined: Vec<Partial> = (0..rows * group).map(|_| Partial::empty(value_dim)).collect();
@@ -153,13 +151,13 @@ fn attend_group(
         let eights = all / 8 * 8;
         let fours = all / 4 * 4;
         for first in (0..eights).step_by(8) {
-            join(first, &tiles.attend::<8>(isa, scale, std::array::from_fn(|i| query(first + i))));
+            join(first, &tiles.attend::<8>(isa, layer, std::array::from_fn(|i| query(first + i))));
         }
         for first in (eights..fours).step_by(4) {
-            join(first, &tiles.attend::<4>(isa, scale, std::array::from_fn(|i| query(first + i))));
+            join(first, &tiles.attend::<4>(isa, layer, std::array::from_fn(|i| query(first + i))));
         }
         for first in fours..all {
-            join(first, &tiles.attend::<1>(isa, scale, [query(first)]));
+            join(first, &tiles.attend::<1>(isa, layer, [query(first)]));
         }
     }
     let values = joined.iter().flat_map(Partial::finish).collect();
@@ -253,7 +251,7 @@ impl Tiles {
     fn attend<const R: usize>(
         &self,
         isa: Isa,
-        scale: f32,
+        layer: LayerSpec,
         queries: [(ArrayView1<f32>, &Range<usize>); R],
     ) -> [Partial; R] {
         let mut q = vec![[0.0; R]; self.key_dim];
@@ -267,9 +265,10 @@ impl Tiles {
             let mut sums = [[0.0; LANES]; R];
             multiply_rows(isa, &q, panel, &mut sums);
             for (r, sums) in sums.iter().enumerate() {
-                scores[r * tiles + t] = sums.map(|s| s * scale);
+                scores[r * tiles + t] = *sums;
             }
         }
+        layer.score(isa, scores.as_flattened_mut());
         // weights: `[slots][R]`
         let mut weights = vec![[0.0; R]; self.slots.len()];
         let mut partials = std::array::from_fn(|_| Partial::empty(self.value_dim));

@@ -1,12 +1,20 @@
 //! Text to tokens and back.
 //!
 //! A thin wrapper over the `tokenizers` crate, which reads any Hugging Face tokenizer.json. Added
-//! here: errors that say what is wrong, the check that tokenizer and model belong together, and
-//! [`TokenStream`], which turns tokens into text as they come.
+//! here: errors that say what is wrong, the check that tokenizer and model belong together,
+//! [`TokenStream`], which turns tokens into text as they come, and [`Disguise`], which keeps what
+//! users write from being taken for special tokens.
 
+mod disguise;
+mod spelling;
 mod stream;
 
+pub use disguise::Disguise;
 pub use stream::TokenStream;
+
+use disguise::Masked;
+use spelling::Spelling;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -21,6 +29,9 @@ const PADDING_AT_MOST: usize = 16;
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     name: String,
+    spelling: Spelling,
+    /// Made when the first text has to be disguised, which is seldom.
+    masked: Arc<OnceLock<Masked>>,
 }
 
 impl Tokenizer {
@@ -30,13 +41,14 @@ impl Tokenizer {
     /// If the contents are not those of a tokenizer.json.
     pub fn from_bytes(name: &str, json: &[u8]) -> Result<Self> {
         let inner = tokenizers::Tokenizer::from_bytes(json).map_err(|e| Error::file(name, e))?;
-        Ok(Tokenizer { inner, name: name.into() })
+        Ok(Tokenizer::new(name, inner))
     }
 
     /// Wraps a tokenizer that was put together from something else than a tokenizer.json; `name` is
     /// what errors call it.
     pub fn new(name: &str, inner: tokenizers::Tokenizer) -> Self {
-        Tokenizer { inner, name: name.into() }
+        let spelling = Spelling::of(&inner);
+        Tokenizer { inner, name: name.into(), spelling, masked: Arc::default() }
     }
 
     /// Reads a tokenizer.json.
@@ -94,12 +106,13 @@ impl Tokenizer {
         Ok(encoding.map_err(|e| Error::file(&self.name, e))?.get_ids().to_vec())
     }
 
-    /// The text of `tokens`, leaving out special ones and ids that the vocabulary lacks.
+    /// The text of `tokens`, leaving out special ones and ids that the vocabulary lacks. Bytes that
+    /// are no character become U+FFFD, as in [`String::from_utf8_lossy`].
     ///
     /// # Errors
     /// If the tokenizer's decoder cannot make text of them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
-        self.inner.decode(tokens, true).map_err(|e| Error::file(&self.name, e))
+        TokenStream::new(self, false).all(tokens)
     }
 
     /// The text of `tokens`, special ones written out.
@@ -107,7 +120,7 @@ impl Tokenizer {
     /// # Errors
     /// If the tokenizer's decoder cannot make text of them.
     pub fn decode_with_special(&self, tokens: &[u32]) -> Result<String> {
-        self.inner.decode(tokens, false).map_err(|e| Error::file(&self.name, e))
+        TokenStream::new(self, true).all(tokens)
     }
 
     /// The id of a token written as the vocabulary writes it: `<|endoftext|>`.
@@ -117,13 +130,19 @@ impl Tokenizer {
 
     /// Text of the tokens that will follow `context`, as they come.
     pub fn stream_after(&self, context: &[u32]) -> TokenStream<'_> {
-        TokenStream::new(self, context)
+        TokenStream::new(self, false).after(context)
+    }
+
+    /// The bytes that `token` adds to a text; `first` if it is the text's first.
+    fn bytes(&self, token: u32, first: bool) -> Result<Vec<u8>> {
+        self.spelling.bytes(&self.inner, &self.name, token, first)
     }
 
     /// Whether the token leaves no trace in [`Tokenizer::decode`]'s text: it is special, or no token.
     pub fn is_silent(&self, token: u32) -> bool {
-        self.inner
-            .id_to_token(token)
-            .is_none_or(|written| self.inner.get_added_vocabulary().is_special_token(&written))
+        match self.inner.get_added_vocabulary().get_added_tokens_decoder().get(&token) {
+            Some(added) => added.special,
+            None => self.inner.id_to_token(token).is_none(),
+        }
     }
 }

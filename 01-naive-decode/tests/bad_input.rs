@@ -1,6 +1,7 @@
 //! Whatever is wrong with the files or the request: a message that says what, where and what would
 //! have been right. Never a panic, never an allocation out of proportion.
 
+use ladder_tests::watched::{Watched, largest_while};
 use naive_decode::{
     Config, Decoder, Error, LoadOptions, Model, NaiveDecoder, Request, Sampler, Sampling,
     Tokenizer, generate,
@@ -9,11 +10,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 16,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -276,29 +275,6 @@ fn a_refused_feed_is_forgotten() {
 
 // --- Anything at all ---------------------------------------------------------------------------
 
-/// Hands on every request for memory and remembers the largest.
-struct Watched;
-
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls are the system allocator's own, unchanged.
-unsafe impl GlobalAlloc for Watched {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
@@ -307,14 +283,15 @@ const ENOUGH: usize = 32 << 20;
 
 /// Loads and, if that works, decodes. Errors are fine; panics and huge allocations are not.
 fn survives(directory: &Path) -> Result<(), TestCaseError> {
-    if let Ok(model) = Model::open(directory, LoadOptions::default()) {
-        let mut decoder = NaiveDecoder::new(Arc::new(model));
-        // Nothing is said of the logits: a flipped bit in a weight is a weight.
-        for token in [1, 2, 39] {
-            let _ = decoder.feed(&[token]);
+    let ((), largest) = largest_while(|| {
+        if let Ok(model) = Model::open(directory, LoadOptions::default()) {
+            let mut decoder = NaiveDecoder::new(Arc::new(model));
+            // Nothing is said of the logits: a flipped bit in a weight is a weight.
+            for token in [1, 2, 39] {
+                let _ = decoder.feed(&[token]);
+            }
         }
-    }
-    let largest = LARGEST.load(Relaxed);
+    });
     prop_assert!(largest < ENOUGH, "{largest} bytes were asked for at once");
     Ok(())
 }

@@ -264,7 +264,7 @@ impl Case {
             ..Span::new(0, slots, &vec![0; rows], Want::Nothing)
         };
         let scale = 1.0 / (key_dim as f32).sqrt();
-        let layer = LayerSpec { index: 0, kv_layer: 0, window, scale };
+        let layer = LayerSpec { index: 0, kv_layer: 0, window, scale, score_cap: None };
         let mut out = Array3::zeros((rows, heads, value_dim));
         attend_span(Isa::best(), layer, &span, q.view(), &source, out.view_mut());
 

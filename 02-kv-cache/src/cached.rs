@@ -1,7 +1,8 @@
 //! Attention with a memory: any [`Store`] made into an [`Attention`].
 
+use crate::lengths::Lengths;
 use crate::store::{Place, Store};
-use naive_decode::{Attention, Error, Isa, KeyValues, LayerSpec, Pass, Result, attend_span};
+use naive_decode::{Attention, Isa, KeyValues, LayerSpec, Pass, Result, attend_span};
 use ndarray::{Array3, ArrayView3, Axis, s};
 
 /// What anyone who decodes with a cache may do to it between passes.
@@ -34,18 +35,18 @@ pub trait KvCache: Attention {
 
 /// Attention that writes each new key and value once and reads them in every later pass.
 ///
-/// Invariant: for every sequence, slots `0..lengths[sequence]` of the store are written in every
+/// Invariant: for every sequence, slots `0..lengths.of(sequence)` of the store are written in every
 /// layer, and nothing else is read.
 pub struct Cached<S> {
     store: S,
-    lengths: Vec<usize>,
+    lengths: Lengths,
     isa: Isa,
 }
 
 impl<S: Store> Cached<S> {
     /// Attention over a fresh store.
     pub fn new(store: S, isa: Isa) -> Self {
-        Cached { lengths: vec![0; store.sequences()], store, isa }
+        Cached { lengths: Lengths::new(store.sequences(), store.capacity()), store, isa }
     }
 
     /// The store, to look at.
@@ -62,23 +63,18 @@ impl<S: Store> Cached<S> {
 
 impl<S: Store> KvCache for Cached<S> {
     fn len(&self, sequence: usize) -> usize {
-        self.lengths[sequence]
+        self.lengths.of(sequence)
     }
 
     fn capacity(&self) -> usize {
-        self.store.capacity()
+        self.lengths.capacity()
     }
 
     // ANCHOR: truncate
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.store.check(sequence, length)?;
-        let held = self.lengths[sequence];
-        if length > held {
-            let what = format!("length to truncate sequence {sequence} to");
-            return Err(Error::invalid(what, length, format!("at most {held}, what it holds")));
-        }
+        self.lengths.check_truncate(sequence, length)?;
         self.store.truncate(sequence, length);
-        self.lengths[sequence] = length;
+        self.lengths.truncate(sequence, length);
         Ok(())
     }
     // ANCHOR_END: truncate
@@ -93,23 +89,9 @@ impl<S: Store> KvCache for Cached<S> {
 }
 
 impl<S: Store> Attention for Cached<S> {
-    // ANCHOR: begin
     fn begin(&mut self, pass: &Pass) -> Result<()> {
-        for (i, span) in pass.spans.iter().enumerate() {
-            self.store.check(span.sequence, span.end())?;
-            let held = self.lengths[span.sequence];
-            if span.start != held {
-                let what = format!("start of sequence {}", span.sequence);
-                return Err(Error::invalid(what, span.start, format!("{held}, what it holds")));
-            }
-            if pass.spans[..i].iter().any(|earlier| earlier.sequence == span.sequence) {
-                let what = format!("spans of sequence {} in one pass", span.sequence);
-                return Err(Error::invalid(what, "two", "one"));
-            }
-        }
-        Ok(())
+        self.lengths.check_pass(pass)
     }
-    // ANCHOR_END: begin
 
     // ANCHOR: attend
     fn attend(
@@ -148,13 +130,9 @@ impl<S: Store> Attention for Cached<S> {
     }
     // ANCHOR_END: attend
 
-    // ANCHOR: commit
     fn commit(&mut self, pass: &Pass) {
-        for span in &pass.spans {
-            self.lengths[span.sequence] = span.end();
-        }
+        self.lengths.commit(pass);
     }
-    // ANCHOR_END: commit
 }
 
 /// One sequence and layer of a store, as attention reads it.

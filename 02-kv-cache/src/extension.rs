@@ -3,11 +3,14 @@
 //! A model trained on 512 tokens has never met the angles of position 513. These rules choose slower
 //! frequencies, so that `factor` times as many positions turn through angles it knows.
 
-use naive_decode::{Config, Error, Model, Result, Rope};
+mod read;
+
+use naive_decode::{Config, Model, Rope};
 use std::f64::consts::TAU;
 
-/// A way to stretch the context. `linear` and `yarn` are what `rope_scaling` in a Hugging Face config
-/// calls them; `ntk` is this project's name for the fixed larger base, which has none there.
+/// A way to stretch the context. `linear`, `yarn` and `llama3` are what `rope_scaling` in a Hugging
+/// Face config calls them; `ntk` is this project's name for the fixed larger base, which has none
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
     /// Position interpolation (Chen et al. 2023): every frequency divided by the factor. Fast
@@ -36,6 +39,19 @@ pub enum RopeScaling {
         /// Factor on queries and keys; `0.1 ln(factor) + 1` if not said.
         attention_factor: Option<f64>,
     },
+    /// Llama 3.1's (Grattafiori et al. 2024): as YaRN, pairs that turn often within the trained
+    /// length are left alone and slow ones interpolated. Between, the blend follows the number of
+    /// turns, not the number of the pair, and scores are not sharpened.
+    Llama3 {
+        /// How many times the trained length.
+        factor: f64,
+        /// Length the model was trained at before it was stretched, in tokens.
+        trained: usize,
+        /// Pairs with at most so many turns within `trained` are interpolated.
+        low_turns: f64,
+        /// Pairs with at least so many are left alone.
+        high_turns: f64,
+    },
 }
 
 impl RopeScaling {
@@ -45,58 +61,13 @@ impl RopeScaling {
         RopeScaling::Yarn { factor, trained, beta_fast: 32.0, beta_slow: 1.0, attention_factor }
     }
 
-    /// Reads a config's `rope_scaling`. Types: `linear`, `yarn`, and `ntk` for the fixed base.
-    ///
-    /// `dynamic` is refused: it changes the base as the text grows, so keys cached early and queries
-    /// made late would be turned by different frequencies.
-    ///
-    /// # Errors
-    /// Another type, a field that would be ignored, or numbers that make no sense.
-    pub fn from_json(json: &serde_json::Value, config: &Config) -> Result<Self> {
-        let number = |field: &str| json.get(field).and_then(serde_json::Value::as_f64);
-        let kind = json.get("rope_type").or_else(|| json.get("type"));
-        let factor = number("factor").unwrap_or(f64::NAN);
-        if !(factor.is_finite() && factor >= 1.0) {
-            let found = json.get("factor").map_or("missing".into(), |f| f.to_string());
-            return Err(Error::invalid("rope_scaling.factor", found, "a number, at least 1"));
-        }
-        for field in ["mscale", "mscale_all_dim"] {
-            if let Some(found) = json.get(field) {
-                let what = format!("rope_scaling.{field}");
-                return Err(Error::invalid(what, found, "none: DeepSeek's variant is not read"));
-            }
-        }
-        match kind.and_then(serde_json::Value::as_str) {
-            Some("linear") => Ok(RopeScaling::Linear { factor }),
-            Some("ntk") => Ok(RopeScaling::Ntk { factor }),
-            Some("yarn") => Ok(RopeScaling::Yarn {
-                factor,
-                trained: match number("original_max_position_embeddings") {
-                    None => config.trained_context,
-                    Some(trained) if trained >= 1.0 => trained as usize,
-                    Some(trained) => {
-                        let what = "rope_scaling.original_max_position_embeddings";
-                        return Err(Error::invalid(what, trained, "at least 1"));
-                    }
-                },
-                beta_fast: number("beta_fast").unwrap_or(32.0),
-                beta_slow: number("beta_slow").unwrap_or(1.0),
-                attention_factor: number("attention_factor"),
-            }),
-            other => Err(Error::invalid(
-                "rope_scaling.rope_type",
-                other.unwrap_or("missing"),
-                "linear, ntk or yarn",
-            )),
-        }
-    }
-
     /// How many times the trained length.
     pub fn factor(&self) -> f64 {
         match *self {
             RopeScaling::Linear { factor }
             | RopeScaling::Ntk { factor }
-            | RopeScaling::Yarn { factor, .. } => factor,
+            | RopeScaling::Yarn { factor, .. }
+            | RopeScaling::Llama3 { factor, .. } => factor,
         }
     }
 
@@ -134,15 +105,26 @@ impl RopeScaling {
                 let magnitude = attention_factor.unwrap_or(0.1 * libm::log(factor) + 1.0);
                 Rope::with_frequencies(mixed.collect(), magnitude, positions)
             }
+            RopeScaling::Llama3 { factor, trained, low_turns, high_turns } => {
+                let mixed = plain.iter().map(|f| {
+                    let turns = trained as f64 * f / TAU;
+                    let left_alone =
+                        ((turns - low_turns) / (high_turns - low_turns)).clamp(0.0, 1.0);
+                    f / factor * (1.0 - left_alone) + f * left_alone
+                });
+                Rope::with_frequencies(mixed.collect(), 1.0, positions)
+            }
         }
         // ANCHOR_END: rope
     }
 
-    /// Gives the model these frequencies and room for `factor` times what it was trained on.
+    /// Gives the model these frequencies and room for `factor` times what it was trained on. Configs
+    /// with Llama 3's rule name the stretched length as the trained one; the room is there already.
     pub fn stretch(&self, model: &mut Model) {
         let trained = match *self {
             RopeScaling::Yarn { trained, .. } => trained,
             RopeScaling::Linear { .. } | RopeScaling::Ntk { .. } => model.config.trained_context,
+            RopeScaling::Llama3 { .. } => 0,
         };
         let context = (trained as f64 * self.factor()) as usize;
         model.rope = self.rope(&model.config, context.max(model.context()));
@@ -153,7 +135,7 @@ impl RopeScaling {
 mod tests {
     use super::*;
 
-    fn config() -> Config {
+    pub(super) fn config() -> Config {
         let json = br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 256,
             "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2,
             "head_dim": 32, "intermediate_size": 704, "vocab_size": 2048, "rms_norm_eps": 1e-5,
@@ -201,23 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_configs_say_and_refuses_what_would_corrupt_a_cache() {
-        let read =
-            |json: &str| RopeScaling::from_json(&serde_json::from_str(json).unwrap(), &config());
-        assert_eq!(
-            read(r#"{"rope_type": "yarn", "factor": 4.0}"#).unwrap(),
-            RopeScaling::yarn(4.0, 512)
-        );
-        let linear = read(r#"{"type": "linear", "factor": 2}"#).unwrap();
-        assert_eq!(linear, RopeScaling::Linear { factor: 2.0 });
-        let said = read(r#"{"type": "dynamic", "factor": 2.0}"#).unwrap_err().to_string();
-        assert!(said.contains("dynamic") && said.contains("linear, ntk or yarn"), "{said}");
-        let said =
-            read(r#"{"type": "yarn", "factor": 40, "mscale": 0.7}"#).unwrap_err().to_string();
-        assert!(said.contains("mscale is 0.7"), "{said}");
-        let said = read(r#"{"type": "yarn", "factor": 4, "original_max_position_embeddings": 0}"#);
-        assert!(said.unwrap_err().to_string().contains("at least 1"));
-        let said = read(r#"{"type": "yarn", "factor": "x"}"#).unwrap_err().to_string();
-        assert!(said.contains("factor") && said.contains("\"x\""), "{said}");
+    fn llama3_blends_by_turns() {
+        let scaling =
+            RopeScaling::Llama3 { factor: 8.0, trained: 512, low_turns: 1.0, high_turns: 4.0 };
+        let ratios = ratios(scaling);
+        // Within 512 positions pair j makes 512 / tau * 10^(-j/4) turns: 4.58 for pair 5, at least
+        // four; 2.58 for pair 6, 1.45 for pair 7; 0.81 for pair 8, less than one.
+        assert!(ratios[..6].iter().all(|&r| r == 1.0), "{ratios:?}");
+        assert!(ratios[8..].iter().all(|r| (r - 8.0).abs() < 1e-9), "{ratios:?}");
+        let left_alone = (512.0 / TAU * 10f64.powf(-1.5) - 1.0) / 3.0;
+        assert!((1.0 / ratios[6] - (left_alone + (1.0 - left_alone) / 8.0)).abs() < 1e-12);
     }
 }

@@ -9,6 +9,7 @@
 //! | `store.rs` | where keys and values are kept, and how many bytes that takes |
 //! | `list.rs` | lists that grow, as microGPT has them |
 //! | `contiguous.rs` | one slab, set aside beforehand |
+//! | `lengths.rs` | how many tokens are held, and which passes and rollbacks that allows |
 //! | `cached.rs` | attention over any store: write once, read ever after; rollback and reset |
 //! | `decode.rs` | prefill and decode through one forward function |
 //! | `extension.rs` | contexts past the trained length: interpolation, NTK-aware, YaRN |
@@ -19,6 +20,7 @@ mod contiguous;
 mod decode;
 mod extension;
 pub mod faults;
+mod lengths;
 mod list;
 mod store;
 
@@ -26,5 +28,6 @@ pub use cached::{Cached, KvCache};
 pub use contiguous::ContiguousStore;
 pub use decode::{CONTIGUOUS, CachedDecoder, LISTS};
 pub use extension::RopeScaling;
+pub use lengths::Lengths;
 pub use list::ListStore;
 pub use store::{KvShape, Place, Store};

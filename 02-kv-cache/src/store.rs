@@ -1,6 +1,6 @@
 //! Where keys and values are kept: the one thing that the caches of this rung differ in.
 
-use naive_decode::{Element, Error, KvSize, Model, Result};
+use naive_decode::{Element, KvSize, Model};
 
 /// The sizes of a model's keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,25 +85,6 @@ pub trait Store: Send + Sync {
     fn truncate(&mut self, sequence: usize, length: usize);
     /// Bytes set aside for keys and values at this moment, used or not.
     fn allocated_bytes(&self) -> usize;
-
-    /// Whether `length` tokens of `sequence` would fit.
-    ///
-    /// # Errors
-    /// [`Error::Capacity`] or [`Error::Invalid`], naming the sequence.
-    fn check(&self, sequence: usize, length: usize) -> Result<()> {
-        if sequence >= self.sequences() {
-            let expected = format!("below {}, the number of sequences kept", self.sequences());
-            return Err(Error::invalid("sequence", sequence, expected));
-        }
-        if length > self.capacity() {
-            return Err(Error::Capacity {
-                what: format!("the cache of sequence {sequence}"),
-                capacity: self.capacity(),
-                asked: length,
-            });
-        }
-        Ok(())
-    }
 }
 // ANCHOR_END: seam
 

@@ -174,6 +174,7 @@ fn block(config: &MlaConfig, form: Form, parts: &Parts, layer: usize) -> Result<
         attention_norm: norm("input_layernorm.weight")?,
         projection,
         scale: config.scale(),
+        score_cap: None,
         window: None,
         feed_forward_norm: norm("post_attention_layernorm.weight")?,
         feed_forward,

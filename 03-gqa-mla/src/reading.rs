@@ -70,7 +70,7 @@ pub fn attend_reading(
         .map(|i| {
             let (row, head) = (i / heads, i % heads);
             let query = reading.prepare(&q.slice(s![row, head, ..]).to_vec());
-            let query = Query { isa, scale: layer.scale * std::f32::consts::LOG2_E, query: &query };
+            let query = Query { isa, layer, query: &query };
             let seen = seen(reading, head / group, &span.sees[row], layer.window);
             query.meet(reading, head / group, seen, value_dim, weights_wanted)
         })
@@ -110,7 +110,7 @@ fn seen(
 
 struct Query<'a> {
     isa: Isa,
-    scale: f32,
+    layer: LayerSpec,
     query: &'a [f32],
 }
 
@@ -137,7 +137,7 @@ impl Query<'_> {
             let mut tiles = vec![[0.0f32; LANES]; places.len().div_ceil(LANES)];
             let scores = &mut tiles.as_flattened_mut()[..places.len()];
             reading.scores(kv_head, self.query, places, scores);
-            scores.iter_mut().for_each(|score| *score *= self.scale);
+            self.layer.score(self.isa, scores);
             let mut masks = vec![u16::MAX; tiles.len()];
             if let (Some(last), lanes @ 1..) = (masks.last_mut(), places.len() % LANES) {
                 *last = (1 << lanes) - 1;
@@ -232,7 +232,7 @@ mod tests {
             let plain = Plain { k: noise((slots, 2, 16), 1), v: noise((slots, 2, 8), 2) };
             let q = noise((rows, 6, 16), 3);
             let span = Span::new(0, held, &vec![0; rows], Want::Last);
-            let layer = LayerSpec { index: 0, kv_layer: 0, window, scale: 0.25 };
+            let layer = LayerSpec { index: 0, kv_layer: 0, window, scale: 0.25, score_cap: None };
             let mut expected = Array3::zeros((rows, 6, 8));
             attend_span(Isa::best(), layer, &span, q.view(), &plain, expected.view_mut());
             let mut found = Array3::zeros((rows, 6, 8));

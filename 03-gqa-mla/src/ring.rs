@@ -17,7 +17,7 @@ mod layer;
 mod makers;
 mod past;
 
-use kv_cache::{ContiguousStore, KvCache, KvShape, Store};
+use kv_cache::{ContiguousStore, KvCache, KvShape, Lengths, Store};
 use layer::Layer;
 use makers::{Maker, makers};
 use naive_decode::{Attention, Error, Isa, KvSize, LayerSpec, Model, Pass, Result};
@@ -46,17 +46,11 @@ pub struct Room {
 pub struct HybridCache<S = ContiguousStore> {
     /// By layer; none for one that shares another's.
     layers: Vec<Option<Layer<S>>>,
-    sequences: Vec<Lengths>,
-    capacity: usize,
+    lengths: Lengths,
+    /// Longest that each sequence has been since it was last empty: what decides which tokens the
+    /// rings have let go.
+    longest: Vec<usize>,
     isa: Isa,
-}
-
-/// Length of a sequence.
-#[derive(Clone, Copy, Default)]
-struct Lengths {
-    now: usize,
-    /// Longest since it was last empty: what decides which tokens the rings have let go.
-    longest: usize,
 }
 
 impl HybridCache {
@@ -92,8 +86,8 @@ impl<S: Store> HybridCache<S> {
         };
         Ok(HybridCache {
             layers: makers(model)?.into_iter().map(|made| made.map(layer)).collect(),
-            sequences: vec![Lengths::default(); room.sequences],
-            capacity: room.capacity,
+            lengths: Lengths::new(room.sequences, room.capacity),
+            longest: vec![0; room.sequences],
             isa: model.isa,
         })
     }
@@ -111,10 +105,11 @@ impl<S: Store> HybridCache<S> {
     /// # Errors
     /// Names the first that does not.
     pub fn check_integrity(&self) -> Result<()> {
-        for (sequence, &Lengths { now, longest }) in self.sequences.iter().enumerate() {
-            if now > longest || longest > self.capacity {
+        for (sequence, &longest) in self.longest.iter().enumerate() {
+            let (now, capacity) = (self.lengths.of(sequence), self.lengths.capacity());
+            if now > longest || longest > capacity {
                 let found = format!("{now}, and has been {longest}");
-                let expected = format!("no longer than it has been, and at most {}", self.capacity);
+                let expected = format!("no longer than it has been, and at most {capacity}");
                 return Err(Error::invalid(
                     format!("length of sequence {sequence}"),
                     found,
@@ -133,43 +128,35 @@ impl<S: Store> HybridCache<S> {
         }
         Ok(())
     }
-
-    fn lengths(&self, sequence: usize) -> Result<Lengths> {
-        self.sequences.get(sequence).copied().ok_or_else(|| {
-            let expected = format!("below {}, the number of sequences kept", self.sequences.len());
-            Error::invalid("sequence", sequence, expected)
-        })
-    }
 }
 
 impl<S: Store> KvCache for HybridCache<S> {
     fn len(&self, sequence: usize) -> usize {
-        self.sequences[sequence].now
+        self.lengths.of(sequence)
     }
 
     fn capacity(&self) -> usize {
-        self.capacity
+        self.lengths.capacity()
     }
 
     // ANCHOR: truncate
     /// Refuses, too, where a ring would have to bring back what it has let go.
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        let Lengths { now, longest } = self.lengths(sequence)?;
-        let what = || format!("length to truncate sequence {sequence} to");
-        if length > now {
-            let expected = format!("at most {now}, what it holds");
-            return Err(Error::invalid(what(), length, expected));
-        }
+        let now = self.lengths.check_truncate(sequence, length)?;
+        let longest = self.longest[sequence];
         let shortest = self.layers.iter().flatten().map(|layer| layer.shortest(longest)).max();
         let shortest = shortest.unwrap_or(0);
         if 0 < length && length < shortest {
             let expected = format!(
                 "0, or {shortest} to {now}: the rings have let go of the window before token {shortest}"
             );
-            return Err(Error::invalid(what(), length, expected));
+            let what = format!("length to truncate sequence {sequence} to");
+            return Err(Error::invalid(what, length, expected));
         }
-        let longest = if length == 0 { 0 } else { longest };
-        self.sequences[sequence] = Lengths { now: length, longest };
+        self.lengths.truncate(sequence, length);
+        if length == 0 {
+            self.longest[sequence] = 0;
+        }
         Ok(())
     }
     // ANCHOR_END: truncate
@@ -189,23 +176,7 @@ impl<S: Store> KvCache for HybridCache<S> {
 
 impl<S: Store> Attention for HybridCache<S> {
     fn begin(&mut self, pass: &Pass) -> Result<()> {
-        for (i, span) in pass.spans.iter().enumerate() {
-            let held = self.lengths(span.sequence)?.now;
-            let sequence = span.sequence;
-            if span.end() > self.capacity {
-                let what = format!("the cache of sequence {sequence}");
-                let (capacity, asked) = (self.capacity, span.end());
-                return Err(Error::Capacity { what, capacity, asked });
-            }
-            if span.start != held {
-                let what = format!("start of sequence {sequence}");
-                return Err(Error::invalid(what, span.start, format!("{held}, what it holds")));
-            }
-            if pass.spans[..i].iter().any(|earlier| earlier.sequence == sequence) {
-                let what = format!("spans of sequence {sequence} in one pass");
-                return Err(Error::invalid(what, "two", "one"));
-            }
-        }
+        self.lengths.check_pass(pass)?;
         // What a pass that failed has left behind.
         self.layers.iter_mut().flatten().for_each(Layer::drop_fresh);
         Ok(())
@@ -224,7 +195,7 @@ impl<S: Store> Attention for HybridCache<S> {
             return Err(Error::invalid("layer of keys and values", layer.kv_layer, expected));
         };
         for span in &pass.spans {
-            kept.check_visible(layer, span, self.sequences[span.sequence].longest)?;
+            kept.check_visible(layer, span, self.longest[span.sequence])?;
         }
         if layer.kv_layer == layer.index {
             kept.hold_fresh(pass, k, v);
@@ -234,10 +205,10 @@ impl<S: Store> Attention for HybridCache<S> {
 
     fn commit(&mut self, pass: &Pass) {
         self.layers.iter_mut().flatten().for_each(Layer::keep_fresh);
+        self.lengths.commit(pass);
         for span in &pass.spans {
-            let Lengths { now, longest } = &mut self.sequences[span.sequence];
-            *now = span.end();
-            *longest = (*longest).max(*now);
+            let longest = &mut self.longest[span.sequence];
+            *longest = (*longest).max(span.end());
         }
     }
 }

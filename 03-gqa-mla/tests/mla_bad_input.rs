@@ -55,7 +55,12 @@ fn refusals_name_field_found_and_expected() {
             "\"rope_interleave\": false, \"v_head_dim\"",
             "rope_interleave is f",
         ),
-        (V2, "\"type\": \"yarn\"", "\"type\": \"dynamic\"", "is dynamic, expected linear, ntk or"),
+        (
+            V2,
+            "\"type\": \"yarn\"",
+            "\"type\": \"dynamic\"",
+            "is dynamic, expected linear, ntk, yarn or",
+        ),
         (V2, "\"mscale\": 0.707", "\"mscale\": -1", "rope_scaling.mscale is -1, expected a number"),
         (V2, "\"num_experts_per_tok\": 6,", "", "num_experts_per_tok is missing, expected a num"),
         (V2, "_per_tok\": 6", "_per_tok\": 65", "num_experts_per_tok is 65, expected between 1 an"),

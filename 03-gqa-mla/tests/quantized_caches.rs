@@ -305,7 +305,7 @@ fn a_pass_that_fails_halfway_leaves_no_trace() {
         // The first layer is done, then the pass is given up.
         let pass = Pass::one(Span::new(0, 70, &text(9, 45), Want::Last));
         cache.begin(&pass).unwrap();
-        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 0.2 };
+        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 0.2, score_cap: None };
         let rows = |heads| Array3::from_elem((45, heads, 32), 3.5f32);
         cache.attend(layer, &pass, rows(4).view(), rows(2).view(), rows(2).view()).unwrap();
         let found = feed(&MODEL, &mut *cache, 0, &[&tokens[70..]]);

@@ -85,7 +85,7 @@ fn answer(
     // All rows but the last see nothing: only the last is looked at.
     let last = pass.spans[0].sees.len() - 1;
     pass.spans[0].sees[..last].fill(Visible::until(0));
-    let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 0.35 };
+    let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 0.35, score_cap: None };
     cache.begin(&pass).unwrap();
     cache.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap().slice_move(s![last.., .., ..])
 }

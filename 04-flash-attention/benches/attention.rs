@@ -100,7 +100,7 @@ impl Shape {
         q: ArrayView3<f32>,
         k: ArrayView3<f32>,
     ) -> Array3<f32> {
-        let layer = LayerSpec { index, kv_layer: index, window, scale: 0.1 };
+        let layer = LayerSpec { index, kv_layer: index, window, scale: 0.1, score_cap: None };
         let v = k.slice(s![.., .., ..self.value_dim]);
         cache.attend(layer, pass, q, k, v).expect("the pass was begun")
     }

@@ -83,7 +83,8 @@ fn prompts(bar: &ProgressBar) -> Result<Vec<Series>> {
         let (q, k, v) = (matrix(1)?, matrix(2)?, matrix(3)?);
         let sees: Vec<_> = (1..=length).map(|end| 0..end).collect();
         let (queries, keys, values) = (q.view(), k.view(), v.view());
-        let head = Head { isa: Isa::best(), scale: 0.2, queries, keys, values, sees: &sees };
+        let head =
+            Head { isa: Isa::best(), scale: 0.2, cap: None, queries, keys, values, sees: &sees };
         let expected = standard(&head, &Traffic::new());
         let mut samples = FORMS.map(|_| Vec::new());
         for round in 0..ROUNDS {
@@ -157,7 +158,7 @@ fn numbers(seed: u64, rows: usize, heads: usize) -> Array3<f32> {
 }
 
 fn layer(index: usize, window: Option<usize>) -> LayerSpec {
-    LayerSpec { index, kv_layer: index, window, scale: 1.0 / (DIM as f32).sqrt() }
+    LayerSpec { index, kv_layer: index, window, scale: 1.0 / (DIM as f32).sqrt(), score_cap: None }
 }
 
 /// Keys and values as a model would have rounded them.

@@ -24,9 +24,8 @@ mod tiled;
 mod values;
 mod work;
 
-use crate::lengths::Lengths;
 use half::{bf16, f16};
-use kv_cache::{CachedDecoder, KvCache};
+use kv_cache::{CachedDecoder, KvCache, Lengths};
 use naive_decode::{
     Attention, Decoder, Element, Error, Isa, KvSize, LayerSpec, Model, Partial, Pass, Result, Rung,
     Settings,
@@ -98,7 +97,7 @@ impl FlashCache {
         let numbers: usize = sizes.iter().flatten().map(KvSize::numbers).sum();
         FlashCache {
             layers: sizes.iter().map(|size| size.map(layer)).collect(),
-            lengths: Lengths::new(capacity, sequences),
+            lengths: Lengths::new(sequences, capacity),
             bytes_per_token: numbers * element.bytes(),
             isa,
             pool: Vec::new(),
@@ -112,11 +111,13 @@ impl KvCache for FlashCache {
     }
 
     fn capacity(&self) -> usize {
-        self.lengths.capacity
+        self.lengths.capacity()
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.lengths.truncate(sequence, length)
+        self.lengths.check_truncate(sequence, length)?;
+        self.lengths.truncate(sequence, length);
+        Ok(())
     }
 
     fn bytes_per_token(&self) -> usize {
@@ -133,7 +134,7 @@ impl KvCache for FlashCache {
 
 impl Attention for FlashCache {
     fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.lengths.begin(pass)
+        self.lengths.check_pass(pass)
     }
 
     fn attend(

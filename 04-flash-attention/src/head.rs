@@ -12,6 +12,8 @@ pub struct Head<'a> {
     pub isa: Isa,
     /// Factor on the scores, the change to base 2 in it.
     pub scale: f32,
+    /// Bound that scores are bent towards, in base 2 as they are; none in nearly all models.
+    pub cap: Option<f32>,
     /// `[queries, D]`
     pub queries: ArrayView2<'a, f32>,
     /// `[places, D]`
@@ -82,6 +84,7 @@ pub fn attend_heads(
                 &Head {
                     isa,
                     scale: layer.scale * std::f32::consts::LOG2_E,
+                    cap: layer.score_cap.map(|cap| cap * std::f32::consts::LOG2_E),
                     queries: queries.expect("one row for each query").view(),
                     keys: in_line(k).view(),
                     values: in_line(v).view(),

@@ -15,7 +15,6 @@
 //! | `textbook.rs` | these forms as attention of a model |
 //! | `flash_cache.rs` | the cache that serves: keys and values kept in tiles, as the kernels read them |
 //! | `fusion.rs` | operations joined by rules over their graph |
-//! | `lengths.rs` | how long each sequence of a cache is |
 //! | `faults.rs` | what goes wrong with tiles and splits, on purpose |
 
 pub mod faults;
@@ -25,7 +24,6 @@ mod flash_v1;
 mod flash_v2;
 pub mod fusion;
 mod head;
-mod lengths;
 mod online;
 mod standard;
 mod textbook;

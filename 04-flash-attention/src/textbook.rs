@@ -1,8 +1,8 @@
 //! The textbook forms as attention of a model, over lists that grow.
 
 use crate::head::{Head, attend_heads};
-use crate::lengths::Lengths;
 use crate::traffic::Traffic;
+use kv_cache::Lengths;
 use naive_decode::{Attention, Isa, LayerSpec, Model, Pass, Result};
 use ndarray::{Array2, Array3, ArrayView3, Axis, Slice, concatenate, s};
 
@@ -27,7 +27,7 @@ impl<M: Fn(&Head, &Traffic) -> Array2<f32> + Send> Textbook<M> {
     /// Empty lists for `sequences` sequences as long as the model can take.
     pub fn new(model: &Model, sequences: usize, method: M) -> Self {
         let kept = vec![vec![None; model.blocks.len()]; sequences];
-        let lengths = Lengths::new(model.context(), sequences);
+        let lengths = Lengths::new(sequences, model.context());
         Textbook { method, traffic: Traffic::new(), kept, lengths, isa: model.isa }
     }
 }
@@ -40,7 +40,7 @@ fn followed_by(kept: &Array3<f32>, held: usize, new: ArrayView3<f32>) -> Array3<
 
 impl<M: Fn(&Head, &Traffic) -> Array2<f32> + Send> Attention for Textbook<M> {
     fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.lengths.begin(pass)
+        self.lengths.check_pass(pass)
     }
 
     fn attend(

@@ -2,7 +2,7 @@
 
 use crate::head::Head;
 use naive_decode::SPLIT;
-use naive_decode::kernels::multiply_rows;
+use naive_decode::kernels::{multiply_rows, soft_cap};
 use naive_decode::numerics::{LANES, exp2_parts, power_of_two};
 use ndarray::{Array2, ArrayView2};
 use std::ops::Range;
@@ -28,9 +28,11 @@ pub(crate) fn score_tile(
             let query: Vec<[f32; 1]> = query.iter().map(|&q| [q]).collect();
             let mut sums = [[0.0; LANES]];
             multiply_rows(head.isa, &query, &panel, &mut sums);
-            for (place, sum) in lanes.clone().zip(sums[0]) {
-                scores[place] = sum * head.scale;
+            sums[0].iter_mut().for_each(|sum| *sum *= head.scale);
+            if let Some(cap) = head.cap {
+                soft_cap(head.isa, &mut sums[0], cap);
             }
+            lanes.clone().zip(sums[0]).for_each(|(place, sum)| scores[place] = sum);
         }
     }
     for (mut scores, seen) in scores.rows_mut().into_iter().zip(sees) {

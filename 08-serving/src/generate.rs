@@ -71,7 +71,7 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
         write!(out, "{}", text.push(step.token)?)?;
         out.flush()?;
     }
-    writeln!(out, "{}", text.finish()?)?;
+    writeln!(out, "{}", text.finish())?;
     eprintln!("\n{}", speed(prompt.len(), &times));
     Ok(())
 }

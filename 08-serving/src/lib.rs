@@ -5,12 +5,14 @@
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
 //! | `generate.rs` | `ladder generate`: continue a text |
+//! | `models.rs` | `ladder models`: what can be run, and what it costs |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
 //! | `source.rs` | where the model comes from |
 
 pub mod break_its;
 pub mod climb;
 pub mod generate;
+pub mod models;
 pub mod shapes;
 pub mod source;
 

@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use serving::break_its;
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
+use serving::models::{ModelsArgs, models};
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
 #[derive(Parser)]
@@ -22,6 +23,8 @@ enum Command {
     Climb(ClimbArgs),
     /// Continue a text
     Generate(GenerateArgs),
+    /// List models: embedded, in the hub's cache, in directories, and known by name
+    Models(ModelsArgs),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }
@@ -34,6 +37,7 @@ fn main() -> Result<()> {
         None => climb(&cli.climb),
         Some(Command::Climb(args)) => climb(&args),
         Some(Command::Generate(args)) => generate(&args),
+        Some(Command::Models(args)) => models(&args),
         Some(Command::Break(args)) => break_its::run(&args),
     }
 }

@@ -219,3 +219,64 @@ fn a_break_it_that_is_not_there_gets_those_near_it() {
     assert_refused(&["break", "zzz"], &["zzz", "ladder break"]);
     assert_refused(&["break", "stale-length", "--list"], &["--list"]);
 }
+
+/// `ladder models`, with a cache of its own.
+fn models(cache: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    command.arg("models").args(arguments).env("HF_HUB_CACHE", cache).output().unwrap()
+}
+
+#[test]
+fn models_are_listed_wherever_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let (cache, named) = (directory.path().join("cache"), directory.path().join("named"));
+    let smol = "models--HuggingFaceTB--SmolLM2-135M-Instruct";
+    let snapshot = cache.join(smol).join("snapshots/abc");
+    for path in [&snapshot, &named.join("whole"), &named.join("broken"), &named.join("no model")] {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    std::fs::create_dir(cache.join(smol).join("refs")).unwrap();
+    std::fs::write(cache.join(smol).join("refs/main"), "abc").unwrap();
+    write_model(&snapshot, TARGET.tokenizer);
+    write_model(&named.join("whole"), TARGET.tokenizer);
+    std::fs::write(named.join("broken/config.json"), "{").unwrap();
+
+    let output = models(&cache, &["--json", named.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = list.as_array().unwrap();
+    let of = |place: &str| list.iter().filter(|m| m["place"] == place).collect::<Vec<_>>();
+    let names = |place: &str| of(place).iter().map(|m| m["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(names("embedded"), ["target", "draft"]);
+    assert_eq!(names("cached"), ["HuggingFaceTB/SmolLM2-135M-Instruct"]);
+    assert_eq!(names("named").len(), 2);
+    // What is cached is not listed again as to be had.
+    assert!(!names("hub").is_empty() && !names("hub").contains(&names("cached")[0]));
+
+    let target = of("embedded")[0];
+    let memory = target["memory"].as_array().unwrap();
+    assert_eq!(memory.len(), serving::rungs().len());
+    assert_eq!(memory[0]["kv_at_2048"], 0);
+    assert_eq!(memory[2]["kv_at_2048"], 2_048 * 3_072);
+    assert_eq!(memory[2]["kv_at_full_context"], 512 * 3_072);
+    let cached = of("cached")[0];
+    assert_eq!(
+        (&cached["memory"], &cached["parameters"]),
+        (&target["memory"], &target["parameters"])
+    );
+    // Its own files do not say; the list of known models does.
+    assert_eq!(cached["licence"], "apache-2.0");
+    let [broken, whole] = of("named")[..] else { panic!("{list:?}") };
+    assert_eq!(keys(broken), ["name", "place", "problem"]);
+    assert_eq!(whole["parameters"], target["parameters"]);
+    assert_eq!(whole["licence"], Value::Null);
+
+    let output = models(&cache, &[named.to_str().unwrap()]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for word in ["target", "cannot be run", "SmolLM2-135M", "apache-2.0", "KV at 2,048"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let output = models(&cache, &["no such place"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read no such place"));
+}

@@ -6,6 +6,7 @@
 //! there. It comes from whoever made the checkpoint, so it may do nothing but write, and not for
 //! ever.
 
+mod encode;
 mod environment;
 mod functions;
 
@@ -128,7 +129,8 @@ impl ChatTemplate {
     }
 
     /// Writes a conversation down; with `add_generation_prompt`, up to where the assistant is to
-    /// speak. The text has every special token in it, so it goes to [`Tokenizer::encode`] as it is.
+    /// speak. The text has every special token in it, and those that messages spell out as well:
+    /// [`ChatTemplate::encode`] tells them apart.
     ///
     /// A message is whatever the template knows to read; [`Message`] does for all.
     ///
@@ -139,12 +141,15 @@ impl ChatTemplate {
         messages: &[M],
         add_generation_prompt: bool,
     ) -> Result<String> {
+        self.write(Value::from(Serde(messages)), add_generation_prompt)
+    }
+
+    fn write(&self, messages: Value, add_generation_prompt: bool) -> Result<String> {
         let environment = environment();
         let template = environment.template_from_str(&self.source).map_err(|e| self.refusal(&e))?;
         // Templates ask `is none` of tools and documents, and `is defined` of tokens.
         let context = context! {
-            messages => Value::from(Serde(messages)),
-            add_generation_prompt,
+            messages, add_generation_prompt,
             tools => (), documents => (),
             bos_token => self.beginning.as_deref().map_or(Value::UNDEFINED, Value::from),
             eos_token => self.end.as_deref().map_or(Value::UNDEFINED, Value::from),

@@ -1,11 +1,13 @@
 //! Everything that a model is made of, opened but not yet unpacked.
 
+use crate::architectures::{self, Architecture, Family, Source, Writer};
 use crate::blocks::RawTensor;
 use crate::chat::ChatTemplate;
 use crate::gguf::Gguf;
 use crate::safetensors::Safetensors;
+use crate::text_file::{is_there, read};
 use embedded_models::EmbeddedModel;
-use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Result, Tokenizer, dense};
+use naive_decode::{Checkpoint, Config, LoadOptions, Model, Pack, Result, Tokenizer, dense};
 use std::path::Path;
 
 /// A model's files.
@@ -19,6 +21,7 @@ pub struct ModelFiles {
     pub tokenizer: Tokenizer,
     /// How it wants a conversation written down, if it is for conversations.
     pub chat_template: Option<ChatTemplate>,
+    family: Box<dyn Family>,
     weights: Weights,
 }
 
@@ -34,7 +37,8 @@ impl ModelFiles {
     /// If its files do not go together.
     pub fn embedded(model: &EmbeddedModel) -> Result<Self> {
         let name = |file: &str| format!("embedded {}/{file}", model.name);
-        let mut config = Config::from_json(&name("config.json"), model.config)?;
+        let architecture = Architecture::from_json(&name("config.json"), model.config)?;
+        let Architecture { mut config, family } = architecture;
         config.add_end_tokens(&name("generation_config.json"), model.generation_config)?;
         let tokenizer = Tokenizer::from_bytes(&name("tokenizer.json"), model.tokenizer)?;
         let chat_template = ChatTemplate::from_tokenizer_config(
@@ -45,7 +49,7 @@ impl ModelFiles {
         let weights = Checkpoint::embedded(&name("model.safetensors"), model.weights)?;
         let weights = Weights::Safetensors(weights.into());
         let called = format!("{} (embedded)", model.name);
-        ModelFiles { name: called, config, tokenizer, chat_template, weights }.checked()
+        ModelFiles { name: called, config, tokenizer, chat_template, family, weights }.checked()
     }
 
     /// A directory in Hugging Face's layout: `config.json`, `tokenizer.json`, the weights in
@@ -74,7 +78,7 @@ impl ModelFiles {
     pub fn open_gguf(path: &Path) -> Result<Self> {
         let gguf = Gguf::open(path)?;
         let metadata = gguf.metadata();
-        let config = gguf.config()?;
+        let Architecture { config, family } = gguf.architecture()?;
         let tokenizer = gguf.tokenizer()?;
         let chat_template = match metadata.text("tokenizer.chat_template")? {
             None => None,
@@ -85,9 +89,8 @@ impl ModelFiles {
                 Some(ChatTemplate::new(&file, source, beginning, end)?)
             }
         };
-        let name = path.display().to_string();
-        ModelFiles { name, config, tokenizer, chat_template, weights: Weights::Gguf(gguf) }
-            .checked()
+        let (name, weights) = (path.display().to_string(), Weights::Gguf(gguf));
+        ModelFiles { name, config, tokenizer, chat_template, family, weights }.checked()
     }
 
     fn from_parts(
@@ -96,16 +99,18 @@ impl ModelFiles {
         weights: &dyn Fn(&Path) -> Result<Safetensors>,
     ) -> Result<Self> {
         let path = directory.join("config.json");
-        let mut config = Config::from_json(&path.display().to_string(), &read(&path)?)?;
+        let architecture = Architecture::from_json(&path.display().to_string(), &read(&path)?)?;
+        let Architecture { mut config, family } = architecture;
         let path = directory.join("generation_config.json");
-        if path.exists() {
+        if is_there(&path) {
             config.add_end_tokens(&path.display().to_string(), &read(&path)?)?;
         }
-        let tokenizer = Tokenizer::from_file(directory.join("tokenizer.json"))?;
+        let path = directory.join("tokenizer.json");
+        let tokenizer = Tokenizer::from_bytes(&path.display().to_string(), &read(&path)?)?;
         let chat_template = read_template(directory)?;
         let weights = Weights::Safetensors(weights(directory)?);
         let name = named.display().to_string();
-        ModelFiles { name, config, tokenizer, chat_template, weights }.checked()
+        ModelFiles { name, config, tokenizer, chat_template, family, weights }.checked()
     }
 
     /// Vocabulary and model belong together, and the template's end of turn is known as an end.
@@ -141,14 +146,26 @@ impl ModelFiles {
         }
     }
 
-    /// The model with plain f32 weights.
+    /// The model with plain f32 weights. RoPE is stretched as the config says.
     ///
     /// # Errors
-    /// Whatever is wrong with the weights; or a config that stretches RoPE, which the caller takes
-    /// out of it and sees to.
+    /// Whatever is wrong with the weights, or a stretching that is not known.
     pub fn load(&self, options: LoadOptions) -> Result<Model> {
+        self.assemble(options, &dense(options.isa))
+    }
+
+    /// As [`ModelFiles::load`], each matrix stored as `pack` decides.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::load`], and whatever `pack` refuses.
+    pub fn assemble(&self, options: LoadOptions, pack: Pack) -> Result<Model> {
         let tensors = |name: &str, shape: &[usize]| self.tensor(name, shape);
-        Model::assemble(self.config.clone(), options, &tensors, &dense(options.isa))
+        let written_by = match &self.weights {
+            Weights::Safetensors(_) => Writer::HuggingFace,
+            Weights::Gguf(_) => Writer::LlamaCpp,
+        };
+        let from = Source { options, tensors: &tensors, pack, written_by };
+        architectures::assemble(&*self.family, self.config.clone(), from)
     }
 }
 
@@ -156,13 +173,13 @@ impl ModelFiles {
 fn read_template(directory: &Path) -> Result<Option<ChatTemplate>> {
     let (path, own) =
         (directory.join("tokenizer_config.json"), directory.join("chat_template.jinja"));
-    let source = match own.exists() {
+    let source = match is_there(&own) {
         true => Some(String::from_utf8_lossy(&read(&own)?).into_owned()),
         false => None,
     };
     let own = own.display().to_string();
     let own_file = source.as_deref().map(|source| (own.as_str(), source));
-    match (path.exists(), own_file) {
+    match (is_there(&path), own_file) {
         (true, _) => {
             let file = path.display().to_string();
             ChatTemplate::from_tokenizer_config(&file, &read(&path)?, own_file)
@@ -170,8 +187,4 @@ fn read_template(directory: &Path) -> Result<Option<ChatTemplate>> {
         (false, Some((file, source))) => ChatTemplate::new(file, source, None, None).map(Some),
         (false, None) => Ok(None),
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })
 }

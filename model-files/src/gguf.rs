@@ -4,9 +4,10 @@
 //! file is memory-mapped: opening it reads the header, and weights come from disk when a tensor is
 //! asked for.
 
-mod architecture;
 mod config;
 mod cursor;
+mod dialect;
+mod experts;
 mod header;
 mod metadata;
 mod rope_factors;
@@ -15,11 +16,14 @@ mod value;
 
 pub use metadata::Metadata;
 
+use crate::architectures::Architecture;
 use crate::blocks::{RawTensor, dequantise};
-use architecture::{Architecture, ROPE_DIVISORS};
+use crate::text_file::check_is_file;
+use dialect::{Dialect, ROPE_DIVISORS, SHORT_DIVISORS};
 use header::{Header, TensorPlace};
 use memmap2::Mmap;
-use naive_decode::{Config, Error, Result, Tokenizer};
+use naive_decode::{Error, Result, Tokenizer};
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
@@ -29,7 +33,7 @@ pub struct Gguf {
     file: String,
     bytes: Mmap,
     header: Header,
-    architecture: &'static Architecture,
+    dialect: &'static Dialect,
     /// Query and key-value heads, whose rows may have to change places.
     heads: [usize; 2],
 }
@@ -43,6 +47,7 @@ impl Gguf {
     /// # Errors
     /// If it cannot be read, is no whole GGUF file, or has an architecture that is not known here.
     pub fn open(path: &Path) -> Result<Self> {
+        check_is_file(path)?;
         let io = |source| Error::Io { path: path.to_owned(), source };
         let opened = File::open(path).map_err(io)?;
         // SAFETY: the map is read-only, and nobody may change or shorten the file while it is
@@ -51,9 +56,9 @@ impl Gguf {
         let file = path.display().to_string();
         let header = Header::read(&file, &bytes)?;
         let metadata = Metadata { file: &file, bytes: &bytes, entries: &header.metadata };
-        let architecture = Architecture::of(&metadata)?;
-        let heads = architecture.heads(&metadata)?;
-        Ok(Gguf { file, bytes, header, architecture, heads })
+        let dialect = Dialect::of(&metadata)?;
+        let heads = dialect.heads(&metadata)?;
+        Ok(Gguf { file, bytes, header, dialect, heads })
     }
 
     /// Name that errors give this file.
@@ -61,30 +66,44 @@ impl Gguf {
         &self.file
     }
 
+    /// Size of the file in bytes.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Numbers in its weights, RoPE's divisors aside: they are part of the shape.
+    pub fn parameters(&self) -> usize {
+        let weights = self.header.tensors.iter().filter(|(name, _)| *name != ROPE_DIVISORS);
+        weights.map(|(_, place)| place.shape.iter().product::<usize>()).sum()
+    }
+
     /// What the file says besides weights.
     pub fn metadata(&self) -> Metadata<'_> {
         Metadata { file: &self.file, bytes: &self.bytes, entries: &self.header.metadata }
     }
 
-    /// The model's shape.
+    /// The model's shape, and the family it belongs to.
     ///
     /// # Errors
     /// If a size is missing, if they contradict each other or the vocabulary, or if the file has a
     /// tensor that the architecture has not: leaving it out would be another model.
-    pub fn config(&self) -> Result<Config> {
-        if let Some(odd) = self.header.tensors.keys().find(|name| !self.architecture.knows(name)) {
-            let known = self.architecture.name;
+    pub fn architecture(&self) -> Result<Architecture> {
+        let tensors = &self.header.tensors;
+        if let Some(odd) = tensors.keys().find(|name| !self.dialect.knows(name)) {
+            let known = self.dialect.name;
             let problem = format!("tensor `{odd}` is not one that is known of a {known}");
             return Err(Error::file(&self.file, problem));
         }
-        let divisors = self.header.tensors.get(ROPE_DIVISORS);
+        let numbers =
+            |name: &str| tensors.get(name).map(|place| dequantise(place.kind, self.stored(place)));
         let found = config::Found {
-            embedding_rows: self.header.tensors.get("token_embd.weight").map(|it| it.shape[0]),
-            has_head: self.header.tensors.contains_key("output.weight"),
-            has_biases: self.header.tensors.keys().any(|name| name.ends_with(".bias")),
-            rope_divisors: divisors.map(|place| dequantise(place.kind, self.stored(place))),
+            embedding_rows: tensors.get("token_embd.weight").map(|it| it.shape[0]),
+            has_head: tensors.contains_key("output.weight"),
+            has_biases: tensors.keys().any(|it| it.contains(".attn_") && it.ends_with(".bias")),
+            rope_divisors: numbers(ROPE_DIVISORS),
+            short_divisors: numbers(SHORT_DIVISORS),
         };
-        config::from_metadata(&self.metadata(), self.architecture, found)
+        config::from_metadata(&self.metadata(), self.dialect, found)
     }
 
     /// The tokenizer, put together from the file's vocabulary.
@@ -115,22 +134,22 @@ impl Gguf {
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         let raw = self.raw(name).ok_or_else(|| Error::MissingTensor {
             file: self.file.clone(),
-            tensor: self.architecture.described(name),
+            tensor: self.dialect.described(name),
             expected: shape.to_vec(),
         })?;
         if raw.shape != shape {
             return Err(Error::TensorShape {
                 file: self.file.clone(),
-                tensor: self.architecture.described(name),
+                tensor: self.dialect.described(name),
                 expected: shape.to_vec(),
                 found: raw.shape,
             });
         }
         let numbers = dequantise(raw.kind, &raw.bytes);
-        match numbers.iter().position(|x| !x.is_finite()) {
+        match numbers.par_iter().position_first(|x| !x.is_finite()) {
             None => Ok(numbers),
             Some(at) => {
-                let tensor = self.architecture.described(name);
+                let tensor = self.dialect.described(name);
                 let (kind, found) = (raw.kind, numbers[at]);
                 let problem = format!(
                     "tensor `{tensor}` ({kind}) holds {found} at {at}, expected finite numbers"
@@ -140,11 +159,20 @@ impl Gguf {
         }
     }
 
-    /// A tensor as it is stored, with its rows in the order that Hugging Face's layout has.
+    /// A tensor as it is stored, with its rows in the order that Hugging Face's layout has. What
+    /// conversion put together or took apart is as it was before.
     pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
-        let place = self.header.tensors.get(&self.architecture.name_in_file(name)?)?;
+        let named = self.dialect.name_in_file(name);
+        let Some(place) = named.and_then(|named| self.header.tensors.get(&named)) else {
+            let stored = |name: &str| {
+                let place = self.header.tensors.get(name)?;
+                let bytes = Cow::Borrowed(self.stored(place));
+                Some(RawTensor { kind: place.kind, shape: place.shape.clone(), bytes })
+            };
+            return experts::derived(name, &stored);
+        };
         let stored = self.stored(place);
-        let bytes = match self.architecture.heads_to_unpermute(name, self.heads) {
+        let bytes = match self.dialect.heads_to_unpermute(name, self.heads) {
             Some(heads) => Cow::Owned(unpermuted(place, stored, heads)),
             None => Cow::Borrowed(stored),
         };

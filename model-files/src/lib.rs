@@ -9,27 +9,38 @@
 //! |---|---|
 //! | `source.rs` | what `--model WHAT` means |
 //! | `source/hub.rs` | the Hugging Face hub and its cache |
+//! | `architectures.rs` | families of models beyond Llama, and which one a config names |
+//! | `source/hub/cached.rs` | what that cache has |
+//! | `summary.rs` | what a model is, from the beginnings of its files |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
 //! | `gguf.rs` | a GGUF file |
 //! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
 //! | `gguf/value.rs`, `metadata.rs` | its metadata |
-//! | `gguf/architecture.rs`, `config.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/dialect.rs`, `config.rs` | its names and sizes as Hugging Face has them |
+//! | `gguf/experts.rs` | what DeepSeek's tensors were before conversion |
 //! | `gguf/rope_factors.rs` | Llama 3's stretched RoPE, found again |
 //! | `gguf/tokenizer.rs` | its vocabulary as a tokenizer: byte-level BPE, SentencePiece |
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
+//! | `text_file.rs` | the small files around the weights, doubted before they are read |
 //! | `chat.rs` | chat templates, run as Hugging Face runs them |
+//! | `chat/encode.rs` | from a conversation to tokens, special ones the template's own |
 
+mod architectures;
 mod blocks;
 mod chat;
 mod files;
 mod gguf;
 mod safetensors;
 mod source;
+mod summary;
+mod text_file;
 
+pub use architectures::Architecture;
 pub use blocks::{BlockType, RawTensor, dequantise};
 pub use chat::{ChatTemplate, Message};
 pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
 pub use safetensors::Safetensors;
-pub use source::{Hub, HubName, open};
+pub use source::{CachedModel, Hub, HubName, open};
+pub use summary::ModelSummary;

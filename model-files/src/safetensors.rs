@@ -1,6 +1,7 @@
 //! Weights in safetensors files: one, or several with an index.
 
 use crate::blocks::{BlockType, RawTensor};
+use crate::text_file::{check_is_file, is_there, read};
 use ::safetensors::Dtype;
 use naive_decode::{Checkpoint, Error, Result};
 use serde::Deserialize;
@@ -36,7 +37,7 @@ impl Safetensors {
     /// # Errors
     /// If it cannot be opened, or is not a whole safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
-        Checkpoint::open(path).map(Self::from)
+        open_file(path).map(Self::from)
     }
 
     /// Opens every file that an index names, beside it.
@@ -73,7 +74,7 @@ impl Safetensors {
     /// If there is neither, or as [`Safetensors::open`] and [`Safetensors::open_index`].
     pub fn open_directory(directory: &Path) -> Result<Self> {
         let (whole, index) = (directory.join(WHOLE), directory.join(INDEX));
-        if !whole.exists() && index.exists() {
+        if !is_there(&whole) && is_there(&index) {
             return Safetensors::open_index(&index);
         }
         Safetensors::open(&whole)
@@ -105,6 +106,16 @@ impl Safetensors {
         Some(RawTensor { kind, shape: view.shape().to_vec(), bytes: Cow::Borrowed(view.data()) })
     }
 
+    /// Numbers in all tensors.
+    pub fn parameters(&self) -> usize {
+        self.shards.iter().map(Checkpoint::numbers).sum()
+    }
+
+    /// Bytes of all files.
+    pub fn size(&self) -> usize {
+        self.shards.iter().map(Checkpoint::size).sum()
+    }
+
     fn shard(&self, name: &str) -> Option<&Checkpoint> {
         match self.shards.as_slice() {
             [only] if self.places.is_empty() => Some(only),
@@ -126,8 +137,7 @@ impl From<Checkpoint> for Safetensors {
 /// If it cannot be read, is malformed, empty, or names something else than files beside it.
 pub(crate) fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let file = path.display().to_string();
-    let json = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
-    let index: Index = serde_json::from_slice(&json).map_err(|e| Error::file(&file, e))?;
+    let index: Index = serde_json::from_slice(&read(path)?).map_err(|e| Error::file(&file, e))?;
     if index.weight_map.is_empty() {
         return Err(Error::file(&file, "weight_map is empty, expected a file for each tensor"));
     }
@@ -144,9 +154,14 @@ pub(crate) fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
 
 fn open_shard(index: &Path, name: &str) -> Result<Checkpoint> {
     let path = index.with_file_name(name);
-    if !path.exists() {
+    if !is_there(&path) {
         let problem = format!("names {name}, which is not there: expected every file beside it");
         return Err(Error::file(index.display().to_string(), problem));
     }
-    Checkpoint::open(&path)
+    open_file(&path)
+}
+
+fn open_file(path: &Path) -> Result<Checkpoint> {
+    check_is_file(path)?;
+    Checkpoint::open(path)
 }

@@ -2,9 +2,10 @@
 
 mod hub;
 
-pub use hub::Hub;
+pub use hub::{CachedModel, Hub};
 
 use crate::files::ModelFiles;
+use crate::text_file::is_there;
 use naive_decode::{Error, Result};
 use std::path::Path;
 
@@ -25,7 +26,7 @@ use std::path::Path;
 /// Whatever is missing, malformed or contradictory, by file; or a hub that cannot be reached.
 pub fn open(what: &str) -> Result<ModelFiles> {
     let path = Path::new(what);
-    if !path.exists()
+    if !is_there(path)
         && let Some(name) = HubName::parse(what)
     {
         let mut files = open_path(&Hub::from_environment()?.fetch(&name)?)?;

@@ -1,3 +1,4 @@
 //! The tests that no rung can hold by itself: what its tests directory proves, it proves across crates.
 
 pub mod numbers;
+pub mod watched;

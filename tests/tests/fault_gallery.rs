@@ -60,14 +60,8 @@ fn every_fault_changes_tokens_and_only_its_guard_notices() {
     let bench = Bench::embedded().unwrap();
     for break_it in break_its::all() {
         let (name, report) = (break_it.name, (break_it.run)(&bench).unwrap());
-        assert!(report.first_logit_difference.is_some(), "{name} changes nothing");
+        report.check().unwrap();
         let quiet = QUIET.contains(&name);
         assert_eq!(report.first_difference.is_none(), quiet, "{name}: do tokens change?");
-        assert_eq!(report.guard.on_clean, None, "{name}: the guard refuses correct code");
-        assert!(report.guard.on_broken.is_some(), "{name}: the guard does not see the fault");
-        if let Some(weaker) = report.weaker_test {
-            assert_eq!(weaker.on_clean, None, "{name}: the weaker test refuses correct code");
-            assert_eq!(weaker.on_broken, None, "{name}: the weaker test is not so weak");
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a break-it brought to light.
 
+use crate::error::{Error, Result};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
@@ -108,6 +109,31 @@ impl Score {
 }
 
 impl Report {
+    /// Whether the break-it shows what it is there to show: the fault changes something, the guard refuses
+    /// the faulty code and nothing else, and the weaker test, if there is one, refuses neither.
+    ///
+    /// # Errors
+    /// Says which of these is not so.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |what: &str, found: &str, expected: &str| {
+            Err(Error::invalid(format!("{what} of {}", self.name), found, expected))
+        };
+        if self.first_logit_difference.is_none() {
+            return refuse("logits", "the same", "different from correct code's");
+        }
+        if let Some(said) = &self.guard.on_clean {
+            return refuse("guard", said, "nothing against correct code");
+        }
+        if self.guard.on_broken.is_none() {
+            return refuse("guard", "nothing", "a word against the faulty code");
+        }
+        let weaker = self.weaker_test.as_ref();
+        match weaker.and_then(|test| test.on_clean.as_ref().or(test.on_broken.as_ref())) {
+            None => Ok(()),
+            Some(said) => refuse("weaker test", said, "nothing: it is too weak to see the fault"),
+        }
+    }
+
     /// The report as JSON: an object's fields on lines of their own, a list on one line.
     pub fn to_json(&self) -> String {
         let mut bytes = Vec::new();

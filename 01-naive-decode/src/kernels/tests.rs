@@ -92,7 +92,7 @@ fn the_platforms_multiply_add_rounds_once() {
 }
 
 #[test]
-fn softmax_and_gate_give_the_same_bits_on_every_path() {
+fn softmax_gates_and_caps_give_the_same_bits_on_every_path() {
     let scores: Vec<f32> = numbers(7 * LANES, 3).iter().map(|s| s * 40.0).collect();
     let gate = numbers(100, 4);
     let run = |isa: Isa| {
@@ -100,8 +100,11 @@ fn softmax_and_gate_give_the_same_bits_on_every_path() {
         let (maximum, sum) = softmax_weights(isa, &mut tiles, &bits(5..97));
         let mut gated = gate.clone();
         silu_gate(isa, &mut gated, &gate);
-        let bits: Vec<u32> =
-            tiles.into_flattened().iter().chain(&gated).map(|v| v.to_bits()).collect();
+        let mut others = scores.clone();
+        gelu_gate(isa, &mut others[..50], &gate[..50]);
+        soft_cap(isa, &mut others[50..], 30.0);
+        let numbers = [tiles.into_flattened(), gated, others].concat();
+        let bits: Vec<u32> = numbers.into_iter().map(f32::to_bits).collect();
         (maximum, sum.to_bits(), bits)
     };
     let expected = run(Isa::SCALAR);

@@ -3,52 +3,62 @@
 use super::Tokenizer;
 use crate::error::Result;
 
-/// What a decoder puts where the bytes so far make no character.
+/// What stands for bytes that are no character.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// No character is longer than four bytes, and every token that is not silent adds at least one:
-/// what a character lacks lies within this many tokens, or it never comes.
+/// Bytes of the longest character: more tokens than that have no part in the one that comes.
 const LONGEST_CHARACTER: usize = 4;
-
-/// How many tokens are decoded again with each new one, at most.
-const LONGEST_WINDOW: usize = 16;
 
 /// Turns a stream of tokens into pieces of text that are complete UTF-8.
 ///
-/// One emoji can be four tokens. Decoded one by one each is a broken character; decoded together
-/// they are right. So the last few tokens are decoded again with each new one, and whatever ends
-/// in a broken character is held back until it is whole. The pieces put together are the text that
-/// [`Tokenizer::decode`] gives for all tokens at once, wherever that text is valid.
+/// One emoji can be four tokens, each a broken character by itself. So tokens become bytes, and
+/// whatever could still become a character is held back: three bytes at most, until the token that
+/// completes it, or the first one that cannot. The pieces put together are the text that
+/// [`Tokenizer::decode`] gives for all tokens at once.
 ///
-/// (The `tokenizers` crate has a `DecodeStream` of its own. It cannot be told that the stream is
-/// over, so a broken ending is lost, and it holds back whole characters that a broken one follows.)
+/// (The `tokenizers` crate has a `DecodeStream` of its own. It decodes several tokens again with
+/// each new one, it cannot be told that the stream is over, so a broken ending is lost, and it holds
+/// back whole characters that a broken one follows.)
 #[derive(Debug, Clone)]
 pub struct TokenStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// The newest tokens: those held back, and enough before them that the decoder sees how they
-    /// join (a word's leading space depends on it).
-    window: Vec<u32>,
-    /// Bytes of the window's text that have been given out.
-    given: usize,
-    /// Tokens at the end of the window since text was last given.
-    held: usize,
-    /// Tokens at the start of the window after which text was last given.
-    between: usize,
+    /// Whether special tokens are written out.
+    with_special: bool,
+    /// Whether a token has left a trace in the text before this point.
+    begun: bool,
+    /// The start of a character that is not whole yet.
+    held: Vec<u8>,
 }
 
 impl<'a> TokenStream<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer, context: &[u32]) -> Self {
-        let heard = context.iter().rev().copied().filter(|t| !tokenizer.is_silent(*t));
-        let mut last: Vec<u32> = heard.take(2 * LONGEST_CHARACTER).collect();
+    pub(super) fn new(tokenizer: &'a Tokenizer, with_special: bool) -> Self {
+        TokenStream { tokenizer, with_special, begun: false, held: Vec::new() }
+    }
+
+    /// A stream that goes on after `context`, whose text somebody else has seen to. The character
+    /// that its last tokens may have begun is the stream's to finish.
+    pub(super) fn after(mut self, context: &[u32]) -> Self {
+        let mut last: Vec<u32> = context
+            .iter()
+            .rev()
+            .copied()
+            .filter(|&token| self.hears(token))
+            .take(LONGEST_CHARACTER)
+            .collect();
         last.reverse();
-        // Begin between characters, where there is such a place. (Why: see `slide`.)
-        let fewest = last.len().min(LONGEST_CHARACTER);
-        let is_whole =
-            |tokens: &[u32]| tokenizer.decode(tokens).is_ok_and(|text| !text.contains(REPLACEMENT));
-        let mut endings = (fewest..=last.len()).map(|n| &last[last.len() - n..]);
-        let window = endings.find(|e| is_whole(e)).unwrap_or(&last).to_vec();
-        let given = tokenizer.decode(&window).map_or(0, |text| text.len());
-        TokenStream { tokenizer, given, held: 0, between: window.len(), window }
+        self.begun = !last.is_empty();
+        for token in last {
+            // A token that the decoder makes nothing of has no part in what follows.
+            if let Ok(bytes) = self.tokenizer.bytes(token, false) {
+                self.held.extend(bytes);
+                self.whole();
+            }
+        }
+        self
+    }
+
+    fn hears(&self, token: u32) -> bool {
+        self.with_special || !self.tokenizer.is_silent(token)
     }
 
     /// Takes the next token; gives the text that it completes, often empty for part of an emoji.
@@ -56,62 +66,51 @@ impl<'a> TokenStream<'a> {
     /// # Errors
     /// If the tokenizer's decoder cannot make text of the token.
     pub fn push(&mut self, token: u32) -> Result<String> {
-        if self.tokenizer.is_silent(token) {
+        if !self.hears(token) {
             return Ok(String::new());
         }
-        self.window.push(token);
-        self.held += 1;
-        let text = self.tokenizer.decode(&self.window)?;
-        let complete = text.trim_end_matches(REPLACEMENT).len();
-        let piece = if complete > self.given {
-            self.held = 0;
-            self.give(&text, complete)
-        } else if self.held >= LONGEST_CHARACTER {
-            // The oldest token held can no longer be completed: its bytes are no character.
-            self.held = LONGEST_CHARACTER - 1;
-            let settled = self.tokenizer.decode(&self.window[..self.window.len() - self.held])?;
-            self.give(&settled, settled.len())
-        } else {
-            return Ok(String::new());
-        };
-        self.slide(text.len().saturating_sub(self.given))?;
-        Ok(piece)
+        let bytes = self.tokenizer.bytes(token, !self.begun)?;
+        self.begun = true;
+        self.held.extend(bytes);
+        Ok(self.whole())
+    }
+
+    /// The text of all of `tokens`.
+    pub(super) fn all(mut self, tokens: &[u32]) -> Result<String> {
+        let mut text = String::new();
+        for &token in tokens {
+            text += &self.push(token)?;
+        }
+        Ok(text + &self.finish())
     }
 
     /// Ends the stream: gives what was held back, broken as it is.
-    ///
-    /// # Errors
-    /// If the tokenizer's decoder cannot make text of it.
-    pub fn finish(mut self) -> Result<String> {
-        let text = self.tokenizer.decode(&self.window)?;
-        Ok(self.give(&text, text.len()))
+    pub fn finish(self) -> String {
+        String::from_utf8_lossy(&self.held).into_owned()
     }
 
-    /// `text[given..end]`. Some decoders take back a whole character when a broken one follows it
-    /// (Llama 2's does), so `given` may be past the end or inside a character.
-    fn give(&mut self, text: &str, end: usize) -> String {
-        let start = (self.given..end).find(|at| text.is_char_boundary(*at)).unwrap_or(end);
-        self.given = end;
-        text[start..end].to_string()
+    /// Takes from what is held all that no later byte can change: whole characters, and a mark for
+    /// each run of bytes that is none.
+    fn whole(&mut self) -> String {
+        let mut text = String::new();
+        let mut done = 0;
+        for chunk in self.held.utf8_chunks() {
+            text += chunk.valid();
+            done += chunk.valid().len();
+            let broken = chunk.invalid();
+            // At the end of what there is; anywhere else the next byte has settled it.
+            let may_go_on = done + broken.len() == self.held.len() && begins_character(broken);
+            if !broken.is_empty() && !may_go_on {
+                text.push(REPLACEMENT);
+                done += broken.len();
+            }
+        }
+        self.held.drain(..done);
+        text
     }
+}
 
-    /// Drops tokens that no longer matter, so that a stream of any length stays cheap. `broken`
-    /// bytes at the end of the text are yet to be given.
-    fn slide(&mut self, broken: usize) -> Result<()> {
-        let length = self.window.len();
-        // Where text was given, a character ended. Llama 2's decoder, shown half a character, would
-        // take everything up to the next ordinary token for broken.
-        let cut =
-            if self.held == 0 { self.between } else { length - length.min(LONGEST_WINDOW / 2) };
-        if length > LONGEST_WINDOW {
-            self.window.drain(..cut);
-            let text = self.tokenizer.decode(&self.window)?;
-            self.given = text.len().saturating_sub(broken);
-            self.between = self.between.saturating_sub(cut);
-        }
-        if self.held == 0 {
-            self.between = self.window.len();
-        }
-        Ok(())
-    }
+/// Whether more bytes could make a character of these.
+fn begins_character(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|e| e.error_len().is_none())
 }

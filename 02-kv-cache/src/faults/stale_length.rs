@@ -109,7 +109,8 @@ mod tests {
         let q = Array3::from_elem((3, config.heads, config.head_dim), 1.0);
         let kv = Array3::from_elem((3, config.kv_heads, config.head_dim), 1.0);
         for index in 0..config.layers {
-            let layer = LayerSpec { index, kv_layer: index, window: None, scale: 1.0 };
+            let layer =
+                LayerSpec { index, kv_layer: index, window: None, scale: 1.0, score_cap: None };
             let answer = stale.attend(layer, &pass, q.view(), kv.view(), kv.view()).unwrap();
             let expected = if index + 1 < config.layers { 0.0 } else { 1.0 };
             assert!(answer.iter().all(|&a| a == expected), "layer {index}");

@@ -4,7 +4,7 @@ mod pass;
 
 use super::head::{Head, Turn};
 use super::{Budget, Evict, Phase};
-use kv_cache::{KvCache, KvShape};
+use kv_cache::{KvCache, KvShape, Lengths};
 use naive_decode::{Error, Isa, Model, Result, Rope};
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use std::ops::Range;
 #[derive(Clone)]
 pub struct EvictingCache<P> {
     shape: KvShape,
-    capacity: usize,
+    lengths: Lengths,
     /// In entries.
     budget: usize,
     isa: Isa,
@@ -34,7 +34,6 @@ pub struct EvictingCache<P> {
 struct Sequence<P> {
     /// `[layers][kv_heads]`
     heads: Vec<Head<P>>,
-    length: usize,
     /// Its prompt's length, once that has ended.
     prompt: Option<usize>,
     /// Its length when entries were last dropped.
@@ -44,7 +43,7 @@ struct Sequence<P> {
 impl<P: Evict> Sequence<P> {
     fn new(shape: KvShape, policy: &P) -> Self {
         let heads = (0..shape.layers * shape.kv_heads).map(|_| Head::new(shape, policy)).collect();
-        Sequence { heads, length: 0, prompt: None, dropped_at: 0 }
+        Sequence { heads, prompt: None, dropped_at: 0 }
     }
 }
 
@@ -66,10 +65,11 @@ impl<P: Evict> EvictingCache<P> {
         policy.check(budget)?;
         let shape = KvShape::of(model);
         let (isa, observes) = (model.isa, policy.observes());
+        let lengths = Lengths::new(sequences, capacity);
         let sequences = (0..sequences).map(|_| Sequence::new(shape, &policy)).collect();
         Ok(EvictingCache {
             shape,
-            capacity,
+            lengths,
             budget,
             isa,
             observes,
@@ -129,7 +129,7 @@ impl<P: Evict> EvictingCache<P> {
     /// # Errors
     /// If there is no such sequence, or it has not seen that many tokens.
     pub fn drop_range(&mut self, sequence: usize, slots: Range<usize>) -> Result<()> {
-        let held = self.sequence(sequence)?.length;
+        let held = self.lengths.check(sequence)?;
         if slots.start > slots.end || slots.end > held {
             let what = format!("tokens to drop of sequence {sequence}");
             let expected = format!("a range within 0..{held}, what it has seen");
@@ -141,22 +141,15 @@ impl<P: Evict> EvictingCache<P> {
         Ok(())
     }
 
-    fn sequence(&self, sequence: usize) -> Result<&Sequence<P>> {
-        self.sequences.get(sequence).ok_or_else(|| {
-            let expected = format!("below {}, the number of sequences kept", self.sequences.len());
-            Error::invalid("sequence", sequence, expected)
-        })
-    }
-
     /// Whether everything is as it should be between passes: slots ascend and are of tokens seen,
     /// each has its entry, and no head holds more than its policy wants.
     ///
     /// # Errors
     /// Names the layer and head, and what is wrong.
     pub fn check_integrity(&self) -> Result<()> {
-        for Sequence { heads, length, prompt, .. } in &self.sequences {
+        for (sequence, Sequence { heads, prompt, .. }) in self.sequences.iter().enumerate() {
             let phase = if prompt.is_some() { Phase::Generation } else { Phase::Prompt };
-            let turns = self.turns(*length, phase);
+            let turns = self.turns(self.lengths.of(sequence), phase);
             heads.iter().zip(turns).try_for_each(|(head, turn)| head.check_integrity(turn))?;
         }
         Ok(())
@@ -177,11 +170,11 @@ impl<P: Evict> EvictingCache<P> {
 
 impl<P: Evict> KvCache for EvictingCache<P> {
     fn len(&self, sequence: usize) -> usize {
-        self.sequences[sequence].length
+        self.lengths.of(sequence)
     }
 
     fn capacity(&self) -> usize {
-        self.capacity
+        self.lengths.capacity()
     }
 
     /// Back to the first `length` tokens, provided that nothing has been dropped since there were
@@ -189,22 +182,16 @@ impl<P: Evict> KvCache for EvictingCache<P> {
     /// reset. Policies that count votes have counted those of the tokens taken back, and do not
     /// take them back.
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        let Sequence { length: held, dropped_at, prompt, .. } = *self.sequence(sequence)?;
-        let what = || format!("length to truncate sequence {sequence} to");
-        if length > held {
-            return Err(Error::invalid(
-                what(),
-                length,
-                format!("at most {held}, what it has seen"),
-            ));
-        }
+        self.lengths.check_truncate(sequence, length)?;
+        let Sequence { dropped_at, prompt, .. } = self.sequences[sequence];
         if length > 0 && length < dropped_at {
             let expected = format!("0, or at least {dropped_at}: entries were dropped there");
-            return Err(Error::invalid(what(), length, expected));
+            let what = format!("length to truncate sequence {sequence} to");
+            return Err(Error::invalid(what, length, expected));
         }
+        self.lengths.truncate(sequence, length);
         let sequence = &mut self.sequences[sequence];
         sequence.heads.iter_mut().for_each(|head| head.drop_slots(&(length..usize::MAX), length));
-        sequence.length = length;
         sequence.prompt = prompt.filter(|&prompt| prompt <= length && length > 0);
         if length == 0 {
             sequence.dropped_at = 0;

@@ -6,7 +6,7 @@ use super::scheme::{Coded, Scheme};
 use super::slab::Slab;
 use super::waiting::{Rows, Waiting};
 use crate::reading::attend_reading;
-use kv_cache::{KvCache, KvShape};
+use kv_cache::{KvCache, KvShape, Lengths};
 use naive_decode::{Attention, Error, Isa, LayerSpec, Pass, Result, Span};
 use ndarray::{Array2, Array3, ArrayView3, s};
 use std::ops::Range;
@@ -18,13 +18,12 @@ use std::ops::Range;
 pub struct QuantizedCache {
     scheme: Scheme,
     shape: KvShape,
-    capacity: usize,
     isa: Isa,
     keys: Slab,
     values: Slab,
     /// None if rows are coded as they are written.
     waiting: Option<Waiting>,
-    lengths: Vec<usize>,
+    lengths: Lengths,
 }
 
 impl QuantizedCache {
@@ -52,24 +51,11 @@ impl QuantizedCache {
             keys: slab(&*scheme.keys),
             values: slab(&*scheme.values),
             waiting: (rows > 0).then(|| Waiting::new(shape, rows, sequences)),
-            lengths: vec![0; sequences],
+            lengths: Lengths::new(sequences, capacity),
             scheme,
             shape,
-            capacity,
             isa,
         })
-    }
-
-    fn check(&self, sequence: usize, length: usize) -> Result<()> {
-        if sequence >= self.lengths.len() {
-            let expected = format!("below {}, the number of sequences kept", self.lengths.len());
-            return Err(Error::invalid("sequence", sequence, expected));
-        }
-        if length > self.capacity {
-            let what = format!("the cache of sequence {sequence}");
-            return Err(Error::Capacity { what, capacity: self.capacity, asked: length });
-        }
-        Ok(())
     }
 
     /// Puts by the rows that will wait once the pass is done, rounded as they will be read then.
@@ -174,17 +160,8 @@ fn by_head(rows: ArrayView3<f32>, change: impl FnOnce(Array2<f32>) -> Array2<f32
 
 impl Attention for QuantizedCache {
     fn begin(&mut self, pass: &Pass) -> Result<()> {
-        for (i, span) in pass.spans.iter().enumerate() {
-            self.check(span.sequence, span.end())?;
-            let held = self.lengths[span.sequence];
-            if span.start != held {
-                let what = format!("start of sequence {}", span.sequence);
-                return Err(Error::invalid(what, span.start, format!("{held}, what it holds")));
-            }
-            if pass.spans[..i].iter().any(|earlier| earlier.sequence == span.sequence) {
-                let what = format!("spans of sequence {} in one pass", span.sequence);
-                return Err(Error::invalid(what, "two", "one"));
-            }
+        self.lengths.check_pass(pass)?;
+        for span in &pass.spans {
             if self.waiting.is_some() && span.sees.iter().any(|sees| !sees.also.is_empty()) {
                 let what = format!("visible slots of sequence {}", span.sequence);
                 let expected = "a plain run: branches of a draft cannot be coded in one tile";
@@ -237,31 +214,24 @@ impl Attention for QuantizedCache {
         if let Some(waiting) = &mut self.waiting {
             waiting.commit(pass);
         }
-        for span in &pass.spans {
-            self.lengths[span.sequence] = span.end();
-        }
+        self.lengths.commit(pass);
     }
 }
 
 impl KvCache for QuantizedCache {
     fn len(&self, sequence: usize) -> usize {
-        self.lengths[sequence]
+        self.lengths.of(sequence)
     }
 
     fn capacity(&self) -> usize {
-        self.capacity
+        self.lengths.capacity()
     }
 
     // ANCHOR: truncate
     /// Where rows wait to be coded, a sequence can be emptied, or rolled back by [`rollback`](super::Recent::rollback)
     /// tokens. Further back, rows that ought to be in full precision again are gone.
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.check(sequence, length)?;
-        let held = self.lengths[sequence];
-        if length > held {
-            let what = format!("length to truncate sequence {sequence} to");
-            return Err(Error::invalid(what, length, format!("at most {held}, what it holds")));
-        }
+        let held = self.lengths.check_truncate(sequence, length)?;
         if let Some(waiting) = &mut self.waiting {
             // The next rows will see, or code, everything from here on.
             let wanted = |length| self.scheme.coded(length).first_uncoded();
@@ -277,7 +247,7 @@ impl KvCache for QuantizedCache {
                 return Err(Error::invalid(what, length, expected));
             }
         }
-        self.lengths[sequence] = length;
+        self.lengths.truncate(sequence, length);
         Ok(())
     }
     // ANCHOR_END: truncate

@@ -5,21 +5,19 @@ use super::blocks::Blocks;
 use super::select::RowReading;
 use crate::reading::attend_reading;
 use crate::tiles::{Tiled, Tiles};
-use kv_cache::{KvCache, KvShape};
-use naive_decode::{Attention, Error, Isa, LayerSpec, Model, Pass, Result, Span, Want};
+use kv_cache::{KvCache, KvShape, Lengths};
+use naive_decode::{Attention, Isa, LayerSpec, Model, Pass, Result, Span, Want};
 use ndarray::{Array3, ArrayView3, s};
 
 /// Keeps everything, and reads what the pattern says.
 #[derive(Clone)]
 pub struct SparseCache {
     shape: KvShape,
-    capacity: usize,
     isa: Isa,
     pattern: Pattern,
     /// `[sequences][layers][kv_heads]`
     heads: Vec<Blocks>,
-    /// Tokens of each sequence.
-    lengths: Vec<usize>,
+    lengths: Lengths,
     read: EntriesRead,
 }
 
@@ -44,8 +42,8 @@ impl SparseCache {
         let shape = KvShape::of(model);
         let heads = sequences * shape.layers * shape.kv_heads;
         let heads = (0..heads).map(|_| Blocks::new(shape, pattern.block)).collect();
-        let (isa, lengths) = (model.isa, vec![0; sequences]);
-        Ok(SparseCache { shape, capacity, isa, pattern, heads, lengths, read: Default::default() })
+        let (isa, lengths) = (model.isa, Lengths::new(sequences, capacity));
+        Ok(SparseCache { shape, isa, pattern, heads, lengths, read: Default::default() })
     }
 
     /// What has been read so far, by all queries of all sequences.
@@ -56,26 +54,6 @@ impl SparseCache {
     fn heads(&mut self, sequence: usize, layer: usize) -> &mut [Blocks] {
         let KvShape { layers, kv_heads, .. } = self.shape;
         &mut self.heads[(sequence * layers + layer) * kv_heads..][..kv_heads]
-    }
-
-    fn check_sequence(&self, sequence: usize) -> Result<usize> {
-        self.lengths.get(sequence).copied().ok_or_else(|| {
-            let expected = format!("below {}, the number of sequences kept", self.lengths.len());
-            Error::invalid("sequence", sequence, expected)
-        })
-    }
-
-    fn check_span(&self, span: &Span) -> Result<()> {
-        let held = self.check_sequence(span.sequence)?;
-        if span.end() > self.capacity {
-            let what = format!("the cache of sequence {}", span.sequence);
-            return Err(Error::Capacity { what, capacity: self.capacity, asked: span.end() });
-        }
-        if span.start != held {
-            let what = format!("start of sequence {}", span.sequence);
-            return Err(Error::invalid(what, span.start, format!("{held}, what it holds")));
-        }
-        Ok(())
     }
 
     /// Forgets all entries of a sequence from `length` on.
@@ -107,13 +85,7 @@ impl SparseCache {
 
 impl Attention for SparseCache {
     fn begin(&mut self, pass: &Pass) -> Result<()> {
-        for (i, span) in pass.spans.iter().enumerate() {
-            self.check_span(span)?;
-            if pass.spans[..i].iter().any(|earlier| earlier.sequence == span.sequence) {
-                let what = format!("spans of sequence {} in one pass", span.sequence);
-                return Err(Error::invalid(what, "two", "one"));
-            }
-        }
+        self.lengths.check_pass(pass)?;
         // A pass that failed may have left entries behind.
         pass.spans.iter().for_each(|span| self.cut(span.sequence, span.start));
         Ok(())
@@ -162,29 +134,23 @@ impl Attention for SparseCache {
     // ANCHOR_END: attend
 
     fn commit(&mut self, pass: &Pass) {
-        for span in &pass.spans {
-            self.lengths[span.sequence] = span.end();
-        }
+        self.lengths.commit(pass);
     }
 }
 
 impl KvCache for SparseCache {
     fn len(&self, sequence: usize) -> usize {
-        self.lengths[sequence]
+        self.lengths.of(sequence)
     }
 
     fn capacity(&self) -> usize {
-        self.capacity
+        self.lengths.capacity()
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        let held = self.check_sequence(sequence)?;
-        if length > held {
-            let what = format!("length to truncate sequence {sequence} to");
-            return Err(Error::invalid(what, length, format!("at most {held}, what it holds")));
-        }
+        self.lengths.check_truncate(sequence, length)?;
         self.cut(sequence, length);
-        self.lengths[sequence] = length;
+        self.lengths.truncate(sequence, length);
         Ok(())
     }
 

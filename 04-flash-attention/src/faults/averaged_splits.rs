@@ -88,6 +88,7 @@ fn equal_values(attend: impl Fn(&Head) -> Array2<f32>) -> Result<()> {
     let answers = attend(&Head {
         isa: Isa::best(),
         scale: 4.0,
+        cap: None,
         queries: queries.view(),
         keys: keys.view(),
         values: Array2::from_elem((places, dim), value).view(),

@@ -100,7 +100,8 @@ fn poison(cache: &mut FlashCache, model: &Model) -> Result<()> {
     cache.begin(&pass)?;
     for (index, block) in model.blocks.iter().enumerate() {
         let Some(size) = block.projection.kv() else { continue };
-        let layer = LayerSpec { index, kv_layer: index, window: Some(1), scale: 1.0 };
+        let layer =
+            LayerSpec { index, kv_layer: index, window: Some(1), scale: 1.0, score_cap: None };
         let nan = |width| Array3::from_elem((rows, size.heads, width), f32::NAN);
         let (k, v) = (nan(size.key_dim), nan(size.value_dim));
         cache.attend(layer, &pass, k.view(), k.view(), v.view())?;

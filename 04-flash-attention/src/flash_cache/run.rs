@@ -3,7 +3,7 @@
 use super::blocks::Block;
 use super::element::TileElement;
 use super::{columns, scores, values};
-use naive_decode::kernels::softmax_weights;
+use naive_decode::kernels::{soft_cap, softmax_weights};
 use naive_decode::numerics::LANES;
 use naive_decode::{Isa, Partial, SPLIT};
 use std::ops::Range;
@@ -35,6 +35,8 @@ pub(super) struct Queries<'a> {
     pub(super) isa: Isa,
     /// Factor on the scores, the change to base 2 in it.
     pub(super) scale: f32,
+    /// Bound that scores are bent towards, in base 2 as they are.
+    pub(super) score_cap: Option<f32>,
     pub(super) blocks: &'a [Block],
     /// `[blocks][D][R]`
     pub(super) packed: &'a [f32],
@@ -76,6 +78,9 @@ impl Queries<'_> {
             let queries = (self.blocks, self.packed);
             let (keys, dim) = (&run.keys[keys], run.key_dim);
             scores::score(self.isa, self.scale, queries, keys, dim, &mut room.scores, (at, tiles));
+        }
+        if let Some(cap) = self.score_cap {
+            soft_cap(self.isa, room.scores.as_flattened_mut(), cap);
         }
         for (i, (seen, partial)) in self.sees.iter().zip(partials.iter_mut()).enumerate() {
             let mut mask = [0u16; SPLIT / LANES];

@@ -205,7 +205,8 @@ impl Unit<'_> {
         let places = self.sees.iter().map(|sees| sees.places(layer.window));
         sees.extend(places.flat_map(|places| std::iter::repeat_n(places, group)));
         let scale = layer.scale * std::f32::consts::LOG2_E;
-        let queries = Queries { isa, scale, blocks: handfuls, packed, sees };
+        let score_cap = layer.score_cap.map(|cap| cap * std::f32::consts::LOG2_E);
+        let queries = Queries { isa, scale, score_cap, blocks: handfuls, packed, sees };
         let whole = kept.head(self.sequence, self.kv_head);
         match self.sees {
             [sees] if !sees.also.is_empty() => {

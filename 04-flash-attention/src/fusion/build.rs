@@ -49,6 +49,7 @@ pub fn block(parts: &Parts, index: usize) -> Result<Block> {
         attention_norm: norm("input_layernorm")?,
         projection: Box::new(projection),
         scale: 1.0 / (config.head_dim as f32).sqrt(),
+        score_cap: None,
         window: None,
         feed_forward_norm: norm("post_attention_layernorm")?,
         feed_forward: Box::new(feed_forward),

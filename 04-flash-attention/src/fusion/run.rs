@@ -172,7 +172,7 @@ impl Program {
         };
         let (q, k, v) = (heads(q), heads(k), heads(v));
         let scale = 1.0 / (dim as f32).sqrt();
-        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale };
+        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale, score_cap: None };
         let span = Span::new(0, 0, &vec![0; rows], Want::All);
         let qkv = (q.view(), k.view(), v.view());
         let answers = attend_heads(&standard, self.isa, layer, &span, qkv, &Traffic::new());

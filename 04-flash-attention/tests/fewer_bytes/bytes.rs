@@ -22,6 +22,7 @@ fn moved(
     let head = Head {
         isa: Isa::best(),
         scale: 1.0,
+        cap: None,
         queries: q.view(),
         keys: k.view(),
         values: v.view(),

@@ -50,8 +50,10 @@ impl Heads {
     }
 }
 
+/// A layer; one with a window bends its scores too.
 pub(crate) fn layer(window: Option<usize>, scale: f32) -> LayerSpec {
-    LayerSpec { index: 0, kv_layer: 0, window, scale }
+    let score_cap = window.is_some().then_some(3.0);
+    LayerSpec { index: 0, kv_layer: 0, window, scale, score_cap }
 }
 
 /// A span of rows after `held` tokens; as a draft tree, each row follows some earlier one or the text.

@@ -105,7 +105,8 @@ impl Case {
             self.element.round(k.as_slice_mut().unwrap());
             self.element.round(v.as_slice_mut().unwrap());
             let (window, scale) = (self.windows[index], self.scale);
-            let layer = LayerSpec { index, kv_layer, window, scale };
+            let score_cap = (index == 1).then_some(2.0);
+            let layer = LayerSpec { index, kv_layer, window, scale, score_cap };
             let expected = pair.slab.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap();
             let found = pair.tiles.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap();
             if let Some(difference) = first_difference(&found, &expected) {

@@ -119,7 +119,7 @@ fn a_maximum_that_keeps_rising_changes_nothing() {
     let queries = Array2::ones((1, 1));
     let sees = &std::iter::once(0..places).collect::<Vec<_>>();
     let (keys, values, queries) = (keys.view(), values.view(), queries.view());
-    let head = Head { isa: Isa::best(), scale: 1.0, queries, keys, values, sees };
+    let head = Head { isa: Isa::best(), scale: 1.0, cap: None, queries, keys, values, sees };
     let expected = standard(&head, &Traffic::new());
     for keys in [1, 3, 16, 100, 512, 1000] {
         let tiling = Tiling { queries: 1, keys };

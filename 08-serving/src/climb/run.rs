@@ -63,7 +63,7 @@ pub(super) fn run(
         bar.inc(1);
     }
     if let Some(text) = text {
-        print!("{}", text.finish()?);
+        print!("{}", text.finish());
     }
     bar.finish_and_clear();
     run.rows = decoder.rows();

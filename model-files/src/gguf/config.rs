@@ -1,13 +1,16 @@
-//! GGUF's sizes as a [`Config`].
+//! GGUF's sizes as an [`Architecture`].
 //!
-//! They are handed to [`Config::from_json`] under the names that `config.json` has for them. So
+//! They are handed to [`Architecture::from_json`] under the names that `config.json` has for them. So
 //! every check of sizes against each other is the one that Hugging Face's files go through, and
 //! what a file can get wrong is said in the same words.
 
-use super::architecture::Architecture;
+mod families;
+
+use super::dialect::Dialect;
 use super::metadata::Metadata;
 use super::rope_factors;
-use naive_decode::{Config, Error, Result};
+use crate::architectures::Architecture;
+use naive_decode::{Error, Result};
 use serde_json::{Map, Value, json};
 
 /// Whole numbers that must be there: GGUF's key after the architecture's name, and `config.json`'s.
@@ -39,21 +42,23 @@ pub(super) struct Found {
     pub(super) has_biases: bool,
     /// What RoPE's frequencies are divided by.
     pub(super) rope_divisors: Option<Vec<f32>>,
+    /// The same in texts within the length that the model was trained at first.
+    pub(super) short_divisors: Option<Vec<f32>>,
 }
 
-/// Reads the sizes of `architecture`.
+/// Reads the sizes of a model whose file is in `dialect`.
 ///
 /// # Errors
-/// If one is missing, is no number, or does not go with the others; or for features that rung 01
-/// does not have.
+/// If one is missing, is no number, or does not go with the others; or for features that its family
+/// does not have here.
 pub(super) fn from_metadata(
     metadata: &Metadata,
-    architecture: &Architecture,
+    dialect: &Dialect,
     found: Found,
-) -> Result<Config> {
-    let key = |part: &str| architecture.key(part);
+) -> Result<Architecture> {
+    let key = |part: &str| dialect.key(part);
     let mut fields = Map::new();
-    fields.insert("architectures".into(), json!([architecture.hugging_face]));
+    fields.insert("architectures".into(), json!([dialect.hugging_face]));
     for (part, field) in SIZES {
         let size = metadata.integer(&key(part))?;
         let size = size.ok_or_else(|| metadata.missing(&key(part), "a whole number"))?;
@@ -64,10 +69,6 @@ pub(super) fn from_metadata(
             fields.insert(field.into(), size.into());
         }
     }
-    if let Some(experts) = metadata.integer(&key("expert_count"))?.filter(|&n| n > 0) {
-        let expected = "none: mixtures of experts are not read";
-        return Err(metadata.mismatch(&key("expert_count"), &experts.to_string(), expected));
-    }
     let rows = found.embedding_rows.ok_or_else(|| {
         Error::file(
             metadata.file,
@@ -76,31 +77,35 @@ pub(super) fn from_metadata(
     })?;
     fields.insert("vocab_size".into(), rows.into());
     fields.insert("tie_word_embeddings".into(), (!found.has_head).into());
-    fields.insert("attention_bias".into(), found.has_biases.into());
+    fields.insert("attention_bias".into(), (found.has_biases && !dialect.biased).into());
     let epsilon = key("attention.layer_norm_rms_epsilon");
     let value = metadata.float(&epsilon)?;
     let value = value.ok_or_else(|| metadata.missing(&epsilon, "a small number"))?;
     fields.insert("rms_norm_eps".into(), value.into());
-    add_rope(metadata, architecture, found.rope_divisors.as_deref(), &mut fields)?;
+    add_rope(metadata, dialect, found.rope_divisors.as_deref(), &mut fields)?;
     let end: Vec<u64> = ["eos", "eot", "eom"]
         .iter()
         .filter_map(|name| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).transpose())
         .collect::<Result<_>>()?;
     fields.insert("eos_token_id".into(), end.into());
+    families::add(metadata, dialect, found.short_divisors.as_deref(), &mut fields)?;
     let json = Value::Object(fields).to_string();
-    Config::from_json(&format!("{}, metadata", metadata.file), json.as_bytes())
+    Architecture::from_json(&format!("{}, metadata", metadata.file), json.as_bytes())
 }
 
 /// RoPE's base, how much of a head it turns, and what stretches it.
 fn add_rope(
     metadata: &Metadata,
-    architecture: &Architecture,
+    dialect: &Dialect,
     divisors: Option<&[f32]>,
     fields: &mut Map<String, Value>,
 ) -> Result<()> {
-    let key = |part: &str| architecture.key(part);
-    let theta = metadata.float(&key("rope.freq_base"))?.unwrap_or(USUAL_BASE);
-    fields.insert("rope_theta".into(), theta.into());
+    let key = |part: &str| dialect.key(part);
+    let said = metadata.float(&key("rope.freq_base"))?;
+    if let Some(theta) = said {
+        fields.insert("rope_theta".into(), theta.into());
+    }
+    let theta = said.unwrap_or(USUAL_BASE);
     let size = |field: &str| fields.get(field).and_then(Value::as_u64);
     let heads = size("num_attention_heads").unwrap_or(0).max(1);
     let head_dim = size("head_dim").or_else(|| Some(size("hidden_size")? / heads)).unwrap_or(0);

@@ -46,7 +46,7 @@ pub(super) fn from_metadata(metadata: &Metadata) -> Result<Tokenizer> {
         None => return Err(metadata.missing(key, expected)),
     };
     let library = |e: tokenizers::Error| Error::file(metadata.file, format!("vocabulary: {e}"));
-    tokenizer.add_tokens(vocabulary.added()).map_err(library)?;
+    tokenizer.add_tokens(vocabulary.added()?).map_err(library)?;
     if let Some(template) = vocabulary.surroundings(adds_beginning)? {
         tokenizer.with_post_processor(Some(template));
     }
@@ -95,16 +95,25 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// Tokens that are found in text as they are written, before any rule applies.
-    fn added(&self) -> Vec<AddedToken> {
-        let added = self.tokens.iter().zip(&self.kinds).filter_map(|(token, &kind)| {
+    ///
+    /// Those that begin or end something are special, whatever kind the file says: some files call
+    /// `<|im_end|>` a token like any other, and then any user could write it.
+    fn added(&self) -> Result<Vec<AddedToken>> {
+        let mut parts = Vec::new();
+        for part in ["bos", "eos", "eot", "eom", "padding"] {
+            let id = self.metadata.integer(&format!("tokenizer.ggml.{part}_token_id"))?;
+            parts.extend(id.and_then(|id| usize::try_from(id).ok()));
+        }
+        let added = self.tokens.iter().zip(&self.kinds).enumerate();
+        let added = added.filter_map(|(id, (token, &kind))| {
             let special = match kind {
                 kind::CONTROL | kind::UNKNOWN => true,
-                kind::USER_DEFINED => false,
+                kind::USER_DEFINED => parts.contains(&id),
                 _ => return None,
             };
             (!token.is_empty()).then(|| AddedToken::from(*token, special).normalized(false))
         });
-        added.collect()
+        Ok(added.collect())
     }
 
     /// The tokens that belong around every text: beginning and end, if the model wants them.

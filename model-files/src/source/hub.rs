@@ -3,7 +3,10 @@
 //! What the cache has is used as it is, without asking the hub. So a model that was downloaded once
 //! runs offline, and stays the same until somebody asks for another revision.
 
+mod cached;
 mod refusal;
+
+pub use cached::CachedModel;
 
 use super::HubName;
 use crate::safetensors::{INDEX, WHOLE, read_index};

@@ -1,10 +1,11 @@
 //! Models whose cache is smaller by design: latents with and without absorption and experts, windows,
-//! shared layers.
+//! shared layers. And families that add something to Llama: biases, caps, norms, other turns.
 
 use crate::judge::{Feed, Judge};
 use crate::models::{CONTEXT, noise};
 use gqa_mla::hybrid::{self, HybridConfig};
 use gqa_mla::mla::{self, Form, MlaConfig};
+use model_files::Architecture;
 use naive_decode::{Element, Isa, LoadOptions, Model};
 use std::sync::Arc;
 
@@ -45,14 +46,44 @@ fn windowed(isa: Isa, kv_element: Element) -> Model {
     hybrid::random(config, 12, options).unwrap()
 }
 
+/// A model of another family: what all have in common, and the fields that are its own.
+fn family(own: &str, isa: Isa, kv_element: Element) -> Model {
+    let json = format!(
+        r#"{{"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "intermediate_size": 64, "vocab_size": {VOCAB},
+            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": {CONTEXT}, {own}}}"#
+    );
+    let architecture = Architecture::from_json("config.json", json.as_bytes()).unwrap();
+    let options = LoadOptions { context: Some(CONTEXT), kv_element, isa };
+    architecture.random(13, options).unwrap()
+}
+
+const QWEN2: &str = r#""architectures": ["Qwen2ForCausalLM"]"#;
+
+/// Half of each head is turned, by frequencies of its own; windows in all layers.
+const PHI3: &str = r#""architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.5,
+    "sliding_window": 70"#;
+
+const GEMMA2: &str = r#""architectures": ["Gemma2ForCausalLM"], "head_dim": 16,
+    "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": 2.0,
+    "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 20, "sliding_window": 48"#;
+
+const GEMMA3: &str = r#""architectures": ["Gemma3ForCausalLM"], "head_dim": 16,
+    "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 48, "sliding_window_pattern": 3,
+    "rope_local_base_freq": 500.0"#;
+
 type Build = fn(Isa, Element) -> Model;
 
-const MODELS: [(&str, Build); 5] = [
+const MODELS: [(&str, Build); 9] = [
     ("latents, explicit", |isa, element| latent(Form::Explicit, None, isa, element)),
     ("latents, absorbed", |isa, element| latent(Form::Absorbed, None, isa, element)),
     ("compressed queries, explicit", |isa, element| latent(Form::Explicit, Some(20), isa, element)),
     ("compressed queries, absorbed", |isa, element| latent(Form::Absorbed, Some(20), isa, element)),
     ("windows and shared layers", windowed),
+    ("Qwen2", |isa, element| family(QWEN2, isa, element)),
+    ("Phi-3", |isa, element| family(PHI3, isa, element)),
+    ("Gemma 2", |isa, element| family(GEMMA2, isa, element)),
+    ("Gemma 3", |isa, element| family(GEMMA3, isa, element)),
 ];
 
 #[test]

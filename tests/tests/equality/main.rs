@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `naive.rs` | one pass that wants every row's logits is the naive loop, step by step |
 //! | `matrix.rs` | rungs × prompts × threads × chunks × instruction sets = that one pass |
-//! | `architectures.rs` | the same of latents, experts, windows and shared layers |
+//! | `architectures.rs` | the same of latents, experts, windows and shared layers, and of other families |
 //! | `passes.rs` | batches, draft trees, windows and shared layers change no bit either |
 //!
 //! The first makes the rest affordable: the naive loop costs the square of the length, one pass

@@ -6,23 +6,10 @@ use super::{EvictingCache, Sequence};
 use crate::reading::{Attended, attend_reading};
 use crate::tiles::Tiles;
 use kv_cache::KvCache;
-use naive_decode::{Attention, Error, LayerSpec, Pass, Result, Span, Want};
+use naive_decode::{Attention, LayerSpec, Pass, Result, Span, Want};
 use ndarray::{Array3, ArrayView3, s};
 
 impl<P: Evict> EvictingCache<P> {
-    fn check_span(&self, span: &Span) -> Result<()> {
-        let held = self.sequence(span.sequence)?.length;
-        if span.end() > self.capacity {
-            let what = format!("the cache of sequence {}", span.sequence);
-            return Err(Error::Capacity { what, capacity: self.capacity, asked: span.end() });
-        }
-        if span.start != held {
-            let what = format!("start of sequence {}", span.sequence);
-            return Err(Error::invalid(what, span.start, format!("{held}, what it has seen")));
-        }
-        Ok(())
-    }
-
     /// Appends a span's keys and values `[rows, kv_heads, D]` to a layer's heads.
     fn append(&mut self, layer: usize, span: &Span, k: ArrayView3<f32>, v: ArrayView3<f32>) {
         let kv_heads = self.shape.kv_heads;
@@ -49,13 +36,7 @@ impl<P: Evict> EvictingCache<P> {
 
 impl<P: Evict> Attention for EvictingCache<P> {
     fn begin(&mut self, pass: &Pass) -> Result<()> {
-        for (i, span) in pass.spans.iter().enumerate() {
-            self.check_span(span)?;
-            if pass.spans[..i].iter().any(|earlier| earlier.sequence == span.sequence) {
-                let what = format!("spans of sequence {} in one pass", span.sequence);
-                return Err(Error::invalid(what, "two", "one"));
-            }
-        }
+        self.lengths.check_pass(pass)?;
         for span in &pass.spans {
             self.sequences[span.sequence].heads.iter_mut().for_each(Head::begin);
         }
@@ -111,6 +92,7 @@ impl<P: Evict> Attention for EvictingCache<P> {
     // ANCHOR: commit
     fn commit(&mut self, pass: &Pass) {
         self.peak_bytes = self.peak_bytes.max(self.allocated_bytes());
+        self.lengths.commit(pass);
         for span in &pass.spans {
             let phase = match (self.sequences[span.sequence].prompt, span.want) {
                 (Some(_), _) => Phase::Generation,
@@ -119,7 +101,6 @@ impl<P: Evict> Attention for EvictingCache<P> {
             };
             let turns = self.turns(span.end(), phase);
             let sequence = &mut self.sequences[span.sequence];
-            sequence.length = span.end();
             if phase == Phase::PromptEnd {
                 sequence.prompt = Some(span.end());
             }

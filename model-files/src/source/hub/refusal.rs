@@ -3,7 +3,6 @@
 use super::{Hub, HubName};
 use hf_hub::api::sync::ApiError;
 use naive_decode::Error;
-use std::path::Path;
 
 /// How many cached models an error names.
 const MOST_NAMED: usize = 8;
@@ -38,7 +37,8 @@ impl Hub {
 
     /// What to say without a network, in one sentence.
     pub(super) fn unreachable(&self, name: &HubName, reason: &str) -> Error {
-        let mut models = cached_models(&self.cache);
+        let cached = self.cached_models().into_iter();
+        let mut models: Vec<String> = cached.map(|model| model.name).collect();
         let more = models.len().saturating_sub(MOST_NAMED);
         models.truncate(MOST_NAMED);
         let holds = match (models.is_empty(), more) {
@@ -53,19 +53,6 @@ impl Hub {
         );
         Error::file(&name.repository, problem)
     }
-}
-
-/// The models in a cache, by name.
-fn cached_models(cache: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
-    let mut models: Vec<String> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            Some(name.strip_prefix("models--")?.replacen("--", "/", 1))
-        })
-        .collect();
-    models.sort_unstable();
-    models
 }
 
 /// What to say of a repository without a file that is needed.

@@ -1,0 +1,78 @@
+//! Loops over single numbers: what stands between matrices.
+//!
+//! Plain loops, which the compiler turns into each instruction set's own.
+
+use super::{Isa, Kernel, Vector};
+use crate::numerics::{gelu, silu, tanh};
+
+/// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
+///
+/// # Panics
+/// If the two differ in length.
+pub fn silu_gate(isa: Isa, gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "a gate for each value");
+    isa.run(SiluGate { gate, up });
+}
+
+struct SiluGate<'a> {
+    gate: &'a mut [f32],
+    up: &'a [f32],
+}
+
+impl Kernel for SiluGate<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for (g, &u) in self.gate.iter_mut().zip(self.up) {
+            *g = silu(*g) * u;
+        }
+    }
+}
+
+/// GeGLU's gate: `gate = gelu(gate) · up`, element by element.
+///
+/// # Panics
+/// If the two differ in length.
+pub fn gelu_gate(isa: Isa, gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "a gate for each value");
+    isa.run(GeluGate { gate, up });
+}
+
+struct GeluGate<'a> {
+    gate: &'a mut [f32],
+    up: &'a [f32],
+}
+
+impl Kernel for GeluGate<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for (g, &u) in self.gate.iter_mut().zip(self.up) {
+            *g = gelu(*g) * u;
+        }
+    }
+}
+
+/// Soft-capping (Bello et al. 2016; Gemma 2): `cap · tanh(value / cap)`, in place. Small values
+/// stay as they are, no value gets past the cap.
+pub fn soft_cap(isa: Isa, values: &mut [f32], cap: f32) {
+    isa.run(SoftCap { values, cap });
+}
+
+struct SoftCap<'a> {
+    values: &'a mut [f32],
+    cap: f32,
+}
+
+impl Kernel for SoftCap<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for v in self.values {
+            *v = self.cap * tanh(*v / self.cap);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Text to tokens and back, streams that never break a character, and text that stays text.
+
+mod disguise;
+mod samples;
+mod stream;
+
+use embedded_models::{DRAFT, TARGET};
+use naive_decode::{Config, Tokenizer};
+use samples::{BEGIN, END, bytes_tokenizer, embedded};
+use stream::pieces;
+
+#[test]
+fn special_tokens_come_and_go_as_asked() {
+    let tokenizer = bytes_tokenizer();
+    assert_eq!(tokenizer.encode("a").unwrap(), [0x61]);
+    assert_eq!(tokenizer.encode_with_special("a").unwrap(), [BEGIN, 0x61]);
+    assert_eq!(tokenizer.encode("a<end>").unwrap(), [0x61, END]);
+    assert_eq!(tokenizer.decode(&[BEGIN, 0x61, END]).unwrap(), "a");
+    assert_eq!(tokenizer.decode_with_special(&[BEGIN, 0x61, END]).unwrap(), "<begin>a<end>");
+    assert_eq!(tokenizer.token_id("<end>"), Some(END));
+    assert_eq!(tokenizer.token_id("<nothing>"), None);
+    // In the middle of a character a special token neither breaks it nor completes it.
+    assert_eq!(pieces(&tokenizer, &[], &[0xc3, END, END, END, END, 0xa9]).concat(), "é");
+}
+
+#[test]
+fn a_tokenizer_of_another_vocabulary_is_refused_with_both_sizes() {
+    let tokenizer = bytes_tokenizer();
+    assert_eq!(tokenizer.vocab_size(), 259);
+    // As many rows as ids, or padded up to a round number.
+    for fits in [259, 264, 272] {
+        tokenizer.check_vocab_size(fits).unwrap();
+    }
+    for another in [0, 256, 258, 320, 2048] {
+        assert_eq!(
+            tokenizer.check_vocab_size(another).unwrap_err().to_string(),
+            format!(
+                "vocabulary of bytes is 259 tokens, \
+                 expected the model's {another}: they do not belong together"
+            )
+        );
+    }
+}
+
+#[test]
+fn the_embedded_tokenizer_is_the_embedded_models_own() {
+    for model in [TARGET, DRAFT] {
+        let config = Config::from_json(model.name, model.config).unwrap();
+        embedded().check_vocab_size(config.vocab_size).unwrap();
+        assert!(bytes_tokenizer().check_vocab_size(config.vocab_size).is_err());
+    }
+    for special in ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"] {
+        let id = embedded().token_id(special).unwrap();
+        assert_eq!(embedded().encode(special).unwrap(), [id]);
+    }
+}
+
+#[test]
+fn files_that_are_no_tokenizers_are_refused_by_name() {
+    let message = Tokenizer::from_bytes("that file", b"{\"version\": 3").unwrap_err().to_string();
+    assert!(message.starts_with("that file: "), "{message}");
+    let message = Tokenizer::from_file("no/such/tokenizer.json").unwrap_err().to_string();
+    assert!(message.starts_with("cannot read no/such/tokenizer.json: "), "{message}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, "[]").unwrap();
+    let message = Tokenizer::from_file(&path).unwrap_err().to_string();
+    assert!(message.contains("tokenizer.json: "), "{message}");
+}

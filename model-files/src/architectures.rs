@@ -1,0 +1,152 @@
+//! Families of models, and the one place that tells them apart.
+//!
+//! Rung 01 knows Llama. What other families do otherwise is said here, family by family, in terms
+//! of the seams of rung 01: a projection with biases, a norm after attention, another gate. Nothing
+//! of it reaches the rungs; they are handed a [`Model`].
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `fields.rs` | a `config.json`, field by field |
+//! | `qwen2.rs` | biases on queries, keys and values |
+//! | `windows.rs` | Qwen3, Mistral, and this project's hybrid: windows, QK norm, shared layers |
+//! | `phi3.rs` | matrices that are several in one, heads that RoPE turns in part |
+//! | `gemma.rs` | Gemma 2 and 3: norms on both sides, caps, two bases of RoPE |
+//! | `deepseek.rs` | latent attention and experts, by way of rung 03 |
+//! | `parts.rs`, `turned.rs` | what blocks of these families are made of |
+
+mod deepseek;
+mod fields;
+mod gemma;
+mod parts;
+mod phi3;
+mod qwen2;
+mod turned;
+mod windows;
+
+use fields::Fields;
+use kv_cache::RopeScaling;
+use naive_decode::{Config, LoadOptions, Model, Pack, Result, Tensors, dense, random_tensors};
+
+/// Reads the `config.json` of one family.
+type Read = fn(&Fields) -> Result<Architecture>;
+
+/// Every architecture that is read, by the name that `config.json` has for it.
+const KNOWN: [(&str, Read); 11] = [
+    ("LlamaForCausalLM", llama),
+    ("MistralForCausalLM", windows::read),
+    ("Qwen2ForCausalLM", qwen2::read),
+    ("Qwen3ForCausalLM", windows::read),
+    ("Phi3ForCausalLM", phi3::read),
+    ("Gemma2ForCausalLM", gemma::read_2),
+    ("Gemma3ForCausalLM", gemma::read_3),
+    ("Gemma3ForConditionalGeneration", gemma::read_text_of_3),
+    ("DeepseekV2ForCausalLM", deepseek::read),
+    ("DeepseekV3ForCausalLM", deepseek::read),
+    ("HybridForCausalLM", windows::read),
+];
+
+/// A model's shape and the family it belongs to: all that is needed to put it together from its
+/// tensors.
+pub struct Architecture {
+    /// What all families have. Whoever changes it afterwards (a shorter model, other end tokens)
+    /// changes the model that is put together.
+    pub config: Config,
+    pub(crate) family: Box<dyn Family>,
+}
+
+/// How the blocks of a family are put together.
+pub(crate) trait Family: Send + Sync {
+    /// The model of `config`, whose RoPE nothing stretches, from tensors named as Hugging Face
+    /// names them.
+    ///
+    /// # Errors
+    /// Whatever `tensors` or `pack` refuses.
+    fn assemble(&self, config: Config, from: Source) -> Result<Model>;
+}
+
+/// Where a model's weights come from and how they are to be kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) options: LoadOptions,
+    pub(crate) tensors: Tensors<'a>,
+    pub(crate) pack: Pack<'a>,
+    pub(crate) written_by: Writer,
+}
+
+/// Whose conventions the numbers in a file follow, where names alone do not say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writer {
+    HuggingFace,
+    /// Whose conversion adds the 1 to Gemma's norms beforehand.
+    LlamaCpp,
+}
+
+impl Architecture {
+    /// Reads a `config.json`; `file` is the name that errors give it.
+    ///
+    /// # Errors
+    /// Malformed JSON, an architecture that is not in the table, or whatever its family refuses:
+    /// each names the field, what it says and what was expected.
+    pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
+        let fields = Fields::read(file, json)?;
+        let named = fields.texts("architectures")?.unwrap_or_default();
+        let known = match named.as_slice() {
+            [one] => KNOWN.iter().find(|(name, _)| name == one),
+            _ => None,
+        };
+        let names: Vec<_> = Architecture::known().collect();
+        let expected = format!("one of: {}", names.join(", "));
+        let (_, read) = known.ok_or_else(|| fields.refusal("architectures", &expected))?;
+        read(&fields)
+    }
+
+    /// The names of all architectures that are read, as `config.json` has them.
+    pub fn known() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|(name, _)| *name)
+    }
+
+    /// Puts a model together from tensors named as Hugging Face names them, each matrix stored as
+    /// `pack` decides. RoPE is stretched as the config says.
+    ///
+    /// # Errors
+    /// A stretching that is not known, or whatever `tensors` or `pack` refuses.
+    pub fn assemble(&self, options: LoadOptions, tensors: Tensors, pack: Pack) -> Result<Model> {
+        let written_by = Writer::HuggingFace;
+        let from = Source { options, tensors, pack, written_by };
+        assemble(&*self.family, self.config.clone(), from)
+    }
+
+    /// A model with weights drawn at random, as [`Model::random`].
+    ///
+    /// # Errors
+    /// A stretching of RoPE that is not known.
+    pub fn random(&self, seed: u64, options: LoadOptions) -> Result<Model> {
+        self.assemble(options, &random_tensors(seed), &dense(options.isa))
+    }
+}
+
+/// Puts a model together and stretches its RoPE, if its config says so.
+pub(crate) fn assemble(family: &dyn Family, mut config: Config, from: Source) -> Result<Model> {
+    let scaling = config.rope_scaling.take();
+    let scaling = scaling.map(|json| RopeScaling::from_json(&json, &config)).transpose()?;
+    let mut model = family.assemble(config, from)?;
+    match (scaling, from.options.context) {
+        (None, _) => {}
+        (Some(scaling), None) => scaling.stretch(&mut model),
+        (Some(scaling), Some(context)) => model.rope = scaling.rope(&model.config, context),
+    }
+    Ok(model)
+}
+
+/// Rung 01's own.
+struct Llama;
+
+fn llama(fields: &Fields) -> Result<Architecture> {
+    Ok(Architecture { config: fields.as_llama()?, family: Box::new(Llama) })
+}
+
+impl Family for Llama {
+    fn assemble(&self, config: Config, from: Source) -> Result<Model> {
+        Model::assemble(config, from.options, from.tensors, from.pack)
+    }
+}

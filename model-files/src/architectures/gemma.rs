@@ -1,0 +1,112 @@
+//! Gemma 2 and 3 (text): embeddings scaled, norms before and after each half of a block, GELU for
+//! the gate, and layers with windows between layers without.
+//!
+//! Gemma 2 bends scores and logits to stay within bounds. Gemma 3 norms queries and keys instead,
+//! and turns them with a slower base in the layers that see everything.
+
+mod read;
+
+pub(super) use read::{read_2, read_3, read_text_of_3};
+
+use super::parts::{Capped, GeGlu, Normed};
+use super::turned::OwnRope;
+use super::{Family, Source, Writer};
+use gqa_mla::hybrid::{NormedHeads, NormedProjection};
+use naive_decode::{
+    Block, Config, FeedForward, GroupedProjection, Model, Parts, Projection, Result, Rope,
+};
+use std::sync::Arc;
+
+/// What Gemma has beyond Llama.
+struct Gemma {
+    /// Of each layer, how many tokens back a row sees.
+    windows: Vec<Option<usize>>,
+    /// Scores are dot products times this.
+    scale: f32,
+    /// Bound of the scores.
+    score_cap: Option<f32>,
+    /// Bound of the logits.
+    logit_cap: Option<f32>,
+    /// What only Gemma 3 has: QK norm, and in layers with a window RoPE of this base.
+    local_theta: Option<f64>,
+    /// What Hugging Face's names of tensors begin with: something, in a model that also sees.
+    prefix: &'static str,
+}
+
+/// Longer than any context. Which positions a model takes is for its own RoPE to say; tables of
+/// positions that nobody asks for are not computed.
+const ANY_POSITION: usize = 1 << 24;
+
+impl Family for Gemma {
+    fn assemble(&self, config: Config, from: Source) -> Result<Model> {
+        let Source { options, tensors, pack, written_by } = from;
+        // A norm's weight is kept as what it differs from 1 by.
+        let shifted = |name: &str, shape: &[usize]| {
+            if written_by == Writer::LlamaCpp {
+                return tensors(name, shape);
+            }
+            let mut values = tensors(&format!("{}{name}", self.prefix), shape)?;
+            if name.ends_with("norm.weight") {
+                values.iter_mut().for_each(|weight| *weight += 1.0);
+            }
+            Ok(values)
+        };
+        let local = self.local_theta.map(|theta| Rope::new(theta, config.head_dim, ANY_POSITION));
+        let local = local.map(Arc::new);
+        let block = |parts: &Parts, index: usize| self.block(parts, index, local.as_ref());
+        let mut model = Model::assemble_blocks(config, options, &shifted, pack, &block)?;
+        // The head has the table as it is, also where it is the same one.
+        model.embedding *= (model.config.hidden_size as f64).sqrt() as f32;
+        if let Some(cap) = self.logit_cap {
+            model.head = Box::new(Capped { linear: model.head, cap, isa: model.isa });
+        }
+        Ok(model)
+    }
+}
+
+impl Gemma {
+    fn block(&self, parts: &Parts, index: usize, local: Option<&Arc<Rope>>) -> Result<Block> {
+        let name = |part: &str| format!("model.layers.{index}.{part}");
+        let norm = |part: &str| parts.vector(&name(part), parts.config.hidden_size);
+        let epsilon = parts.config.rms_norm_eps;
+        let mut projection = self.projection(parts, &name("self_attn"))?;
+        if let (Some(_), Some(rope)) = (self.windows[index], local) {
+            projection = Box::new(OwnRope { inner: projection, rope: rope.clone() });
+        }
+        let weight = norm("post_attention_layernorm.weight")?;
+        let projection = Box::new(Normed { weight, epsilon, inner: projection });
+        let inside = parts.config.intermediate_size;
+        let gated: Box<dyn FeedForward> = Box::new(GeGlu(parts.swiglu(&name("mlp"), inside)?));
+        let weight = norm("post_feedforward_layernorm.weight")?;
+        Ok(Block {
+            attention_norm: norm("input_layernorm.weight")?,
+            projection,
+            scale: self.scale,
+            score_cap: self.score_cap,
+            window: self.windows[index],
+            feed_forward_norm: norm("pre_feedforward_layernorm.weight")?,
+            feed_forward: Box::new(Normed { weight, epsilon, inner: gated }),
+        })
+    }
+
+    /// The maps around attention, with QK norm or without.
+    fn projection(&self, parts: &Parts, prefix: &str) -> Result<Box<dyn Projection>> {
+        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
+        let name = |part: &str| format!("{prefix}.{part}.weight");
+        let matrix = |part: &str, heads: usize| parts.matrix(&name(part), heads * head_dim, hidden);
+        let (q, k) = (matrix("q_proj", heads)?, matrix("k_proj", kv_heads)?);
+        let v = matrix("v_proj", kv_heads)?;
+        let o = parts.matrix(&name("o_proj"), hidden, heads * head_dim)?;
+        if self.local_theta.is_none() {
+            return Ok(Box::new(GroupedProjection { q, k, v, o, head_dim }));
+        }
+        let epsilon = parts.config.rms_norm_eps;
+        let norm = |part: &str| parts.vector(&name(part), head_dim);
+        Ok(Box::new(NormedProjection {
+            q: NormedHeads { linear: q, norm: norm("q_norm")?, epsilon },
+            k: NormedHeads { linear: k, norm: norm("k_norm")?, epsilon },
+            v,
+            o,
+        }))
+    }
+}

@@ -1,0 +1,117 @@
+//! The `config.json` of Gemma 2 and 3.
+
+use super::super::Architecture;
+use super::super::fields::Fields;
+use super::Gemma;
+use naive_decode::Result;
+use serde_json::{Value, json};
+
+/// Gemma 3's base of RoPE where a layer sees everything, and where it has a window.
+const GLOBAL_THETA: f64 = 1_000_000.0;
+const LOCAL_THETA: f64 = 10_000.0;
+
+/// Of so many layers, the last sees everything.
+const PATTERN_2: usize = 2;
+const PATTERN_3: usize = 6;
+
+/// Gemma 2.
+///
+/// # Errors
+/// Whatever does not go together.
+pub(in super::super) fn read_2(fields: &Fields) -> Result<Architecture> {
+    read(fields.clone(), PATTERN_2, None, "")
+}
+
+/// Gemma 3.
+///
+/// # Errors
+/// Whatever does not go together.
+pub(in super::super) fn read_3(fields: &Fields) -> Result<Architecture> {
+    read_3_named(fields, "")
+}
+
+/// The half of a Gemma 3 that reads and writes; the half that sees is left alone. Its config leaves
+/// out what is as in Hugging Face's `Gemma3TextConfig`.
+///
+/// # Errors
+/// Whatever does not go together.
+pub(in super::super) fn read_text_of_3(fields: &Fields) -> Result<Architecture> {
+    let mut text = fields.inside("text_config")?;
+    for (field, usual) in [
+        ("vocab_size", json!(262_208)),
+        ("num_attention_heads", json!(8)),
+        ("num_key_value_heads", json!(4)),
+        ("head_dim", json!(256)),
+        ("max_position_embeddings", json!(131_072)),
+        ("rms_norm_eps", json!(1e-6)),
+        ("sliding_window", json!(4096)),
+        ("query_pre_attn_scalar", json!(256)),
+    ] {
+        if text.value(field).is_none() {
+            text = text.with(field, usual);
+        }
+    }
+    if let (None, Some(ends)) = (text.value("eos_token_id"), fields.value("eos_token_id")) {
+        text = text.with("eos_token_id", ends.clone());
+    }
+    read_3_named(&text, "language_model.")
+}
+
+fn read_3_named(fields: &Fields, prefix: &'static str) -> Result<Architecture> {
+    let pattern = fields.count("sliding_window_pattern")?.unwrap_or(PATTERN_3);
+    // Newer configs keep RoPE by kind of layer.
+    let by_kind = |kind: &str| fields.value("rope_parameters").and_then(|it| it.get(kind));
+    let theta_of = |kind: &str| by_kind(kind).and_then(|it| it.get("rope_theta")?.as_f64());
+    let local = fields.positive("rope_local_base_freq")?.or(theta_of("sliding_attention"));
+    let mut rest = fields.clone();
+    if let Some(global) = by_kind("full_attention") {
+        rest = rest.with("rope_parameters", global.clone());
+    }
+    let told = rest.value("rope_parameters").is_some_and(|it| it.get("rope_theta").is_some());
+    if !told && rest.value("rope_theta").is_none() {
+        rest = rest.with("rope_theta", GLOBAL_THETA);
+    }
+    read(rest, pattern, Some(local.unwrap_or(LOCAL_THETA)), prefix)
+}
+
+fn read(
+    fields: Fields,
+    pattern: usize,
+    local_theta: Option<f64>,
+    prefix: &'static str,
+) -> Result<Architecture> {
+    // Two names of one thing, of which the newer counts.
+    let newer = fields.value("hidden_activation").is_some();
+    let gate = if newer { "hidden_activation" } else { "hidden_act" };
+    let known = [None, Some("gelu_pytorch_tanh")];
+    if !known.contains(&fields.value(gate).map(|it| it.as_str().unwrap_or_default())) {
+        return Err(fields.refusal(gate, "gelu_pytorch_tanh"));
+    }
+    let score_cap = fields.positive("attn_logit_softcapping")?;
+    let logit_cap = fields.positive("final_logit_softcapping")?;
+    let scalar = fields.positive("query_pre_attn_scalar")?;
+    let mut rest = fields.without(&["hidden_act", "use_sliding_window"]);
+    if rest.value("layer_types").is_none() {
+        let layers = rest.layers()?;
+        let windowed = rest.value("sliding_window").is_some();
+        let kind = |layer: usize| match windowed && !(layer + 1).is_multiple_of(pattern) {
+            true => "sliding_attention",
+            false => "full_attention",
+        };
+        rest = rest.with("layer_types", (0..layers).map(kind).collect::<Vec<_>>());
+    }
+    if rest.value("tie_word_embeddings").is_none() {
+        rest = rest.with("tie_word_embeddings", Value::Bool(true));
+    }
+    let shape = rest.as_windowed()?;
+    let scalar = scalar.unwrap_or(shape.base.head_dim as f64);
+    let family = Gemma {
+        windows: shape.windows,
+        scale: (1.0 / scalar.sqrt()) as f32,
+        score_cap: score_cap.map(|cap| cap as f32),
+        logit_cap: logit_cap.map(|cap| cap as f32),
+        local_theta,
+        prefix,
+    };
+    Ok(Architecture { config: shape.base, family: Box::new(family) })
+}

@@ -1,0 +1,190 @@
+//! Phi-3 and Phi-4: Llama with matrices that are several in one; in some, RoPE turns a part of each
+//! head, and in some it was stretched with a factor for each frequency ("longrope", Ding et al.
+//! 2024).
+//!
+//! Longrope has two lists of factors, one for texts within the length that the model was trained at
+//! first, one for longer ones. A text that grows past it would change frequencies under the keys
+//! that are cached already. So the first list is used, and the context ends where it ends.
+
+use super::fields::Fields;
+use super::parts::fused;
+use super::turned::PartlyTurned;
+use super::{Architecture, Family, Source};
+use naive_decode::{
+    Block, Config, Error, GroupedProjection, LoadOptions, Model, Parts, Projection, Result, Rope,
+    SwiGlu,
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+struct Phi3 {
+    /// Of each layer, how many tokens back a row sees.
+    windows: Vec<Option<usize>>,
+    /// How RoPE turns, if not as Llama's does.
+    turns: Option<Turns>,
+}
+
+/// RoPE of one's own.
+struct Turns {
+    /// Radians a position, one for each pair that is turned.
+    frequencies: Vec<f64>,
+    /// Factor on every cosine and sine.
+    magnitude: f64,
+}
+
+/// # Errors
+/// Whatever does not go together.
+pub(super) fn read(fields: &Fields) -> Result<Architecture> {
+    // One window for all layers, said as Qwen would.
+    let kind = if fields.value("sliding_window").is_some() { "sliding" } else { "full" };
+    let types = vec![format!("{kind}_attention"); fields.layers()?];
+    let long = LongRope::read(fields)?;
+    let own = ["use_sliding_window", "partial_rotary_factor"];
+    let mut rest = fields.clone().without(&own).with("layer_types", types);
+    if long.is_some() {
+        rest = rest.without(&["rope_scaling", "rope_parameters"]).with("rope_theta", theta(fields));
+    }
+    let shape = rest.as_windowed()?;
+    let mut config = shape.base;
+    let width = turned_width(fields, config.head_dim)?;
+    let plain = Rope::new(config.rope_theta, width, 1);
+    let turns = match long {
+        Some(long) => {
+            config.trained_context = config.trained_context.min(long.trained);
+            Some(long.turns(fields, plain.frequencies())?)
+        }
+        None if width == config.head_dim => None,
+        None if config.rope_scaling.is_some() => {
+            let expected =
+                "1: heads of which a part is turned, and stretching besides, are not read";
+            return Err(fields.refusal("partial_rotary_factor", expected));
+        }
+        None => Some(Turns { frequencies: plain.frequencies().to_vec(), magnitude: 1.0 }),
+    };
+    Ok(Architecture { config, family: Box::new(Phi3 { windows: shape.windows, turns }) })
+}
+
+/// RoPE's base, from either of the places where configs keep it.
+fn theta(fields: &Fields) -> Value {
+    let newer = fields.value("rope_parameters").and_then(|it| it.get("rope_theta"));
+    fields.value("rope_theta").or(newer).cloned().unwrap_or_else(|| 10_000.0.into())
+}
+
+/// How much of a head RoPE turns.
+fn turned_width(fields: &Fields, head_dim: usize) -> Result<usize> {
+    let newer =
+        fields.value("rope_parameters").and_then(|it| it.get("partial_rotary_factor")?.as_f64());
+    let factor = fields.number("partial_rotary_factor")?.or(newer).unwrap_or(1.0);
+    let width = (factor * head_dim as f64) as usize;
+    if !(factor > 0.0 && factor <= 1.0) || width < 2 || !width.is_multiple_of(2) {
+        let expected = format!("a part of a head, {head_dim} wide, that is an even number");
+        return Err(fields.refusal("partial_rotary_factor", &expected));
+    }
+    Ok(width)
+}
+
+/// What `rope_scaling` says when it is of type "longrope".
+struct LongRope {
+    /// One divisor for each frequency, for texts within `trained`.
+    short: Vec<f64>,
+    /// Tokens that the model was trained at first.
+    trained: usize,
+    /// How many times that the context was stretched to.
+    factor: f64,
+    /// Factor on cosines and sines, if it is said.
+    magnitude: Option<f64>,
+}
+
+impl LongRope {
+    fn read(fields: &Fields) -> Result<Option<Self>> {
+        let newer = || fields.value("rope_parameters");
+        let Some(scaling) = fields.value("rope_scaling").or_else(newer) else { return Ok(None) };
+        let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Value::as_str);
+        // Phi-3's first configs call it "su".
+        if !matches!(kind, Some("longrope" | "su")) {
+            return Ok(None);
+        }
+        let refuse = |part: &str, expected: &str| {
+            let found = scaling.get(part).map_or("missing".to_owned(), Value::to_string);
+            let problem = format!("rope_scaling.{part} is {found}, expected {expected}");
+            Error::file(fields.file(), problem)
+        };
+        let short = scaling.get("short_factor").and_then(Value::as_array);
+        let short =
+            short.and_then(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
+        let short = short.filter(|list| list.iter().all(|&f| f > 0.0));
+        let short = short.ok_or_else(|| refuse("short_factor", "a list of numbers above 0"))?;
+        let original = "original_max_position_embeddings";
+        let inner = scaling.get(original).and_then(Value::as_u64).map(|n| n as usize);
+        let trained = match fields.count(original)?.or(inner).filter(|&n| n > 1) {
+            Some(trained) => trained,
+            None => return Err(fields.refusal(original, "a number of tokens: RoPE is stretched")),
+        };
+        let stretched = fields.count("max_position_embeddings")?.unwrap_or(trained);
+        Ok(Some(LongRope {
+            short,
+            trained,
+            factor: stretched as f64 / trained as f64,
+            magnitude: scaling.get("attention_factor").and_then(Value::as_f64),
+        }))
+    }
+
+    fn turns(&self, fields: &Fields, plain: &[f64]) -> Result<Turns> {
+        if self.short.len() != plain.len() {
+            let problem = format!(
+                "rope_scaling.short_factor has {} numbers, expected {}, one for each pair",
+                self.short.len(),
+                plain.len()
+            );
+            return Err(Error::file(fields.file(), problem));
+        }
+        let frequencies = plain.iter().zip(&self.short).map(|(f, divisor)| f / divisor).collect();
+        let usual = match self.factor > 1.0 {
+            true => (1.0 + libm::log(self.factor) / libm::log(self.trained as f64)).sqrt(),
+            false => 1.0,
+        };
+        Ok(Turns { frequencies, magnitude: self.magnitude.unwrap_or(usual) })
+    }
+}
+
+impl Turns {
+    fn rope(&self, config: &Config, options: LoadOptions) -> Arc<Rope> {
+        let context = options.context.unwrap_or(config.trained_context);
+        Arc::new(Rope::with_frequencies(self.frequencies.clone(), self.magnitude, context))
+    }
+}
+
+impl Family for Phi3 {
+    fn assemble(&self, config: Config, from: Source) -> Result<Model> {
+        let rope = self.turns.as_ref().map(|turns| turns.rope(&config, from.options));
+        let block = |parts: &Parts, index: usize| self.block(parts, index, rope.as_ref());
+        Model::assemble_blocks(config, from.options, from.tensors, from.pack, &block)
+    }
+}
+
+impl Phi3 {
+    fn block(&self, parts: &Parts, index: usize, rope: Option<&Arc<Rope>>) -> Result<Block> {
+        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
+        let inside = parts.config.intermediate_size;
+        let name = |part: &str| format!("model.layers.{index}.{part}.weight");
+        let [q, kv] = [heads * head_dim, kv_heads * head_dim];
+        let [q, k, v] = fused(parts, &name("self_attn.qkv_proj"), [q, kv, kv], hidden)?;
+        let o = parts.matrix(&name("self_attn.o_proj"), hidden, heads * head_dim)?;
+        let inner = GroupedProjection { q, k, v, o, head_dim };
+        let projection: Box<dyn Projection> = match rope {
+            None => Box::new(inner),
+            Some(rope) => Box::new(PartlyTurned { inner, rope: rope.clone() }),
+        };
+        let [gate, up] = fused(parts, &name("mlp.gate_up_proj"), [inside, inside], hidden)?;
+        let down = parts.matrix(&name("mlp.down_proj"), hidden, inside)?;
+        Ok(Block {
+            attention_norm: parts.vector(&name("input_layernorm"), hidden)?,
+            projection,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            score_cap: None,
+            window: self.windows[index],
+            feed_forward_norm: parts.vector(&name("post_attention_layernorm"), hidden)?,
+            feed_forward: Box::new(SwiGlu { gate, up, down, isa: parts.options.isa }),
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! Names of tensors: Hugging Face's, and those that llama.cpp's conversion gives them.
+
+/// Hugging Face's name and GGUF's, both without what numbers the block.
+pub(super) type Names = (&'static str, &'static str);
+
+/// Outside the blocks.
+pub(super) const OUTER: &[Names] =
+    &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
+
+/// In every block of every family.
+pub(super) const SHARED: &[Names] = &[
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.o_proj", "attn_output"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+/// A matrix each.
+pub(super) const SEPARATE: &[Names] = &[
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+];
+
+/// Several in one.
+pub(super) const FUSED: &[Names] =
+    &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")];
+
+/// The norm before the feed-forward, which Hugging Face names after what it follows.
+pub(super) const LLAMA_NORMS: &[Names] = &[("post_attention_layernorm", "ffn_norm")];
+
+/// Norms on both sides of both halves.
+pub(super) const GEMMA_NORMS: &[Names] = &[
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+
+/// Norms of queries and keys.
+pub(super) const QK_NORMS: &[Names] =
+    &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
+
+/// Latent attention and experts. Those with a star for a name are several in one or parts of one:
+/// `experts.rs` takes them apart.
+pub(super) const LATENT: &[Names] = &[
+    ("self_attn.q_a_proj", "attn_q_a"),
+    ("self_attn.q_a_layernorm", "attn_q_a_norm"),
+    ("self_attn.q_b_proj", "attn_q_b"),
+    ("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"),
+    ("self_attn.kv_a_layernorm", "attn_kv_a_norm"),
+    ("self_attn.kv_b_proj", "attn_kv_b"),
+    ("*", "attn_k_b"),
+    ("*", "attn_v_b"),
+    ("mlp.gate", "ffn_gate_inp"),
+    ("*", "exp_probs_b"),
+    ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+    ("*", "ffn_gate_exps"),
+    ("*", "ffn_up_exps"),
+    ("*", "ffn_down_exps"),
+];
+
+/// The one tensor whose last part is renamed too: what is added to the router's affinities.
+pub(super) const CORRECTION: Names = ("e_score_correction_bias", "exp_probs_b.bias");

@@ -1,0 +1,73 @@
+//! What the hub's cache has: every model that runs without asking the hub.
+
+use super::{Hub, is_complete};
+use std::path::{Path, PathBuf};
+
+/// A model in the cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedModel {
+    /// What [`open`](crate::open) knows it by: `owner/name`, `owner/name@revision`, or either with
+    /// `:FILE.gguf`.
+    pub name: String,
+    /// Where it lies: a directory or a GGUF file.
+    pub path: PathBuf,
+}
+
+impl Hub {
+    /// Every model of which the cache has all that is needed, by name.
+    pub fn cached_models(&self) -> Vec<CachedModel> {
+        let mut models = Vec::new();
+        for directory in entries(&self.cache) {
+            let Some(repository) = name_of(&directory).and_then(repository_of) else { continue };
+            for (revision, commit) in revisions(&directory) {
+                let snapshot = directory.join("snapshots").join(commit);
+                let name = match revision.as_str() {
+                    "main" => repository.clone(),
+                    revision => format!("{repository}@{revision}"),
+                };
+                let ggufs = entries(&snapshot).into_iter().filter_map(|path| {
+                    let file = name_of(&path).filter(|file| file.ends_with(".gguf"))?;
+                    path.is_file().then(|| (format!("{name}:{file}"), path.clone()))
+                });
+                models.extend(ggufs.map(|(name, path)| CachedModel { name, path }));
+                if is_complete(&snapshot) {
+                    models.push(CachedModel { name, path: snapshot });
+                }
+            }
+        }
+        models.sort_by(|a, b| a.name.cmp(&b.name));
+        models
+    }
+}
+
+/// `models--owner--name` → `owner/name`
+fn repository_of(directory: &str) -> Option<String> {
+    Some(directory.strip_prefix("models--")?.replacen("--", "/", 1))
+}
+
+/// Branches and tags with their commits, and commits that none of them names.
+fn revisions(directory: &Path) -> Vec<(String, String)> {
+    let refs = entries(&directory.join("refs")).into_iter().filter_map(|path| {
+        let commit = std::fs::read_to_string(&path).ok()?;
+        Some((name_of(&path)?.to_owned(), commit.trim().to_owned()))
+    });
+    let mut revisions: Vec<(String, String)> = refs.collect();
+    for snapshot in entries(&directory.join("snapshots")) {
+        if let Some(commit) = name_of(&snapshot)
+            && !revisions.iter().any(|(_, known)| known == commit)
+        {
+            revisions.push((commit.to_owned(), commit.to_owned()));
+        }
+    }
+    revisions
+}
+
+/// What is in a directory; nothing if it is none.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}

@@ -1,0 +1,178 @@
+//! What can be wrong with a checkpoint of each family ends in one error that names file, tensor or
+//! field, what was found and what was expected.
+
+use super::checkpoint::{self as tiny, Checkpoint, with};
+use model_files::{Architecture, ModelFiles};
+use naive_decode::{Error, LoadOptions};
+use serde_json::{Value, json};
+
+fn refused(config: &Value) -> String {
+    match Architecture::from_json("config.json", config.to_string().as_bytes()) {
+        Ok(_) => panic!("{config} was accepted"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn an_unknown_architecture_is_told_the_known_ones() {
+    for named in [json!(["MambaForCausalLM"]), json!([]), Value::Null, json!("LlamaForCausalLM")] {
+        let said = refused(&with(tiny::llama(), json!({ "architectures": named })));
+        let known: Vec<_> = Architecture::known().collect();
+        assert!(said.starts_with("config.json: architectures is "), "{said}");
+        if named.is_array() {
+            assert!(said.ends_with(&format!("expected one of: {}", known.join(", "))), "{said}");
+        }
+    }
+}
+
+/// Each family, and a tensor that only some families have.
+fn families() -> Vec<(Value, &'static str, Vec<usize>)> {
+    vec![
+        (tiny::llama(), "model.layers.1.self_attn.k_proj.weight", vec![24, 48]),
+        (tiny::mistral(), "model.layers.1.self_attn.v_proj.weight", vec![24, 48]),
+        (tiny::qwen2(), "model.layers.1.self_attn.k_proj.bias", vec![24]),
+        (tiny::qwen3(), "model.layers.1.self_attn.q_norm.weight", vec![16]),
+        (tiny::phi3(), "model.layers.1.self_attn.qkv_proj.weight", vec![96, 48]),
+        (tiny::phi3(), "model.layers.1.mlp.gate_up_proj.weight", vec![160, 48]),
+        (tiny::gemma2(), "model.layers.1.pre_feedforward_layernorm.weight", vec![48]),
+        (tiny::gemma3(), "model.layers.1.self_attn.k_norm.weight", vec![16]),
+        (tiny::deepseek2(), "model.layers.1.self_attn.kv_b_proj.weight", vec![112, 24]),
+        (tiny::deepseek3(), "model.layers.1.mlp.gate.e_score_correction_bias", vec![6]),
+        (tiny::hybrid(), "model.layers.1.self_attn.q_norm.weight", vec![16]),
+    ]
+}
+
+#[test]
+fn a_tensor_that_is_missing_or_of_another_shape_is_named() {
+    for (config, tensor, shape) in families() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut checkpoint = Checkpoint::random(config);
+        let load = |checkpoint: &Checkpoint| {
+            let path = checkpoint.write(directory.path());
+            let files = ModelFiles::open_directory(directory.path()).unwrap();
+            (path.display().to_string(), files.load(LoadOptions::default()).map(drop))
+        };
+        load(&checkpoint).1.unwrap();
+        let (found, _) = &mut checkpoint.tensors.get_mut(tensor).unwrap();
+        assert_eq!(*found, shape, "{tensor}");
+        found.insert(0, 1);
+        match load(&checkpoint) {
+            (path, Err(Error::TensorShape { file, tensor: named, expected, found })) => {
+                assert_eq!((file, named.as_str(), &expected), (path, tensor, &shape));
+                assert_eq!(found[1..], shape);
+            }
+            (_, other) => panic!("{tensor}: {other:?}"),
+        }
+        checkpoint.tensors.remove(tensor);
+        match load(&checkpoint) {
+            (path, Err(Error::MissingTensor { file, tensor: named, expected })) => {
+                assert_eq!((file, named.as_str(), expected), (path, tensor, shape));
+            }
+            (_, other) => panic!("{tensor}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn configs_that_contradict_themselves_are_refused_by_field() {
+    let long = |scaling: Value| {
+        json!({ "original_max_position_embeddings": 16,
+        "rope_scaling": scaling })
+    };
+    for (config, fields, words) in [
+        (tiny::llama(), json!({ "attention_bias": true }), ["attention_bias", "true", "no bias"]),
+        (tiny::llama(), json!({ "hidden_act": "gelu" }), ["hidden_act", "gelu", "silu"]),
+        (tiny::qwen2(), json!({ "num_key_value_heads": 3 }), ["num_key_value_heads", "3", "4"]),
+        (
+            tiny::qwen2(),
+            json!({ "use_sliding_window": true, "max_window_layers": null }),
+            ["max_window_layers", "missing", "layer_types"],
+        ),
+        (tiny::phi3(), json!({ "sliding_window": 0 }), ["sliding_window", "0", "between 1"]),
+        (
+            tiny::phi3(),
+            json!({ "partial_rotary_factor": 1.5 }),
+            ["partial_rotary_factor", "1.5", "part of a head"],
+        ),
+        (
+            tiny::phi3(),
+            json!({ "partial_rotary_factor": 0.5, "head_dim": 12, "rope_scaling":
+                { "type": "linear", "factor": 2.0 } }),
+            ["partial_rotary_factor", "0.5", "1"],
+        ),
+        (
+            tiny::phi3(),
+            long(json!({ "type": "longrope", "short_factor": [1.0, 2.0] })),
+            ["short_factor", "2", "6"],
+        ),
+        (
+            tiny::phi3(),
+            long(json!({ "type": "longrope", "short_factor": "no" })),
+            ["short_factor", "no", "a list of numbers"],
+        ),
+        (
+            tiny::phi3(),
+            json!({ "rope_scaling": { "type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1] } }),
+            ["original_max_position_embeddings", "missing", "a number of tokens"],
+        ),
+        (
+            tiny::gemma2(),
+            json!({ "hidden_activation": "relu" }),
+            ["hidden_activation", "relu", "gelu_pytorch_tanh"],
+        ),
+        (
+            tiny::gemma2(),
+            json!({ "attn_logit_softcapping": -2.0 }),
+            ["attn_logit_softcapping", "-2", "above 0"],
+        ),
+        (
+            tiny::gemma2(),
+            json!({ "final_logit_softcapping": "x" }),
+            ["final_logit_softcapping", "x", "a number"],
+        ),
+        (
+            tiny::gemma3(),
+            json!({ "sliding_window_pattern": 0 }),
+            ["sliding_window_pattern", "0", "at least 1"],
+        ),
+        (
+            tiny::gemma3(),
+            json!({ "rope_local_base_freq": 0.0 }),
+            ["rope_local_base_freq", "0", "above 0"],
+        ),
+        (
+            tiny::gemma3(),
+            json!({ "num_hidden_layers": 1u64 << 60 }),
+            ["num_hidden_layers", "1152921504606846976", "at most 65536"],
+        ),
+        (
+            tiny::gemma3(),
+            json!({ "layer_types": ["full_attention"] }),
+            ["layer_types", "1", "3 layers"],
+        ),
+        (tiny::deepseek2(), json!({ "qk_rope_head_dim": 7 }), ["qk_rope_head_dim", "7", "even"]),
+        (
+            tiny::hybrid(),
+            json!({ "kv_shared_with": [null, null, 0] }),
+            ["kv_shared_with[2]", "0", "null or 1"],
+        ),
+    ] {
+        let config = with(config, fields);
+        let said = refused(&config);
+        for word in words.iter().chain(&["config.json"]) {
+            assert!(said.contains(word), "`{said}` lacks `{word}`");
+        }
+    }
+}
+
+#[test]
+fn a_stretching_that_is_not_known_is_refused_on_loading() {
+    let scaling = json!({ "rope_scaling": { "type": "dynamic", "factor": 2.0 } });
+    let config = with(tiny::qwen2(), scaling);
+    let read = Architecture::from_json("config.json", config.to_string().as_bytes()).unwrap();
+    let said = match read.random(1, LoadOptions::default()) {
+        Ok(_) => panic!("accepted"),
+        Err(error) => error.to_string(),
+    };
+    assert!(said.contains("dynamic") && said.contains("linear, ntk, yarn or llama3"), "{said}");
+}

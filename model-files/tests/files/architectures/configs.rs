@@ -1,0 +1,160 @@
+//! What configs say, and what becomes of it.
+
+use super::checkpoint::{self as tiny, with};
+use model_files::Architecture;
+use naive_decode::{LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors};
+use serde_json::{Value, json};
+
+fn read(config: &Value) -> Architecture {
+    Architecture::from_json("config.json", config.to_string().as_bytes()).unwrap()
+}
+
+fn random(config: &Value) -> Model {
+    read(config).random(5, LoadOptions::default()).unwrap()
+}
+
+fn windows(config: &Value) -> Vec<Option<usize>> {
+    random(config).blocks.iter().map(|block| block.window).collect()
+}
+
+fn logits(model: &Model) -> Vec<f32> {
+    let pass = Pass::one(Span::new(0, 0, &tiny::tokens(25), Want::All));
+    model.forward(&pass, &mut NaiveAttention::new(model.isa)).unwrap().into_iter().collect()
+}
+
+#[test]
+fn windows_are_where_each_family_has_them() {
+    let (w, full) = (Some(9), None);
+    assert_eq!(windows(&tiny::llama()), [full; 3]);
+    assert_eq!(windows(&tiny::mistral()), [w; 3]);
+    assert_eq!(windows(&tiny::qwen2()), [full; 3]);
+    let used = json!({ "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1 });
+    assert_eq!(windows(&with(tiny::qwen2(), used)), [full, w, w]);
+    assert_eq!(windows(&tiny::phi3()), [full; 3]);
+    assert_eq!(windows(&with(tiny::phi3(), json!({ "sliding_window": 9 }))), [w; 3]);
+    assert_eq!(windows(&tiny::gemma2()), [w, full, w]);
+    assert_eq!(windows(&tiny::gemma3()), [w, w, full]);
+    let said = json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention"] });
+    assert_eq!(windows(&with(tiny::gemma3(), said)), [full, w, full]);
+    assert_eq!(windows(&tiny::hybrid()), [w, w, full]);
+}
+
+#[test]
+fn newer_configs_of_gemma_say_the_same_by_kind_of_layer() {
+    let newer = json!({ "rope_theta": null, "rope_local_base_freq": null, "rope_parameters": {
+        "full_attention": { "rope_type": "default", "rope_theta": 500000.0 },
+        "sliding_attention": { "rope_type": "default", "rope_theta": 20000.0 },
+    }});
+    let older = json!({ "rope_theta": 500000.0, "rope_local_base_freq": 20000.0 });
+    let [newer, older] = [newer, older].map(|fields| with(tiny::gemma3(), fields));
+    assert_eq!(read(&newer).config, read(&older).config);
+    assert!(logits(&random(&newer)) == logits(&random(&older)));
+    // And both bases count.
+    assert!(logits(&random(&older)) != logits(&random(&tiny::gemma3())));
+    let slower = with(older.clone(), json!({ "rope_local_base_freq": 10000.0 }));
+    assert!(logits(&random(&older)) != logits(&random(&slower)));
+}
+
+#[test]
+fn of_a_gemma_that_sees_the_half_that_reads_is_read() {
+    let mut text = tiny::gemma3();
+    text.as_object_mut().unwrap().remove("architectures");
+    text["eos_token_id"] = Value::Null;
+    let config = json!({ "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {},
+        "text_config": text, "eos_token_id": [0] });
+    let architecture = read(&config);
+    assert_eq!(architecture.config, read(&tiny::gemma3()).config);
+    let random = random_tensors(5);
+    let tensors = |name: &str, shape: &[usize]| {
+        random(name.strip_prefix("language_model.").expect(name), shape)
+    };
+    let options = LoadOptions::default();
+    let found = architecture.assemble(options, &tensors, &dense(options.isa)).unwrap();
+    assert!(logits(&found) == logits(&self::random(&tiny::gemma3())));
+}
+
+#[test]
+fn the_scalar_of_queries_is_a_factor_on_scores() {
+    // A quarter of the factor, from queries four times as long: powers of two change no bit.
+    let wide = with(tiny::gemma2(), json!({ "query_pre_attn_scalar": 16 * 16 }));
+    let random = random_tensors(5);
+    let longer = |name: &str, shape: &[usize]| {
+        let mut values = random(name, shape)?;
+        if name.ends_with("q_proj.weight") {
+            values.iter_mut().for_each(|v| *v *= 4.0);
+        }
+        Ok(values)
+    };
+    let options = LoadOptions::default();
+    let found = read(&wide).assemble(options, &longer, &dense(options.isa)).unwrap();
+    assert!(logits(&found) == logits(&self::random(&tiny::gemma2())));
+}
+
+#[test]
+fn caps_bound_scores_and_logits() {
+    let capped = logits(&random(&tiny::gemma2()));
+    assert!(capped.iter().all(|logit| logit.abs() <= 3.0));
+    let free = with(tiny::gemma2(), json!({ "final_logit_softcapping": null }));
+    let free = logits(&random(&free));
+    assert!(free.iter().any(|logit| logit.abs() > 3.0));
+    let bound = |&logit: &f32| (3.0 * (logit as f64 / 3.0).tanh()) as f32;
+    let near = |(a, b): (&f32, f32)| (a - b).abs() < 1e-4;
+    assert!(capped.iter().zip(free.iter().map(bound)).all(near));
+    let flat = with(tiny::gemma2(), json!({ "attn_logit_softcapping": 1e6 }));
+    let unbent = with(tiny::gemma2(), json!({ "attn_logit_softcapping": null }));
+    let [flat, unbent] = [flat, unbent].map(|config| logits(&random(&config)));
+    assert!(flat.iter().zip(unbent.iter().copied()).all(|pair| near((pair.0, pair.1))));
+    assert!(!capped.iter().zip(unbent).all(near));
+}
+
+#[test]
+fn llama_3s_stretching_is_applied_on_loading() {
+    let stretch = json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8.0,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32 } });
+    let stretched = with(tiny::llama(), stretch);
+    let [model, plain] = [&stretched, &tiny::llama()].map(random);
+    let ratio = |j: usize| plain.rope.frequencies()[j] / model.rope.frequencies()[j];
+    assert_eq!(ratio(0), 1.0);
+    assert!((ratio(5) - 8.0).abs() < 1e-9);
+    assert_eq!(model.context(), 64);
+    let options = LoadOptions { context: Some(40), ..LoadOptions::default() };
+    assert_eq!(read(&stretched).random(5, options).unwrap().context(), 40);
+}
+
+#[test]
+fn longrope_turns_with_its_short_factors_as_far_as_they_reach() {
+    let long = json!({ "original_max_position_embeddings": 16, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0, 1.0, 1.5, 2.0, 3.0, 4.0],
+        "long_factor": [9.0, 9.0, 9.0, 9.0, 9.0, 9.0] } });
+    let long = with(tiny::phi3(), long);
+    assert_eq!(read(&long).config.trained_context, 16);
+    let model = random(&long);
+    let run = |tokens: usize| {
+        let pass = Pass::one(Span::new(0, 0, &tiny::tokens(tokens), Want::Last));
+        model.forward(&pass, &mut NaiveAttention::new(model.isa)).map(|_| ())
+    };
+    run(16).unwrap();
+    assert_eq!(
+        run(17).unwrap_err().to_string(),
+        "the model's context holds 16 tokens; 17 were asked for"
+    );
+    // Factors of 1 and no more tokens than before are no stretching at all.
+    let ones = json!({ "original_max_position_embeddings": 64, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "long_factor": [] } });
+    let ones = random(&with(tiny::phi3(), ones));
+    assert!(logits(&ones) == logits(&random(&tiny::phi3())));
+    // Keys and queries are both longer by the root of 1 + ln 4 / ln 16.
+    let attention = json!({ "original_max_position_embeddings": 16, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+        "attention_factor": (1.0 + 4f64.ln() / 16f64.ln()).sqrt(), "long_factor": [] } });
+    let said = with(tiny::phi3(), attention.clone());
+    let mut unsaid = said.clone();
+    unsaid["rope_scaling"].as_object_mut().unwrap().remove("attention_factor");
+    let short = |config: &Value| {
+        let model = random(config);
+        let pass = Pass::one(Span::new(0, 0, &tiny::tokens(12), Want::All));
+        model.forward(&pass, &mut NaiveAttention::new(model.isa)).unwrap()
+    };
+    assert_eq!(short(&said), short(&unsaid));
+}

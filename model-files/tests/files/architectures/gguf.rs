@@ -1,0 +1,77 @@
+//! A model from safetensors and the same one from GGUF: the same shape, the same bits.
+
+use super::checkpoint::{self as tiny, Checkpoint, tokens};
+use super::conversion::as_gguf;
+use model_files::ModelFiles;
+use naive_decode::{LoadOptions, NaiveAttention, Pass, Span, Want};
+use serde_json::{Value, json};
+
+fn logits(files: &ModelFiles) -> Vec<u32> {
+    let model = files.load(LoadOptions::default()).unwrap();
+    let pass = Pass::one(Span::new(0, 0, &tokens(30), Want::All));
+    let logits = model.forward(&pass, &mut NaiveAttention::new(model.isa)).unwrap();
+    logits.iter().map(|logit| logit.to_bits()).collect()
+}
+
+/// The same from both kinds of file; `name` is GGUF's of the architecture.
+fn compare(config: Value, name: &str, split: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::random(config);
+    checkpoint.write(directory.path());
+    let path = as_gguf(&checkpoint, name, split).write(directory.path());
+    let plain = ModelFiles::open_directory(directory.path()).unwrap();
+    let gguf = ModelFiles::open_gguf(&path).unwrap();
+    assert_eq!(gguf.config, plain.config, "{name}");
+    for (tensor, (shape, values)) in &checkpoint.tensors {
+        let read = gguf.tensor(tensor, shape).unwrap();
+        let plus_one = name.starts_with("gemma") && tensor.ends_with("norm.weight");
+        let stored = values.iter().map(|v| if plus_one { v + 1.0 } else { *v });
+        assert!(read.iter().copied().eq(stored), "{name}: {tensor}");
+    }
+    assert!(logits(&gguf) == logits(&plain), "{name}: other logits");
+}
+
+#[test]
+fn llama_from_gguf_is_llama() {
+    compare(tiny::llama(), "llama", false);
+}
+
+#[test]
+fn mistral_from_gguf_is_mistral() {
+    compare(tiny::mistral(), "llama", false);
+}
+
+#[test]
+fn qwen2_from_gguf_is_qwen2() {
+    compare(tiny::qwen2(), "qwen2", false);
+}
+
+#[test]
+fn qwen3_from_gguf_is_qwen3() {
+    compare(tiny::qwen3(), "qwen3", false);
+}
+
+#[test]
+fn phi3_from_gguf_is_phi3() {
+    compare(tiny::phi3(), "phi3", false);
+    compare(tiny::phi3_partly(), "phi3", false);
+    compare(tiny::with(tiny::phi3(), json!({ "sliding_window": 9 })), "phi3", false);
+}
+
+#[test]
+fn gemma2_from_gguf_is_gemma2() {
+    compare(tiny::gemma2(), "gemma2", false);
+}
+
+#[test]
+fn gemma3_from_gguf_is_gemma3() {
+    compare(tiny::gemma3(), "gemma3", false);
+}
+
+#[test]
+fn deepseek_from_gguf_is_deepseek_in_one_part_and_in_two() {
+    for split in [false, true] {
+        compare(tiny::deepseek2(), "deepseek2", split);
+        compare(tiny::deepseek3(), "deepseek2", split);
+    }
+}

@@ -1,0 +1,274 @@
+//! The hub, played by a small HTTP server on this machine: nothing here leaves it.
+
+use embedded_models::DRAFT;
+use model_files::{Hub, HubName, ModelFiles, ModelSummary};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A repository, and what was asked of it.
+struct Server {
+    endpoint: String,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+type Files = BTreeMap<&'static str, Vec<u8>>;
+
+fn model() -> Files {
+    BTreeMap::from([
+        ("config.json", DRAFT.config.to_vec()),
+        ("tokenizer.json", DRAFT.tokenizer.to_vec()),
+        ("tokenizer_config.json", DRAFT.tokenizer_config.to_vec()),
+        ("model.safetensors", DRAFT.weights.to_vec()),
+        ("README.md", b"not needed".to_vec()),
+    ])
+}
+
+/// Serves `files` as the repository `owner/name`, to whoever brings `token`.
+fn serve(files: Files, token: Option<&'static str>) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let log = requests.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // Whoever only knocked sends nothing.
+            let _ = answer(stream, &files, token, &log);
+        }
+    });
+    Server { endpoint, requests }
+}
+
+fn answer(
+    mut stream: TcpStream,
+    files: &Files,
+    token: Option<&str>,
+    log: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let Some(request) = lines.next().transpose()? else { return Ok(()) };
+    let (mut from, mut to, mut bearer) = (0, usize::MAX, None);
+    for line in lines {
+        let line = line?.to_ascii_lowercase();
+        if let Some(range) = line.strip_prefix("range: bytes=") {
+            let (first, last) = range.split_once('-').unwrap();
+            (from, to) = (first.parse().unwrap(), last.parse().unwrap_or(usize::MAX));
+        }
+        if let Some(brought) = line.strip_prefix("authorization: bearer ") {
+            bearer = Some(brought.to_owned());
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let path = request.split(' ').nth(1).unwrap().to_owned();
+    log.lock().unwrap().push(format!("{path} {from}"));
+    let mut reply = |status: &str, headers: &str, body: &[u8]| {
+        let length = body.len();
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
+        )?;
+        stream.write_all(body)
+    };
+    if token.is_some() && bearer.as_deref() != token {
+        return reply("401 Unauthorized", "", b"");
+    }
+    if path.starts_with("/api/models/owner/name/revision/") {
+        let siblings: Vec<_> =
+            files.keys().map(|file| serde_json::json!({"rfilename": file})).collect();
+        let info = serde_json::json!({"sha": COMMIT, "siblings": siblings});
+        return reply("200 OK", "Content-Type: application/json\r\n", info.to_string().as_bytes());
+    }
+    let file = path.strip_prefix("/owner/name/resolve/main/").and_then(|file| files.get(file));
+    let Some(bytes) = file else { return reply("404 Not Found", "", b"") };
+    let end = to.saturating_add(1).min(bytes.len());
+    let headers = format!(
+        "ETag: \"tag-of-{}\"\r\nX-Repo-Commit: {COMMIT}\r\nContent-Range: bytes {from}-{}/{}\r\n",
+        path.rsplit('/').next().unwrap(),
+        end - 1,
+        bytes.len()
+    );
+    reply("206 Partial Content", &headers, &bytes[from..end])
+}
+
+fn hub(endpoint: &str, cache: &Path) -> Hub {
+    Hub { endpoint: endpoint.into(), cache: cache.into(), token: None, offline: false }
+}
+
+fn name(what: &str) -> HubName {
+    HubName::parse(what).unwrap()
+}
+
+fn assert_refused(hub: &Hub, what: &str, words: &[&str]) {
+    let said = hub.fetch(&name(what)).expect_err(&format!("{words:?} expected")).to_string();
+    assert!(words.iter().all(|word| said.contains(word)), "`{said}` lacks one of {words:?}");
+    assert!(!said.contains('\n'), "{said}");
+}
+
+#[test]
+fn a_model_is_downloaded_once_and_then_runs_offline() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve(model(), None);
+    let mut hub = hub(&server.endpoint, cache.path());
+    let path = hub.fetch(&name("owner/name")).unwrap();
+    let files = ModelFiles::open_directory(&path).unwrap();
+    assert!(files.chat_template.is_some());
+    assert!(!path.join("README.md").exists());
+    // Where other tools look for it.
+    let kept = cache.path().join("models--owner--name");
+    assert_eq!(fs::read_to_string(kept.join("refs/main")).unwrap(), COMMIT);
+    assert_eq!(path, kept.join("snapshots").join(COMMIT));
+
+    let asked = server.requests.lock().unwrap().len();
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    assert_eq!(server.requests.lock().unwrap().len(), asked);
+    hub.offline = true;
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    assert_eq!(hub.fetch(&name(&format!("owner/name@{COMMIT}"))).unwrap(), path);
+    let words = ["owner/other", "no path here", "HF_HUB_OFFLINE", "holds owner/name"];
+    assert_refused(&hub, "owner/other", &words);
+}
+
+#[test]
+fn a_download_that_broke_off_is_taken_up_where_it_stopped() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve(model(), None);
+    let blobs = cache.path().join("models--owner--name/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    let half = DRAFT.weights.len() / 2;
+    let begun = "tag-of-model.part";
+    fs::write(blobs.join(begun), &DRAFT.weights[..half]).unwrap();
+    let path = hub(&server.endpoint, cache.path()).fetch(&name("owner/name")).unwrap();
+    assert!(fs::read(path.join("model.safetensors")).unwrap() == DRAFT.weights);
+    let asked = format!("/owner/name/resolve/main/model.safetensors {half}");
+    let requests = server.requests.lock().unwrap();
+    assert!(requests.contains(&asked), "{requests:?}");
+}
+
+#[test]
+fn one_file_of_several() {
+    let cache = tempfile::tempdir().unwrap();
+    let files = BTreeMap::from([("a.gguf", b"GGUF a".to_vec()), ("b.gguf", b"GGUF b".to_vec())]);
+    let server = serve(files, None);
+    let hub = hub(&server.endpoint, cache.path());
+    let path = hub.fetch(&name("owner/name:b.gguf")).unwrap();
+    assert_eq!(fs::read(path).unwrap(), b"GGUF b");
+    assert_refused(&hub, "owner/name", &["no config.json", "owner/name:FILE", "a.gguf, b.gguf"]);
+    assert_refused(&hub, "owner/name:c.gguf", &["no c.gguf", "a.gguf, b.gguf"]);
+}
+
+#[test]
+fn shards_are_downloaded_as_the_index_names_them() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut files = model();
+    files.remove("model.safetensors");
+    let index = br#"{"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}"#;
+    files.insert("model.safetensors.index.json", index.to_vec());
+    files.insert("one.safetensors", b"1".to_vec());
+    files.insert("two.safetensors", b"2".to_vec());
+    let server = serve(files, None);
+    let path = hub(&server.endpoint, cache.path()).fetch(&name("owner/name")).unwrap();
+    assert_eq!(fs::read(path.join("two.safetensors")).unwrap(), b"2");
+    assert_eq!(fs::read(path.join("one.safetensors")).unwrap(), b"1");
+}
+
+#[test]
+fn what_the_hub_does_not_give_out() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve(model(), Some("secret"));
+    let mut hub = hub(&server.endpoint, cache.path());
+    assert_refused(&hub, "owner/name", &["owner/name", "does not give it out", "HF_TOKEN"]);
+    hub.token = Some("secret".into());
+    assert_refused(&hub, "owner/other", &["owner/other", "is not on http://127.0.0.1"]);
+    hub.fetch(&name("owner/name")).unwrap();
+    let open = serve(BTreeMap::from([("config.json", Vec::new())]), None);
+    hub.endpoint = open.endpoint;
+    assert_refused(&hub, "owner/name@other", &["no tokenizer.json"]);
+}
+
+#[test]
+fn without_a_network_one_sentence_says_so() {
+    let cache = tempfile::tempdir().unwrap();
+    // A port that nobody listens on any more.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let hub = hub(&endpoint, cache.path());
+    assert_refused(&hub, "owner/name", &["cannot be reached", &endpoint, "holds no models"]);
+    put(cache.path(), "models--someone--model--large", Some("main"), &model());
+    assert_refused(&hub, "owner/name", &["cannot be reached", "holds someone/model--large"]);
+}
+
+/// Puts files into a cache, as the snapshot that `revision` names.
+fn put(cache: &Path, directory: &str, revision: Option<&str>, files: &Files) {
+    let directory = cache.join(directory);
+    let commit = revision.unwrap_or("loose");
+    let snapshot = directory.join("snapshots").join(commit);
+    fs::create_dir_all(&snapshot).unwrap();
+    for (name, bytes) in files {
+        fs::write(snapshot.join(name), bytes).unwrap();
+    }
+    if let Some(revision) = revision {
+        fs::create_dir_all(directory.join("refs")).unwrap();
+        fs::write(directory.join("refs").join(revision), format!("{commit}\n")).unwrap();
+    }
+}
+
+#[test]
+fn the_cache_lists_what_runs_from_it() {
+    let cache = tempfile::tempdir().unwrap();
+    let hub = hub("http://nowhere", cache.path());
+    assert_eq!(hub.cached_models(), []);
+    put(cache.path(), "models--o--whole", Some("main"), &model());
+    put(cache.path(), "models--o--whole", Some("v2"), &model());
+    put(cache.path(), "models--o--whole", None, &model());
+    let gguf = BTreeMap::from([("a.gguf", Vec::new()), ("b.txt", Vec::new())]);
+    put(cache.path(), "models--o--gguf", Some("main"), &gguf);
+    // Not whole, no model, no directory.
+    let mut part = model();
+    part.remove("model.safetensors");
+    put(cache.path(), "models--o--part", Some("main"), &part);
+    put(cache.path(), "datasets--o--data", Some("main"), &model());
+    fs::write(cache.path().join("models--o--file"), "").unwrap();
+    fs::create_dir(cache.path().join("models--o--empty")).unwrap();
+    let names: Vec<String> = hub.cached_models().into_iter().map(|model| model.name).collect();
+    assert_eq!(names, ["o/gguf:a.gguf", "o/whole", "o/whole@loose", "o/whole@v2"]);
+    // Each is what its name says, without the hub.
+    for model in hub.cached_models() {
+        assert_eq!(hub.fetch(&name(&model.name)).unwrap(), model.path);
+    }
+}
+
+#[test]
+fn a_summary_reads_no_weights_and_no_vocabulary() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut files = model();
+    files.insert("README.md", b"---\nlicense: apache-2.0\n---\n".to_vec());
+    files.remove("tokenizer.json");
+    put(cache.path(), "model", None, &files);
+    let path = cache.path().join("model/snapshots/loose");
+    let summary = ModelSummary::read(&path).unwrap();
+    let embedded = ModelSummary::embedded(&DRAFT).unwrap();
+    assert_eq!(summary.config, embedded.config);
+    assert_eq!(
+        (summary.parameters, summary.stored_bytes),
+        (embedded.parameters, DRAFT.weights.len() as u64)
+    );
+    // Weights in bf16, and a header.
+    assert!((1..100_000).contains(&(summary.stored_bytes - 2 * summary.parameters)));
+    assert_eq!(summary.licence.as_deref(), Some("apache-2.0"));
+    let file = ModelSummary::read(&path.join("model.safetensors")).unwrap();
+    assert_eq!(file.parameters, summary.parameters);
+    let path = crate::writer::tiny().write(cache.path());
+    let summary = ModelSummary::read(&path).unwrap();
+    assert_eq!(summary.stored_bytes, fs::metadata(&path).unwrap().len());
+    // Embedding, four matrices of attention, three of the feed-forward, three norms.
+    assert_eq!(summary.parameters, 12 * 32 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 32 + 3 * 32);
+    fs::write(&path, b"GGUF").unwrap();
+    assert!(ModelSummary::read(&path).unwrap_err().to_string().contains("truncated"));
+}

@@ -1,0 +1,27 @@
+//! Somebody else's implementations on the same files: candle-transformers, in f32 on the processor.
+//!
+//! The equality matrix says that all rungs agree; this says that what they agree on is a Llama, a
+//! Qwen, a Gemma. The two do not agree to the bit and need not: candle adds in another order and
+//! takes softmax in base e. Each file states its bound and what was measured.
+//!
+//! | File | Compares |
+//! |---|---|
+//! | `llama.rs` | the embedded target, and a checkpoint with a head of its own |
+//! | `qwen2.rs` | biases |
+//! | `qwen3_mistral.rs` | QK norm; windows |
+//! | `phi3.rs` | matrices that are several in one, heads turned in part |
+//! | `gemma.rs` | norms on both sides, GELU, caps, two bases of RoPE |
+//! | `deepseek.rs` | latent attention and experts |
+//! | `gguf_types.rs` | every quantisation type, bit for bit |
+//! | `compare.rs` | what the middle four have in common |
+
+#[path = "../../../model-files/tests/files/architectures/checkpoint.rs"]
+mod checkpoint;
+mod compare;
+mod deepseek;
+mod gemma;
+mod gguf_types;
+mod llama;
+mod phi3;
+mod qwen2;
+mod qwen3_mistral;
