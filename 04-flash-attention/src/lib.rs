@@ -6,3 +6,10 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `threads.rs` | a pool of threads for regions of microseconds |
+//! | `packed.rs` | weights stored narrow, and multiplied as they are stored |
+//! | `kernels.rs` | the inner loops of packed weights, for each instruction set |
+
+pub mod kernels;
+pub mod packed;
+pub mod threads;
