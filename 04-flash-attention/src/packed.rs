@@ -16,15 +16,18 @@
 //! | `panels.rs` | rows to panels, and back |
 //! | `memory.rs` | large pages, a stretch for each thread |
 //! | `linear.rs` | a packed matrix behind rung 01's `Linear` |
+//! | `packer.rs` | a whole model's matrices, packed as it is put together |
 //! | `rows.rs` | activations, a few rows at a time |
 
 mod encode;
 mod format;
 mod linear;
 mod memory;
+mod packer;
 mod panels;
 mod rows;
 
 pub use format::{Format, Rows};
 pub use linear::PackedLinear;
 pub use memory::Memory;
+pub use packer::{Packed, Packer, Weights};

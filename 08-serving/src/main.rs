@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use serving::bench::{BenchArgs, bench};
 use serving::break_its;
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
@@ -22,6 +23,8 @@ enum Command {
     Climb(ClimbArgs),
     /// Continue a text
     Generate(GenerateArgs),
+    /// Measure prefill and decode beside what the memory gives
+    Bench(BenchArgs),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }
@@ -34,6 +37,7 @@ fn main() -> Result<()> {
         None => climb(&cli.climb),
         Some(Command::Climb(args)) => climb(&args),
         Some(Command::Generate(args)) => generate(&args),
+        Some(Command::Bench(args)) => bench(&args),
         Some(Command::Break(args)) => break_its::run(&args),
     }
 }

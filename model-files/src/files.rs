@@ -5,7 +5,7 @@ use crate::chat::ChatTemplate;
 use crate::gguf::Gguf;
 use crate::safetensors::Safetensors;
 use embedded_models::EmbeddedModel;
-use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Result, Tokenizer, dense};
+use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Pack, Result, Tokenizer, dense};
 use std::path::Path;
 
 /// A model's files.
@@ -147,8 +147,17 @@ impl ModelFiles {
     /// Whatever is wrong with the weights; or a config that stretches RoPE, which the caller takes
     /// out of it and sees to.
     pub fn load(&self, options: LoadOptions) -> Result<Model> {
+        self.assemble(options, &dense(options.isa))
+    }
+
+    /// The model with its matrices stored as `pack` decides. One that takes matrices as they are
+    /// stored finds them with [`ModelFiles::raw`].
+    ///
+    /// # Errors
+    /// As [`ModelFiles::load`], or whatever `pack` refuses.
+    pub fn assemble(&self, options: LoadOptions, pack: Pack) -> Result<Model> {
         let tensors = |name: &str, shape: &[usize]| self.tensor(name, shape);
-        Model::assemble(self.config.clone(), options, &tensors, &dense(options.isa))
+        Model::assemble(self.config.clone(), options, &tensors, pack)
     }
 }
 

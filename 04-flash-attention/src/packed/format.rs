@@ -156,6 +156,33 @@ impl<'a> Rows<'a> {
             let expected = format!("{expected} for {outputs} outputs x {inputs} inputs");
             return Err(Error::invalid(what, bytes.len(), expected));
         }
-        Ok(Rows { format, outputs, inputs, bytes })
+        let rows = Rows { format, outputs, inputs, bytes };
+        match rows.first_odd() {
+            None => Ok(rows),
+            Some(odd) => {
+                let what = format!("a number of a {} matrix", format.name());
+                Err(Error::invalid(what, odd, "finite"))
+            }
+        }
+    }
+
+    /// The first number, or scale of numbers, that is infinite or none.
+    fn first_odd(&self) -> Option<f32> {
+        fn odd<const N: usize>(bytes: &[u8], of: impl Fn(&[u8; N]) -> f32) -> Option<f32> {
+            bytes.as_chunks().0.iter().map(of).find(|number| !number.is_finite())
+        }
+        let half = |low, high| f16::from_le_bytes([low, high]).to_f32();
+        let bytes = &self.bytes;
+        match self.format {
+            Format::F32 => odd(bytes, |b| f32::from_le_bytes(*b)),
+            Format::F16 => odd(bytes, |b: &[u8; 2]| half(b[0], b[1])),
+            Format::Bf16 => odd(bytes, |b| bf16::from_le_bytes(*b).to_f32()),
+            Format::Q8_0 => odd(bytes, |b: &[u8; 34]| half(b[0], b[1])),
+            Format::Q4_0 => odd(bytes, |b: &[u8; 18]| half(b[0], b[1])),
+            // Not finite if either of the two is not.
+            Format::Q4_1 => {
+                odd(bytes, |b: &[u8; 20]| half(b[0], b[1]).abs() + half(b[2], b[3]).abs())
+            }
+        }
     }
 }
