@@ -1,6 +1,8 @@
 //! Rows of activations as the inner loops want them: a few rows side by side, `k` by `k`.
 
+use super::integer_tiles::Tile;
 use super::{Kernel, Lanes, Simd};
+use std::marker::PhantomData;
 
 /// Inputs that share a scale, in weights and in activations.
 pub(crate) const GROUP: usize = 32;
@@ -14,8 +16,8 @@ pub(crate) const STEP: usize = 4;
 pub(crate) struct Group<const R: usize> {
     /// A scale for each row: its largest activation of the group, in size, is 127.
     pub(super) scales: [f32; R],
-    /// Sum of each row's codes.
-    pub(super) sums: [i32; R],
+    /// What each row's sum of products begins with: it takes off what weights are stored too large by.
+    pub(super) starts: [i32; R],
     /// Sum of each row's quantised activations: what a smallest weight, common to all, is multiplied by.
     pub(super) totals: [f32; R],
     /// `[step][row][input]`
@@ -26,7 +28,7 @@ impl<const R: usize> Group<R> {
     /// A group of zeros.
     pub(crate) const ZERO: Self = Group {
         scales: [0.0; R],
-        sums: [0; R],
+        starts: [0; R],
         totals: [0.0; R],
         codes: [[[0; STEP]; R]; GROUP / STEP],
     };
@@ -37,74 +39,72 @@ impl<const R: usize> Group<R> {
 const SMALLEST: f32 = 1e-30;
 
 /// Quantises `R` rows of `width` activations each, which lie one after another in `x`, to `groups`,
-/// one for each 32 inputs begun. What is past the width is zero.
+/// one for each 32 inputs begun, to meet weights in tiles `T`. What is past the width is zero.
 ///
 /// An activation that is not finite makes its group's scale, and so all its row's outputs, not finite.
 ///
 /// # Panics
 /// If `x` or `groups` does not fit `width`.
-pub(crate) fn quantise<const R: usize>(
+pub(crate) fn quantise<T: Tile, const R: usize>(
     simd: Simd,
     x: &[f32],
     width: usize,
     groups: &mut [Group<R>],
 ) {
     assert_eq!((x.len(), groups.len()), (R * width, width.div_ceil(GROUP)), "rows and groups");
-    simd.run(Quantise { x, width, groups });
+    simd.run(Quantise::<T, R> { x, width, groups, tile: PhantomData });
 }
 
-struct Quantise<'a, const R: usize> {
+struct Quantise<'a, T, const R: usize> {
     x: &'a [f32],
     width: usize,
     groups: &'a mut [Group<R>],
+    tile: PhantomData<T>,
 }
 
-impl<const R: usize> Kernel for Quantise<'_, R> {
-    /// Plain loops over 32 numbers, which the compiler turns into the instruction set's own.
+impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         for (r, row) in self.x.chunks_exact(self.width).enumerate() {
             let (whole, rest) = row.as_chunks::<GROUP>();
             let (groups, last) = self.groups.split_at_mut(whole.len());
             for (group, x) in groups.iter_mut().zip(whole) {
-                quantise_group(group, r, x);
+                // SAFETY: the caller vouches for the instruction set.
+                unsafe { quantise_group::<V, R>(group, r, x, T::bias::<V>()) };
             }
             if let [last] = last {
                 let mut x = [0.0; GROUP];
                 x[..rest.len()].copy_from_slice(rest);
-                quantise_group(last, r, &x);
+                // SAFETY: as above.
+                unsafe { quantise_group::<V, R>(last, r, &x, T::bias::<V>()) };
             }
         }
     }
 }
 
+/// # Safety
+/// The instruction set of `V` is there.
 #[inline(always)]
-fn quantise_group<const R: usize>(group: &mut Group<R>, r: usize, x: &[f32; GROUP]) {
-    // Sizes compared as bits, where an infinity is above every number and a NaN above infinity.
-    let mut largest = [0u32; GROUP / 2];
-    for (i, largest) in largest.iter_mut().enumerate() {
-        let (a, b) = (x[i].to_bits() & 0x7fff_ffff, x[i + GROUP / 2].to_bits() & 0x7fff_ffff);
-        *largest = a.max(b);
-    }
-    let largest = largest.iter().fold(0, |largest, &size| size.max(largest));
-    let largest = f32::from_bits(largest);
-    let is_nothing = largest < SMALLEST;
-    let scale = if is_nothing { 0.0 } else { largest / 127.0 };
-    let inverse = if is_nothing { 0.0 } else { 127.0 / largest };
-    // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, ties to even,
-    // which stands in its lowest bits.
-    const MAGIC: f32 = 12_582_912.0;
-    let mut codes = [0i32; GROUP];
-    for (code, x) in codes.iter_mut().zip(x) {
-        *code = (x * inverse + MAGIC).to_bits() as i32 - MAGIC.to_bits() as i32;
-    }
-    let sum = codes.iter().fold(0i32, |sum, code| sum.wrapping_add(*code));
+unsafe fn quantise_group<V: Lanes, const R: usize>(
+    group: &mut Group<R>,
+    r: usize,
+    x: &[f32; GROUP],
+    bias: i32,
+) {
+    // SAFETY: the caller vouches for the instruction set.
+    let largest = f32::from_bits(unsafe { V::largest(x) });
+    let (scale, inverse) = match largest {
+        ..SMALLEST => (0.0, 0.0),
+        largest if largest.is_finite() => (largest * (1.0 / 127.0), 127.0 / largest),
+        _ => (f32::NAN, 0.0),
+    };
+    // SAFETY: as above.
+    let (codes, sum) = unsafe { V::round(x, inverse) };
     group.scales[r] = scale;
-    group.sums[r] = sum;
+    group.starts[r] = sum.wrapping_mul(-bias);
     group.totals[r] = sum as f32 * scale;
-    let (steps, _) = codes.as_chunks::<STEP>();
-    for (codes, step) in group.codes.iter_mut().zip(steps) {
-        codes[r] = [step[0] as i8, step[1] as i8, step[2] as i8, step[3] as i8];
+    for (step, codes) in group.codes.iter_mut().zip(codes.as_chunks::<STEP>().0) {
+        step[r] = *codes;
     }
 }
 

@@ -22,7 +22,10 @@ pub(crate) unsafe trait Tile {
     /// Where its sixteen smallest weights begin, of 16 bits each, if codes count from those.
     const SMALLEST: Option<usize> = None;
 
-    /// Each row's sum of `weight code · activation code`, for each output.
+    /// How much more than the weight's code [`Tile::dots`] multiplies by.
+    fn bias<V: Lanes>() -> i32;
+
+    /// Each row's start and sum of `weight code · activation code`, for each output.
     ///
     /// # Safety
     /// A tile's bytes lie at `tile`, and the instructions of `V` are there.
@@ -38,14 +41,17 @@ unsafe impl Tile for Bytes {
     const SCALES: usize = GROUP * OUTPUTS;
 
     #[inline(always)]
+    fn bias<V: Lanes>() -> i32 {
+        if V::BIASED { 128 } else { 0 }
+    }
+
+    #[inline(always)]
     unsafe fn dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
         // SAFETY: the caller vouches for the tile and the instructions.
         unsafe {
             let mut sums = [V::splat_int(0); R];
-            if V::BIASED {
-                for r in 0..R {
-                    sums[r] = V::splat_int(-128 * x.sums[r]);
-                }
+            for r in 0..R {
+                sums[r] = V::splat_int(x.starts[r]);
             }
             for step in 0..GROUP / STEP {
                 let weights = V::bytes(tile.add(step * OUTPUTS * STEP));
@@ -67,17 +73,13 @@ pub(crate) struct Nibbles;
 pub(crate) struct NibblesAbove;
 
 #[inline(always)]
-unsafe fn nibble_dots<V: Lanes, const R: usize>(
-    tile: *const u8,
-    x: &Group<R>,
-    bias: i32,
-) -> [V::Ints; R] {
+unsafe fn nibble_dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
     const HALF: usize = GROUP / STEP / 2;
     // SAFETY: the caller vouches for the tile and the instructions.
     unsafe {
         let mut sums = [V::splat_int(0); R];
         for r in 0..R {
-            sums[r] = V::splat_int(-bias * x.sums[r]);
+            sums[r] = V::splat_int(x.starts[r]);
         }
         for step in 0..HALF {
             let (lower, upper) = V::nibbles(tile.add(step * OUTPUTS * STEP));
@@ -96,9 +98,14 @@ unsafe impl Tile for Nibbles {
     const SCALES: usize = GROUP * OUTPUTS / 2;
 
     #[inline(always)]
+    fn bias<V: Lanes>() -> i32 {
+        8
+    }
+
+    #[inline(always)]
     unsafe fn dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
         // SAFETY: passed on.
-        unsafe { nibble_dots::<V, R>(tile, x, 8) }
+        unsafe { nibble_dots::<V, R>(tile, x) }
     }
 }
 
@@ -109,9 +116,14 @@ unsafe impl Tile for NibblesAbove {
     const SMALLEST: Option<usize> = Some(GROUP * OUTPUTS / 2 + 2 * OUTPUTS);
 
     #[inline(always)]
+    fn bias<V: Lanes>() -> i32 {
+        0
+    }
+
+    #[inline(always)]
     unsafe fn dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
         // SAFETY: passed on.
-        unsafe { nibble_dots::<V, R>(tile, x, 0) }
+        unsafe { nibble_dots::<V, R>(tile, x) }
     }
 }
 

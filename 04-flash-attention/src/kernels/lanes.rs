@@ -43,6 +43,32 @@ pub(crate) trait Lanes: Copy {
     /// `a · b + self`, rounded once.
     unsafe fn plus_product(self, a: Self, b: Self) -> Self;
 
+    /// The bits of the largest of 32 numbers in size: above every number are infinity, then NaN.
+    #[inline(always)]
+    unsafe fn largest(x: &[f32; 32]) -> u32 {
+        let mut largest = [0; 16];
+        for (i, largest) in largest.iter_mut().enumerate() {
+            let (a, b) = (x[i].to_bits() & 0x7fff_ffff, x[i + 16].to_bits() & 0x7fff_ffff);
+            *largest = a.max(b);
+        }
+        largest.into_iter().fold(0, |largest: u32, size| largest.max(size))
+    }
+    /// 32 numbers from -127.5 to 127.5, times `by`, rounded to integers, ties to even; and their sum.
+    #[inline(always)]
+    unsafe fn round(x: &[f32; 32], by: f32) -> ([i8; 32], i32) {
+        // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which
+        // stands in its lowest bits.
+        const MAGIC: f32 = 12_582_912.0;
+        let (mut codes, mut sums) = ([0; 32], [0i32; 16]);
+        for i in 0..16 {
+            let a = (x[i] * by + MAGIC).to_bits() as i32;
+            let b = (x[i + 16] * by + MAGIC).to_bits() as i32;
+            (codes[i], codes[i + 16]) = (a as i8, b as i8);
+            sums[i] = a.wrapping_add(b).wrapping_sub((2 * MAGIC.to_bits()) as i32);
+        }
+        (codes, sums.into_iter().fold(0, i32::wrapping_add))
+    }
+
     /// The same integer in every lane.
     unsafe fn splat_int(value: i32) -> Self::Ints;
     /// 64 bytes, each 128 more than the weight.

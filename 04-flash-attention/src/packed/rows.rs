@@ -93,7 +93,7 @@ impl<T: Tile> Family for Integers<T> {
     }
 
     fn arrange<const R: usize>(simd: Simd, x: &[f32], inputs: usize, to: &mut [Group<R>]) {
-        quantise(simd, x, inputs, to);
+        quantise::<T, R>(simd, x, inputs, to);
     }
 
     unsafe fn multiply<const R: usize>(

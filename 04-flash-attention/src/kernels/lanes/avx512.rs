@@ -53,6 +53,29 @@ impl Lanes for __m512 {
         unsafe { _mm512_fmadd_ps(a, b, self) }
     }
     #[inline(always)]
+    unsafe fn largest(x: &[f32; 32]) -> u32 {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let size = _mm512_set1_epi32(0x7fff_ffff);
+            let low = _mm512_and_si512(_mm512_loadu_si512(x.as_ptr().cast()), size);
+            let high = _mm512_and_si512(_mm512_loadu_si512(x[16..].as_ptr().cast()), size);
+            _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn round(x: &[f32; 32], by: f32) -> ([i8; 32], i32) {
+        // SAFETY: the trait's condition. Conversion rounds to the nearest, ties to even.
+        unsafe {
+            let by = _mm512_set1_ps(by);
+            let low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), by));
+            let high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x[16..].as_ptr()), by));
+            let mut codes = [0; 32];
+            _mm_storeu_si128(codes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(low));
+            _mm_storeu_si128(codes[16..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(high));
+            (codes, _mm512_reduce_add_epi32(_mm512_add_epi32(low, high)))
+        }
+    }
+    #[inline(always)]
     unsafe fn splat_int(value: i32) -> __m512i {
         // SAFETY: the trait's condition.
         unsafe { _mm512_set1_epi32(value) }
