@@ -8,8 +8,10 @@
 //! |---|---|
 //! | `threads.rs` | a pool of threads for regions of microseconds |
 //! | `packed.rs` | weights stored narrow, and multiplied as they are stored |
+//! | `faults.rs` | what goes wrong on purpose |
 //! | `kernels.rs` | the inner loops of packed weights, for each instruction set |
 
+pub mod faults;
 pub mod kernels;
 pub mod packed;
 pub mod threads;

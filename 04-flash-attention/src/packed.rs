@@ -18,11 +18,13 @@
 //! | `linear.rs` | a packed matrix behind rung 01's `Linear` |
 //! | `packer.rs` | a whole model's matrices, packed as it is put together |
 //! | `rows.rs` | activations, a few rows at a time |
+//! | `outliers.rs` | LLM.int8(): columns too large for eight bits, found and kept apart |
 
 mod encode;
 mod format;
 mod linear;
 mod memory;
+mod outliers;
 mod packer;
 mod panels;
 mod rows;
@@ -30,4 +32,5 @@ mod rows;
 pub use format::{Format, Rows};
 pub use linear::PackedLinear;
 pub use memory::Memory;
+pub use outliers::{Calibration, OutlierPacker, OutlierSplit, THRESHOLD};
 pub use packer::{Packed, Packer, Weights};

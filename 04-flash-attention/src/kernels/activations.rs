@@ -38,6 +38,15 @@ impl<const R: usize> Group<R> {
 /// scale is not a finite number.
 const SMALLEST: f32 = 1e-30;
 
+/// Which activations share a scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scaling {
+    /// Those of a group of 32.
+    Group,
+    /// All of a row, as in LLM.int8().
+    Row,
+}
+
 /// Quantises `R` rows of `width` activations each, which lie one after another in `x`, to `groups`,
 /// one for each 32 inputs begun, to meet weights in tiles `T`. What is past the width is zero.
 ///
@@ -47,15 +56,17 @@ const SMALLEST: f32 = 1e-30;
 /// If `x` or `groups` does not fit `width`.
 pub(crate) fn quantise<T: Tile, const R: usize>(
     simd: Simd,
+    scaling: Scaling,
     x: &[f32],
     width: usize,
     groups: &mut [Group<R>],
 ) {
     assert_eq!((x.len(), groups.len()), (R * width, width.div_ceil(GROUP)), "rows and groups");
-    simd.run(Quantise::<T, R> { x, width, groups, tile: PhantomData });
+    simd.run(Quantise::<T, R> { scaling, x, width, groups, tile: PhantomData });
 }
 
 struct Quantise<'a, T, const R: usize> {
+    scaling: Scaling,
     x: &'a [f32],
     width: usize,
     groups: &'a mut [Group<R>],
@@ -67,16 +78,22 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     unsafe fn run<V: Lanes>(self) {
         for (r, row) in self.x.chunks_exact(self.width).enumerate() {
             let (whole, rest) = row.as_chunks::<GROUP>();
+            let shared = match self.scaling {
+                Scaling::Group => None,
+                Scaling::Row => {
+                    Some(row.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff)))
+                }
+            };
             let (groups, last) = self.groups.split_at_mut(whole.len());
             for (group, x) in groups.iter_mut().zip(whole) {
                 // SAFETY: the caller vouches for the instruction set.
-                unsafe { quantise_group::<V, R>(group, r, x, T::bias::<V>()) };
+                unsafe { quantise_group::<V, R>(group, r, x, shared, T::bias::<V>()) };
             }
             if let [last] = last {
                 let mut x = [0.0; GROUP];
                 x[..rest.len()].copy_from_slice(rest);
                 // SAFETY: as above.
-                unsafe { quantise_group::<V, R>(last, r, &x, T::bias::<V>()) };
+                unsafe { quantise_group::<V, R>(last, r, &x, shared, T::bias::<V>()) };
             }
         }
     }
@@ -89,10 +106,11 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
     group: &mut Group<R>,
     r: usize,
     x: &[f32; GROUP],
+    shared: Option<u32>,
     bias: i32,
 ) {
     // SAFETY: the caller vouches for the instruction set.
-    let largest = f32::from_bits(unsafe { V::largest(x) });
+    let largest = f32::from_bits(shared.unwrap_or_else(|| unsafe { V::largest(x) }));
     let (scale, inverse) = match largest {
         ..SMALLEST => (0.0, 0.0),
         largest if largest.is_finite() => (largest * (1.0 / 127.0), 127.0 / largest),

@@ -14,6 +14,18 @@ pub(super) fn q8_0(weights: &[f32; GROUP]) -> [u8; 34] {
     block
 }
 
+/// A row in [`q8_0`]'s blocks that all have the scale of the row's largest weight.
+pub(super) fn encode_with_one_scale(row: &[f32], to: &mut [u8]) {
+    let scale = nearest(row.iter().fold(0f32, |largest, w| largest.max(w.abs())) / 127.0);
+    for (block, weights) in to.as_chunks_mut::<34>().0.iter_mut().zip(row.chunks(GROUP)) {
+        *block = [0; 34];
+        block[..2].copy_from_slice(&scale.to_le_bytes());
+        for (byte, &weight) in block[2..].iter_mut().zip(weights) {
+            *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
+        }
+    }
+}
+
 /// The weights of a block.
 pub(super) fn from_q8_0(block: &[u8; 34]) -> [f32; GROUP] {
     let scale = half_at(block, 0);

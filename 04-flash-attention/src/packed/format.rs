@@ -166,6 +166,25 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Rows of a row-major `[outputs][inputs]` matrix of floats.
+    ///
+    /// # Errors
+    /// If the weights are not so many, or rows are not whole blocks.
+    pub fn encoded(
+        format: Format,
+        weights: &[f32],
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Rows<'static>> {
+        let row_bytes = format.row_bytes(inputs);
+        let mut bytes = vec![0; weights.len() / inputs.max(1) * row_bytes];
+        for (row, to) in weights.chunks(inputs.max(1)).zip(bytes.chunks_exact_mut(row_bytes.max(1)))
+        {
+            format.encode(row, to);
+        }
+        Rows::stored(format, outputs, inputs, bytes)
+    }
+
     /// The first number, or scale of numbers, that is infinite or none.
     fn first_odd(&self) -> Option<f32> {
         fn odd<const N: usize>(bytes: &[u8], of: impl Fn(&[u8; N]) -> f32) -> Option<f32> {

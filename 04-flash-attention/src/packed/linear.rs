@@ -1,14 +1,16 @@
 //! A packed matrix behind rung 01's seam.
 
+use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
 use super::rows::{Arranged, FEW, Family, Floats, Integers, MANY, panels_of};
 use crate::kernels::Simd;
+use crate::kernels::activations::Scaling;
 use crate::kernels::float_panels::{Brain, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
 use crate::threads::{Disjoint, Pool};
 use naive_decode::numerics::LANES;
-use naive_decode::{Linear, Result};
+use naive_decode::{Error, Linear, Result};
 use ndarray::{Array2, ArrayView2};
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ pub struct PackedLinear {
     format: Format,
     inputs: usize,
     outputs: usize,
+    scaling: Scaling,
     simd: Simd,
     pool: Arc<Pool>,
     /// One for each thread of the pool: its panels, one after another.
@@ -55,17 +58,35 @@ impl PackedLinear {
         pool: &Arc<Pool>,
         memory: &Memory,
     ) -> Result<Self> {
-        if weights.len() != outputs * inputs || inputs == 0 {
-            return Err(naive_decode::Error::invalid(
-                "weight count of a linear layer",
-                weights.len(),
-                format!("{outputs} outputs x {inputs} inputs"),
-            ));
-        }
+        check_count(weights.len(), outputs, inputs)?;
         let row = |output: usize, copy: &mut [u8]| {
             format.encode(&weights[output * inputs..][..inputs], copy);
         };
         Self::pack(format, outputs, inputs, simd, pool, memory, &row)
+    }
+
+    /// Packs a row-major `[outputs][inputs]` matrix as LLM.int8() has it ("vector-wise", Dettmers et al.
+    /// 2022, section 3.1): INT8 with one scale for each output, and activations with one for each row.
+    ///
+    /// # Errors
+    /// As [`PackedLinear::from_floats`].
+    ///
+    /// # Panics
+    /// As [`PackedLinear::from_rows`].
+    pub fn vector_wise(
+        weights: &[f32],
+        outputs: usize,
+        inputs: usize,
+        simd: Simd,
+        pool: &Arc<Pool>,
+        memory: &Memory,
+    ) -> Result<Self> {
+        check_count(weights.len(), outputs, inputs)?;
+        let row = |output: usize, copy: &mut [u8]| {
+            encode_with_one_scale(&weights[output * inputs..][..inputs], copy);
+        };
+        let packed = Self::pack(Format::Q8_0, outputs, inputs, simd, pool, memory, &row)?;
+        Ok(PackedLinear { scaling: Scaling::Row, ..packed })
     }
 
     /// Packs whatever rows `row` gives, each thread its own.
@@ -97,7 +118,8 @@ impl PackedLinear {
                 }
             }
         });
-        Ok(PackedLinear { format, inputs, outputs, simd, pool: pool.clone(), shares })
+        let scaling = Scaling::Group;
+        Ok(PackedLinear { format, scaling, inputs, outputs, simd, pool: pool.clone(), shares })
     }
 
     /// What the weights are stored as.
@@ -133,7 +155,7 @@ impl PackedLinear {
     }
 
     fn multiply<K: Family>(&self, x: &[f32]) -> Vec<f32> {
-        let rows = Arranged::<K>::new(self.simd, &self.pool, x, self.inputs);
+        let rows = Arranged::<K>::new(self.simd, self.scaling, &self.pool, x, self.inputs);
         if x.len() == self.inputs {
             return self.multiply_one::<K>(&rows.ones);
         }
@@ -207,6 +229,14 @@ impl PackedLinear {
         out.truncate(self.outputs);
         out
     }
+}
+
+fn check_count(weights: usize, outputs: usize, inputs: usize) -> Result<()> {
+    if weights != outputs * inputs || inputs == 0 {
+        let expected = format!("{outputs} outputs x {inputs} inputs");
+        return Err(Error::invalid("weight count of a linear layer", weights, expected));
+    }
+    Ok(())
 }
 
 /// Where a panel's outputs go: `out [rows][outputs]`, from output `first` on.

@@ -1,7 +1,7 @@
 //! Activations, a few rows at a time: as many as a kernel takes together, then four, then one.
 
 use crate::kernels::Simd;
-use crate::kernels::activations::{GROUP, Group, interleave, quantise};
+use crate::kernels::activations::{GROUP, Group, Scaling, interleave, quantise};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
 use crate::threads::{Pool, share};
@@ -26,7 +26,13 @@ pub(super) trait Family {
     /// Pieces of a row of so many inputs.
     fn pieces(inputs: usize) -> usize;
     /// Fills the pieces of `R` rows that lie one after another in `x`.
-    fn arrange<const R: usize>(simd: Simd, x: &[f32], inputs: usize, to: &mut [Self::Piece<R>]);
+    fn arrange<const R: usize>(
+        simd: Simd,
+        scaling: Scaling,
+        x: &[f32],
+        inputs: usize,
+        to: &mut [Self::Piece<R>],
+    );
     /// One panel's sixteen outputs for `R` rows.
     ///
     /// # Safety
@@ -59,7 +65,13 @@ impl<F: Float> Family for Floats<F> {
         inputs
     }
 
-    fn arrange<const R: usize>(_simd: Simd, x: &[f32], inputs: usize, to: &mut [[f32; R]]) {
+    fn arrange<const R: usize>(
+        _simd: Simd,
+        _scaling: Scaling,
+        x: &[f32],
+        inputs: usize,
+        to: &mut [[f32; R]],
+    ) {
         interleave(x, inputs, to);
     }
 
@@ -92,8 +104,14 @@ impl<T: Tile> Family for Integers<T> {
         inputs.div_ceil(GROUP)
     }
 
-    fn arrange<const R: usize>(simd: Simd, x: &[f32], inputs: usize, to: &mut [Group<R>]) {
-        quantise::<T, R>(simd, x, inputs, to);
+    fn arrange<const R: usize>(
+        simd: Simd,
+        scaling: Scaling,
+        x: &[f32],
+        inputs: usize,
+        to: &mut [Group<R>],
+    ) {
+        quantise::<T, R>(simd, scaling, x, inputs, to);
     }
 
     unsafe fn multiply<const R: usize>(
@@ -127,7 +145,7 @@ pub(super) struct Arranged<K: Family> {
 
 impl<K: Family> Arranged<K> {
     /// Arranges rows of `inputs` activations.
-    pub(super) fn new(simd: Simd, pool: &Pool, x: &[f32], inputs: usize) -> Self {
+    pub(super) fn new(simd: Simd, scaling: Scaling, pool: &Pool, x: &[f32], inputs: usize) -> Self {
         let (rows, pieces) = (x.len() / inputs, K::pieces(inputs));
         let many = if simd.rows_together() == MANY { rows / MANY } else { 0 };
         let few = (rows - many * MANY) / FEW;
@@ -135,15 +153,16 @@ impl<K: Family> Arranged<K> {
         let (few_x, ones_x) = rest.split_at(few * FEW * inputs);
         Arranged {
             pieces,
-            many: arrange::<K, MANY>(simd, pool, many_x, inputs),
-            few: arrange::<K, FEW>(simd, pool, few_x, inputs),
-            ones: arrange::<K, 1>(simd, pool, ones_x, inputs),
+            many: arrange::<K, MANY>(simd, scaling, pool, many_x, inputs),
+            few: arrange::<K, FEW>(simd, scaling, pool, few_x, inputs),
+            ones: arrange::<K, 1>(simd, scaling, pool, ones_x, inputs),
         }
     }
 }
 
 fn arrange<K: Family, const R: usize>(
     simd: Simd,
+    scaling: Scaling,
     pool: &Pool,
     x: &[f32],
     inputs: usize,
@@ -153,7 +172,7 @@ fn arrange<K: Family, const R: usize>(
     let fill = |first: usize, blocks: &mut [K::Piece<R>]| {
         let x = x[first * R * inputs..].chunks_exact(R * inputs);
         for (block, x) in blocks.chunks_exact_mut(pieces).zip(x) {
-            K::arrange::<R>(simd, x, inputs, block);
+            K::arrange::<R>(simd, scaling, x, inputs, block);
         }
     };
     match x.len() < SERIAL {
