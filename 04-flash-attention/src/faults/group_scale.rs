@@ -6,7 +6,7 @@ use crate::threads::Pool;
 use embedded_models::TARGET;
 use kv_cache::CONTIGUOUS;
 use naive_decode::break_it::{BreakIt, Side, Trial};
-use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Result, Settings, dense};
+use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Result, Settings};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -62,11 +62,8 @@ pub const GROUP_SCALE: BreakIt = BreakIt {
 
 /// A matrix of the embedded target as a file of INT8 would have it.
 fn rows(checkpoint: &Checkpoint, name: &str, side: Side) -> Result<Option<Rows<'static>>> {
-    let Some([outputs, inputs]) =
-        checkpoint.view(name).and_then(|view| view.shape().try_into().ok())
-    else {
-        return Ok(None);
-    };
+    let view = checkpoint.view(name);
+    let Some(&[outputs, inputs]) = view.as_ref().map(|view| view.shape()) else { return Ok(None) };
     let weights = checkpoint.tensor(name, &[outputs, inputs])?;
     let mut rows = Rows::encoded(Format::Q8_0, &weights, outputs, inputs)?;
     if side == Side::Broken {

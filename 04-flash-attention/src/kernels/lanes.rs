@@ -53,7 +53,8 @@ pub(crate) trait Lanes: Copy {
         }
         largest.into_iter().fold(0, |largest: u32, size| largest.max(size))
     }
-    /// 32 numbers from -127.5 to 127.5, times `by`, rounded to integers, ties to even; and their sum.
+    /// 32 numbers times `by`, rounded to integers, ties to even, and the integers' sum. Products are from
+    /// -127.5 to 127.5.
     #[inline(always)]
     unsafe fn round(x: &[f32; 32], by: f32) -> ([i8; 32], i32) {
         // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which
@@ -61,12 +62,11 @@ pub(crate) trait Lanes: Copy {
         const MAGIC: f32 = 12_582_912.0;
         let (mut codes, mut sums) = ([0; 32], [0i32; 16]);
         for i in 0..16 {
-            let a = (x[i] * by + MAGIC).to_bits() as i32;
-            let b = (x[i + 16] * by + MAGIC).to_bits() as i32;
-            (codes[i], codes[i + 16]) = (a as i8, b as i8);
-            sums[i] = a.wrapping_add(b).wrapping_sub((2 * MAGIC.to_bits()) as i32);
+            codes[i] = (x[i] * by + MAGIC).to_bits() as i8;
+            codes[i + 16] = (x[i + 16] * by + MAGIC).to_bits() as i8;
+            sums[i] = i32::from(codes[i]) + i32::from(codes[i + 16]);
         }
-        (codes, sums.into_iter().fold(0, i32::wrapping_add))
+        (codes, sums.into_iter().sum())
     }
 
     /// The same integer in every lane.
