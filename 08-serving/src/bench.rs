@@ -73,7 +73,9 @@ fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
         Report { machine: MachineName::this(), bandwidth_gb_per_s: Vec::new(), runs: Vec::new() };
     for &weights in &args.weights {
         let began = Instant::now();
-        let files = args.model.files()?;
+        let mut files = args.model.files()?;
+        // How far RoPE is stretched is all one to the clock.
+        files.config.rope_scaling = None;
         let options = LoadOptions { context: Some(load.tokens()), ..LoadOptions::default() };
         let (model, packed) = load_packed(&files, weights, options, &pool)?;
         drop(files);
