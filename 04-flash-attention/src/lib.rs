@@ -15,7 +15,10 @@
 //! | `textbook.rs` | these forms as attention of a model |
 //! | `flash_cache.rs` | the cache that serves: keys and values kept in tiles, as the kernels read them |
 //! | `fusion.rs` | operations joined by rules over their graph |
-//! | `faults.rs` | what goes wrong with tiles and splits, on purpose |
+//! | `threads.rs` | a pool of threads for regions of microseconds |
+//! | `packed.rs` | weights stored narrow, and multiplied as they are stored |
+//! | `kernels.rs` | the inner loops of packed weights, for each instruction set |
+//! | `faults.rs` | what goes wrong with tiles, splits and scales, on purpose |
 
 pub mod faults;
 mod flash_cache;
@@ -24,9 +27,12 @@ mod flash_v1;
 mod flash_v2;
 pub mod fusion;
 mod head;
+pub mod kernels;
 mod online;
+pub mod packed;
 mod standard;
 mod textbook;
+pub mod threads;
 mod tiles;
 pub mod traffic;
 
