@@ -1,7 +1,8 @@
 //! Models of other shapes, on which rung 03 shows what a token costs to remember.
 
-use embedded_models::{EmbeddedModel, TARGET};
-use gqa_mla::heads;
+use embedded_models::{EmbeddedModel, HYBRID, MLA, TARGET};
+use gqa_mla::mla::{self, Form};
+use gqa_mla::{heads, hybrid};
 use kv_cache::CONTIGUOUS;
 use naive_decode::{Checkpoint, Config, LoadOptions, Model, Result, Rung};
 
@@ -34,6 +35,26 @@ pub fn all() -> Vec<Shape> {
             load: |options| target_with(1, options),
             rung: slab("MQA: 8 query heads on 1 KV head"),
         },
+        Shape {
+            model: MLA.name,
+            load: |options| latent(Form::Explicit, options),
+            rung: slab("MLA, explicit: keys and values of every head"),
+        },
+        Shape {
+            model: MLA.name,
+            load: |options| latent(Form::Absorbed, options),
+            rung: slab("MLA, absorbed: one latent for all heads"),
+        },
+        Shape {
+            model: HYBRID.name,
+            load: windowed,
+            rung: slab("windows and shared layers, everything kept"),
+        },
+        Shape {
+            model: HYBRID.name,
+            load: windowed,
+            rung: Rung { change: "windows in rings, nothing for shared layers", ..hybrid::RING },
+        },
     ]
 }
 
@@ -41,6 +62,14 @@ fn target_with(kv_heads: usize, options: LoadOptions) -> Result<Model> {
     let config = Config::from_json(&file(&TARGET, "config.json"), TARGET.config)?;
     let checkpoint = Checkpoint::embedded(&file(&TARGET, "model.safetensors"), TARGET.weights)?;
     heads::with_kv_heads(config, &checkpoint, kv_heads, options)
+}
+
+fn latent(form: Form, options: LoadOptions) -> Result<Model> {
+    mla::embedded(MLA.name, MLA.config, MLA.weights, form, options)
+}
+
+fn windowed(options: LoadOptions) -> Result<Model> {
+    hybrid::embedded(HYBRID.name, HYBRID.config, HYBRID.weights, options)
 }
 
 fn file(model: &EmbeddedModel, name: &str) -> String {

@@ -247,7 +247,7 @@ fn models_are_listed_wherever_they_are() {
     let list = list.as_array().unwrap();
     let of = |place: &str| list.iter().filter(|m| m["place"] == place).collect::<Vec<_>>();
     let names = |place: &str| of(place).iter().map(|m| m["name"].clone()).collect::<Vec<_>>();
-    assert_eq!(names("embedded"), ["target", "draft"]);
+    assert_eq!(names("embedded"), ["target", "draft", "mla", "hybrid"]);
     assert_eq!(names("cached"), ["HuggingFaceTB/SmolLM2-135M-Instruct"]);
     assert_eq!(names("named").len(), 2);
     // What is cached is not listed again as to be had.

@@ -40,7 +40,7 @@ class Size:
     evaluate_every: int
 
 
-FULL = Size(44, "", 14_000_000, 4_000_000, 8_000_000, 600, 250)
+FULL = Size(44, "", 17_500_000, 10_000_000, 3_500_000, 600, 250)
 SMOKE = Size(3, "smoke-", 300_000, 300_000, 200_000, 100, 30)
 VARIANTS = ["mla", "hybrid"]
 # What the variants are measured by. Its figures are kept beside theirs, its weights in the work folder.

@@ -1,6 +1,6 @@
 //! The models' files as bytes of the program.
 
-/// A model of the Llama family, as the files that any loader of Hugging Face's layout reads.
+/// A model as the files that any loader of Hugging Face's layout reads.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedModel {
     /// What it is called here, also its folder in `models/weights`.
@@ -38,9 +38,32 @@ pub static DRAFT: EmbeddedModel = EmbeddedModel {
     weights: include_bytes!("../weights/draft/model.safetensors"),
 };
 
-/// Every embedded model of the Llama family.
-pub fn all() -> [&'static EmbeddedModel; 2] {
-    [&TARGET, &DRAFT]
+/// The model whose cache is a latent: 2.96 million parameters, 6 layers of 6 heads, multi-head latent
+/// attention in DeepSeek-V2's layout. A token and layer keep 64 numbers and 16 that RoPE has turned.
+pub static MLA: EmbeddedModel = EmbeddedModel {
+    name: "mla",
+    config: include_bytes!("../weights/mla/config.json"),
+    generation_config: include_bytes!("../weights/mla/generation_config.json"),
+    tokenizer: include_bytes!("../weights/mla/tokenizer.json"),
+    tokenizer_config: include_bytes!("../weights/mla/tokenizer_config.json"),
+    weights: include_bytes!("../weights/mla/model.safetensors"),
+};
+
+/// The model that looks less far: 2.71 million parameters, 6 layers of 6 query heads and 2 for keys and
+/// values, normed. Four layers see a window of 64, and two of those read the keys and values of the one
+/// before them.
+pub static HYBRID: EmbeddedModel = EmbeddedModel {
+    name: "hybrid",
+    config: include_bytes!("../weights/hybrid/config.json"),
+    generation_config: include_bytes!("../weights/hybrid/generation_config.json"),
+    tokenizer: include_bytes!("../weights/hybrid/tokenizer.json"),
+    tokenizer_config: include_bytes!("../weights/hybrid/tokenizer_config.json"),
+    weights: include_bytes!("../weights/hybrid/model.safetensors"),
+};
+
+/// Every embedded model that shares the family's tokenizer.
+pub fn all() -> [&'static EmbeddedModel; 4] {
+    [&TARGET, &DRAFT, &MLA, &HYBRID]
 }
 
 /// A character-level microGPT. It needs no tokenizer: its config lists its characters, and the token

@@ -14,32 +14,68 @@ fn size(config: &Value, key: &str) -> usize {
     config[key].as_u64().unwrap_or_else(|| panic!("config.json has no number {key}")) as usize
 }
 
-/// Every tensor of a tied Llama with this config: its name and shape.
-fn llama_tensors(config: &Value) -> Vec<(String, Vec<usize>)> {
-    let d = size(config, "hidden_size");
-    let ff = size(config, "intermediate_size");
-    let q = size(config, "num_attention_heads") * size(config, "head_dim");
-    let kv = size(config, "num_key_value_heads") * size(config, "head_dim");
+/// Every tensor of a tied model with this config: its name and shape.
+fn tensors(config: &Value) -> Vec<(String, Vec<usize>)> {
+    let size = |key| size(config, key);
+    let (d, ff) = (size("hidden_size"), size("intermediate_size"));
     let mut tensors = vec![
-        ("model.embed_tokens.weight".to_owned(), vec![size(config, "vocab_size"), d]),
+        ("model.embed_tokens.weight".to_owned(), vec![size("vocab_size"), d]),
         ("model.norm.weight".to_owned(), vec![d]),
     ];
-    for layer in 0..size(config, "num_hidden_layers") {
-        for (name, shape) in [
+    for layer in 0..size("num_hidden_layers") {
+        let attention = match config["architectures"][0].as_str() {
+            Some("LlamaForCausalLM") => grouped(config, true),
+            Some("HybridForCausalLM") => {
+                let own = config["kv_shared_with"][layer].is_null();
+                let dim = size("head_dim");
+                let mut parts = grouped(config, own);
+                parts.push(("self_attn.q_norm", vec![dim]));
+                parts.extend(own.then(|| ("self_attn.k_norm", vec![dim])));
+                parts
+            }
+            Some("DeepseekV2ForCausalLM") => latent(config),
+            other => panic!("an architecture that is not known here: {other:?}"),
+        };
+        let rest = [
             ("input_layernorm", vec![d]),
-            ("self_attn.q_proj", vec![q, d]),
-            ("self_attn.k_proj", vec![kv, d]),
-            ("self_attn.v_proj", vec![kv, d]),
-            ("self_attn.o_proj", vec![d, q]),
             ("post_attention_layernorm", vec![d]),
             ("mlp.gate_proj", vec![ff, d]),
             ("mlp.up_proj", vec![ff, d]),
             ("mlp.down_proj", vec![d, ff]),
-        ] {
+        ];
+        for (name, shape) in attention.into_iter().chain(rest) {
             tensors.push((format!("model.layers.{layer}.{name}.weight"), shape));
         }
     }
     tensors
+}
+
+/// Grouped queries; keys and values only where a layer makes its own.
+fn grouped(config: &Value, makes_keys: bool) -> Vec<(&'static str, Vec<usize>)> {
+    let (d, dim) = (size(config, "hidden_size"), size(config, "head_dim"));
+    let q = size(config, "num_attention_heads") * dim;
+    let kv = size(config, "num_key_value_heads") * dim;
+    let mut parts = vec![("self_attn.q_proj", vec![q, d]), ("self_attn.o_proj", vec![d, q])];
+    if makes_keys {
+        parts.push(("self_attn.k_proj", vec![kv, d]));
+        parts.push(("self_attn.v_proj", vec![kv, d]));
+    }
+    parts
+}
+
+/// A latent for all heads, without query compression.
+fn latent(config: &Value) -> Vec<(&'static str, Vec<usize>)> {
+    let size = |key| size(config, key);
+    let (d, heads) = (size("hidden_size"), size("num_attention_heads"));
+    let (rank, nope) = (size("kv_lora_rank"), size("qk_nope_head_dim"));
+    let (rope, value) = (size("qk_rope_head_dim"), size("v_head_dim"));
+    vec![
+        ("self_attn.q_proj", vec![heads * (nope + rope), d]),
+        ("self_attn.kv_a_proj_with_mqa", vec![rank + rope, d]),
+        ("self_attn.kv_a_layernorm", vec![rank]),
+        ("self_attn.kv_b_proj", vec![heads * (nope + value), rank]),
+        ("self_attn.o_proj", vec![d, heads * value]),
+    ]
 }
 
 fn assert_tensors(weights: &[u8], dtype: Dtype, mut expected: Vec<(String, Vec<usize>)>) {
@@ -56,9 +92,8 @@ fn assert_tensors(weights: &[u8], dtype: Dtype, mut expected: Vec<(String, Vec<u
 fn the_family_has_the_tensors_its_configs_promise() {
     for model in all() {
         let config: Value = serde_json::from_slice(model.config).expect("config.json parses");
-        assert_eq!(config["architectures"][0], "LlamaForCausalLM", "{}", model.name);
         assert_eq!(config["tie_word_embeddings"], true, "{}", model.name);
-        assert_tensors(model.weights, Dtype::BF16, llama_tensors(&config));
+        assert_tensors(model.weights, Dtype::BF16, tensors(&config));
     }
 }
 

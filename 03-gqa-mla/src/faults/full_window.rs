@@ -1,7 +1,8 @@
 //! A ring that loses its place when it first comes round.
 
-use crate::hybrid::{self, HybridConfig};
+use crate::hybrid;
 use crate::{HybridCache, Room};
+use embedded_models::HYBRID;
 use kv_cache::faults::Stepper;
 use kv_cache::faults::guards::Shadow;
 use kv_cache::{Cached, KvShape, ListStore, Place, Store};
@@ -104,17 +105,13 @@ pub const FULL_WINDOW: BreakIt = BreakIt {
     },
 };
 
-/// A model with windows, and a prompt that is shorter than they are. The weights are random: what
-/// it writes is gibberish, but the same gibberish with a ring as without one.
+/// The embedded model with windows, and a prompt that is shorter than they are.
 fn hybrid_bench(bench: &Bench) -> Result<Bench> {
-    let base = bench.model.config.clone();
-    let windows = (0..base.layers).map(|layer| (layer % 3 != 2).then_some(WINDOW)).collect();
-    let shares = (0..base.layers).map(|layer| (layer % 3 == 1).then(|| layer - 1)).collect();
-    let config = HybridConfig { base, windows, shares, qk_norm: true };
-    let model = Arc::new(hybrid::random(config, 1, LoadOptions::default())?);
+    let options = LoadOptions::default();
+    let model = hybrid::embedded(HYBRID.name, HYBRID.config, HYBRID.weights, options)?;
     let world = Bench::world(0, 2, 0);
     let prompt = bench.tokenizer.encode(&(world.prompt().to_owned() + &world.question(0)))?;
-    Ok(Bench { model, tokenizer: bench.tokenizer.clone(), prompt })
+    Ok(Bench { model: Arc::new(model), tokenizer: bench.tokenizer.clone(), prompt })
 }
 
 /// A cache for one sequence; on the broken side its rings roll early.

@@ -1,11 +1,12 @@
 //! RoPE in the one place where latent attention cannot have it.
 
 use super::TOKENS;
-use crate::mla::{self, Form, MlaConfig};
+use crate::mla::{self, Form};
+use embedded_models::MLA;
 use kv_cache::CONTIGUOUS;
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial, same_logits};
 use naive_decode::{
-    Block, Config, Decoder, KvSize, LoadOptions, Model, NAIVE, Projected, Projection, Result, Rope,
+    Block, Decoder, KvSize, LoadOptions, Model, NAIVE, Projected, Projection, Result, Rope,
     Rung, Settings,
 };
 use ndarray::{Array2, Array3, ArrayView2};
@@ -26,18 +27,18 @@ pub const ROTATED_LATENT: BreakIt = BreakIt {
     weaker_test: Some("decoding with a cache gives the logits of decoding without"),
     run: |bench| {
         let bench = &Bench {
-            model: Arc::new(latent_model(bench, Form::Absorbed)?),
+            model: Arc::new(latent_model(Form::Absorbed)?),
             tokenizer: bench.tokenizer.clone(),
             prompt: bench.prompt.clone(),
         };
         let start = |rung: &Rung, side| {
             let settings = Settings { capacity: bench.model.context(), prefill_chunk: None };
-            (rung.start)(Arc::new(absorbed(bench, side)?), settings)
+            (rung.start)(Arc::new(absorbed(side)?), settings)
         };
         let decoder = |side| -> Result<Box<dyn Decoder>> { start(&CONTIGUOUS, side) };
         let guard = |side| {
-            let explicit = latent_model(bench, Form::Explicit)?;
-            mla::forms_agree(&absorbed(bench, side)?, &explicit, &bench.prompt)
+            let explicit = latent_model(Form::Explicit)?;
+            mla::forms_agree(&absorbed(side)?, &explicit, &bench.prompt)
         };
         let weaker = |side| {
             let expected = start(&NAIVE, side)?.feed(&bench.prompt)?;
@@ -92,24 +93,14 @@ impl Projection for RotatedLatent {
     }
 }
 
-/// A model with latent attention that the bench's tokenizer fits.
-fn latent_model(bench: &Bench, form: Form) -> Result<Model> {
-    let config = MlaConfig {
-        model: Config { layers: 2, ..bench.model.config.clone() },
-        q_lora_rank: None,
-        kv_lora_rank: 64,
-        qk_nope_head_dim: 32,
-        qk_rope_head_dim: 16,
-        v_head_dim: 32,
-        stretch: None,
-        experts: None,
-    };
-    mla::random(&config, 1, form, LoadOptions::default())
+/// The embedded model with latent attention.
+fn latent_model(form: Form) -> Result<Model> {
+    mla::embedded(MLA.name, MLA.config, MLA.weights, form, LoadOptions::default())
 }
 
 /// Its absorbed form, on the broken side with latents turned.
-fn absorbed(bench: &Bench, side: Side) -> Result<Model> {
-    let mut model = latent_model(bench, Form::Absorbed)?;
+fn absorbed(side: Side) -> Result<Model> {
+    let mut model = latent_model(Form::Absorbed)?;
     if side == Side::Broken {
         let turned = |block: Block| {
             let size = block.projection.kv().expect("latent attention makes its own keys");

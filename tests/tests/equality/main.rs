@@ -5,6 +5,7 @@
 //! | `naive.rs` | one pass that wants every row's logits is the naive loop, step by step |
 //! | `matrix.rs` | rungs × prompts × threads × chunks × instruction sets = that one pass |
 //! | `architectures.rs` | the same of latents, experts, windows and shared layers, and of other families |
+//! | `trained.rs` | the same of the embedded models whose cache is smaller, and absorbed = explicit there |
 //! | `passes.rs` | batches, draft trees, windows and shared layers change no bit either |
 //!
 //! The first makes the rest affordable: the naive loop costs the square of the length, one pass
@@ -16,3 +17,4 @@ mod matrix;
 mod models;
 mod naive;
 mod passes;
+mod trained;

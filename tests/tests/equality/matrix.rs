@@ -12,7 +12,7 @@ const THREADS: [usize; 3] = [1, 2, 3];
 const CHUNKS: [Option<usize>; 5] = [Some(1), Some(7), Some(64), Some(513), None];
 
 /// Every rung but the naive one, whose own equality is `naive.rs`'s to prove: it is too slow here.
-fn remembering() -> impl Iterator<Item = Rung> {
+pub(crate) fn remembering() -> impl Iterator<Item = Rung> {
     serving::rungs().into_iter().filter(|rung| rung.change != NAIVE.change)
 }
 
@@ -21,7 +21,7 @@ fn chunks(rung: &Rung) -> &'static [Option<usize>] {
     if rung.change == NAIVE.change { &CHUNKS[4..] } else { &CHUNKS }
 }
 
-fn prompts() -> [(&'static str, Vec<u32>); 4] {
+pub(crate) fn prompts() -> [(&'static str, Vec<u32>); 4] {
     let tale =
         "The ferryman rowed from one bank to the other and told each traveller of the last. ";
     let mut long = encode(&tale.repeat(40));
