@@ -1,7 +1,7 @@
 //! What the model promises whoever runs it, whatever attention it is given.
 
 use naive_decode::{
-    Attention, Config, DenseLinear, Element, Isa, KeyValues, LayerSpec, LoadOptions, Logits, Model,
+    Attention, Config, Element, Isa, KeyValues, LayerSpec, LoadOptions, Logits, Model,
     NaiveAttention, Pass, Span, Visible, Want, attend_span, dense,
 };
 use ndarray::{Array2, Array3, ArrayView1, ArrayView3, s};

@@ -60,16 +60,20 @@ impl Simd {
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vnni");
-            return match isa.name() {
+            match isa.name() {
                 "AVX-512" if vnni => Simd(Path::Avx512Vnni),
                 "AVX-512" | "AVX2" if avx2 => Simd(Path::Avx2),
                 _ => Simd(Path::Scalar),
-            };
+            }
         }
         #[cfg(target_arch = "aarch64")]
-        return if isa == Isa::SCALAR { Simd(Path::Scalar) } else { Simd(Path::Neon) };
+        if isa == Isa::SCALAR {
+            Simd(Path::Scalar)
+        } else {
+            Simd(Path::Neon)
+        }
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        return Simd(Path::Scalar);
+        Simd(Path::Scalar)
     }
 
     /// Name as people write it: "AVX-512 VNNI", "AVX2", "NEON", "scalar".

@@ -56,7 +56,7 @@ impl<M: Fn(&Head, &Traffic) -> Array2<f32> + Send> Attention for Textbook<M> {
             let rows = s![rows, .., ..];
             let kept = &mut self.kept[span.sequence][layer.kv_layer];
             if layer.kv_layer == layer.index {
-                let (k, v) = (k.slice(rows.clone()), v.slice(rows.clone()));
+                let (k, v) = (k.slice(rows), v.slice(rows));
                 *kept = Some(match kept.take() {
                     Some((keys, values)) => {
                         (followed_by(&keys, span.start, k), followed_by(&values, span.start, v))
@@ -65,7 +65,7 @@ impl<M: Fn(&Head, &Traffic) -> Array2<f32> + Send> Attention for Textbook<M> {
                 });
             }
             let (k, v) = kept.as_ref().expect("an earlier layer of the pass made them");
-            let qkv = (q.slice(rows.clone()), k.view(), v.view());
+            let qkv = (q.slice(rows), k.view(), v.view());
             let answers = attend_heads(&self.method, self.isa, layer, span, qkv, &self.traffic);
             out.slice_mut(rows).assign(&answers);
         }

@@ -1,5 +1,7 @@
 //! Queries meet tiles of keys.
 
+#![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
+
 use super::blocks::{Block, on_rows};
 use super::element::TileElement;
 use naive_decode::Isa;

@@ -1,6 +1,8 @@
 //! Weights that are floats: `[k][16 outputs]`, and each output one chain of multiply-adds in ascending
 //! `k`, the same chain as rung 01's whatever the weights' width.
 
+#![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
+
 use super::{Kernel, Lanes, Simd, prefetch};
 use std::marker::PhantomData;
 

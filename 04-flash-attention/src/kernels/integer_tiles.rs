@@ -4,6 +4,8 @@
 //! products are integers and are added exactly. Then the group's sum is a float, times both scales, and
 //! groups are added in ascending order by one multiply-add each: `y = sum · (d · s) + y`.
 
+#![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
+
 use super::activations::{GROUP, Group, STEP};
 use super::{Kernel, Lanes, Simd, prefetch};
 

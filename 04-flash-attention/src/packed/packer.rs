@@ -5,7 +5,7 @@ use super::linear::PackedLinear;
 use super::memory::Memory;
 use crate::kernels::Simd;
 use crate::threads::Pool;
-use naive_decode::{Embedding, Error, Isa, Linear, Packing, Result, Tensors};
+use naive_decode::{Embedding, EmbeddingAndHead, Error, Isa, Linear, Packing, Result, Tensors};
 use ndarray::{Array2, ArrayView2};
 use std::cell::RefCell;
 use std::str::FromStr;
@@ -151,7 +151,7 @@ impl Packing for Packer<'_> {
         [vocab, hidden]: [usize; 2],
         is_tied: bool,
         tensors: Tensors,
-    ) -> Result<(Box<dyn Embedding>, Option<Box<dyn Linear>>)> {
+    ) -> Result<EmbeddingAndHead> {
         let table = Table(Arc::new(self.named(name, vocab, hidden, tensors)?));
         let head = is_tied.then(|| Box::new(table.clone()) as Box<dyn Linear>);
         Ok((Box::new(table), head))
