@@ -26,7 +26,7 @@ pub(crate) fn heads() -> impl Strategy<Value = Heads> {
 
 /// How many tokens came before: mostly few, now and then the end of a split and a bit more.
 pub(crate) fn held() -> impl Strategy<Value = usize> {
-    prop_oneof![8 => 0usize..90, 1 => 500usize..530, 1 => 1010usize..1050]
+    prop_oneof![48 => 0usize..90, 1 => 500usize..530, 1 => 1010usize..1050]
 }
 
 /// Numbers of a span's queries, or of keys and values, `[rows, heads, D]`.

@@ -121,7 +121,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn the_cache_in_tiles_is_the_contiguous_cache(case in case()) {
