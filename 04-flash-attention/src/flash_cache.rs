@@ -134,6 +134,7 @@ impl Attention for FlashCache {
         self.lengths.begin(pass)
     }
 
+    // ANCHOR: attend
     fn attend(
         &mut self,
         layer: LayerSpec,
@@ -159,6 +160,7 @@ impl Attention for FlashCache {
         });
         Ok(out)
     }
+    // ANCHOR_END: attend
 
     fn commit(&mut self, pass: &Pass) {
         self.lengths.commit(pass);
