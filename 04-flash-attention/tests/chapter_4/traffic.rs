@@ -31,6 +31,16 @@ fn tiles_of_128_queries_halve_the_traffic() {
     assert_eq!([1024, 4096].map(times), [13.2, 33.0]);
 }
 
+/// The exercise on the first version: states go out and come in for each tile of keys.
+#[test]
+fn the_first_version_moves_states() {
+    let v1 = formula::flash_v1(PUBLISHED, Tiling { queries: 128, keys: 128 }).moved();
+    assert_eq!(v1, 280_657_920);
+    let (query, state) = (128, 1 + 16 + 128);
+    assert_eq!(4 * (query + 2 * state) * 4_096 * 32, 219_152_384);
+    assert_eq!(4 * 2 * PUBLISHED.answers() * 32, 134_217_728);
+}
+
 #[test]
 fn the_paper_gives_128_queries_to_256_kilobytes() {
     let tiling = Tiling::fitting(256 << 10, 128);
