@@ -76,7 +76,8 @@ fn tiling() -> Tiling {
 
 /// One head of a causal prompt: bytes moved, then time, of each form.
 fn prompts(bar: &ProgressBar) -> Result<Vec<Series>> {
-    let named = |unit: &'static str| FORMS.map(|(name, _)| series(name, unit));
+    let named =
+        |unit: &'static str| FORMS.map(|(name, _)| series(&format!("{name}: {unit}"), unit));
     let (mut moved, mut time) = (named("MB moved"), named("ms"));
     for length in PROMPTS {
         let matrix = |seed| Array2::from_shape_vec((length, DIM), noise(seed, length * DIM));

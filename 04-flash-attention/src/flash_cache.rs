@@ -137,6 +137,7 @@ impl Attention for FlashCache {
         self.lengths.check_pass(pass)
     }
 
+    // ANCHOR: attend
     fn attend(
         &mut self,
         layer: LayerSpec,
@@ -162,6 +163,7 @@ impl Attention for FlashCache {
         });
         Ok(out)
     }
+    // ANCHOR_END: attend
 
     fn commit(&mut self, pass: &Pass) {
         self.lengths.commit(pass);

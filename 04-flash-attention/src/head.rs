@@ -34,12 +34,14 @@ pub struct Tiling {
 }
 
 impl Tiling {
+    // ANCHOR: fitting
     /// The largest tiles of which four fit a fast memory of so many bytes: queries, keys, values and
     /// answers, each `D` wide (Dao et al. 2022, algorithm 1; `B_r` is at most `D` there too).
     pub fn fitting(fast_bytes: usize, dim: usize) -> Self {
         let rows = (fast_bytes / (4 * dim * size_of::<f32>())).max(1);
         Tiling { queries: rows.min(dim), keys: rows }
     }
+    // ANCHOR_END: fitting
 }
 
 /// A form of attention: a head's queries → `[queries, D_v]`.

@@ -6,6 +6,7 @@ use naive_decode::Partial;
 use naive_decode::numerics::{LANES, join_lanes, power_of_two};
 use ndarray::ArrayView2;
 
+// ANCHOR: state
 /// What a query that has seen some places of a split carries on to the next tile.
 ///
 /// Invariant: lanes and values are what the textbook softmax over the places seen so far would have summed,
@@ -19,6 +20,7 @@ pub struct Online {
     /// Weighted sum of the values, `[D_v]`.
     pub values: Vec<f32>,
 }
+// ANCHOR_END: state
 
 impl Online {
     /// Nothing seen yet.

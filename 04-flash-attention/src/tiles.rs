@@ -45,6 +45,7 @@ pub(crate) fn score_tile(
     scores
 }
 
+// ANCHOR: weight
 /// The softmax weight of a base-2 score, relative to `2^maximum`.
 pub(crate) fn weight(score: f32, maximum: i32) -> f32 {
     if score == f32::NEG_INFINITY {
@@ -59,6 +60,7 @@ pub(crate) fn integer_maximum<'a>(scores: impl IntoIterator<Item = &'a f32>) -> 
     let high = scores.into_iter().fold(f32::NEG_INFINITY, |high, &score| high.max(score));
     (high > f32::NEG_INFINITY).then(|| high.floor() as i32)
 }
+// ANCHOR_END: weight
 
 /// Adds weighted values `[n, D_v]` to a sum `[D_v]`, in order of place.
 pub(crate) fn add_values(head: &Head, weights: &[f32], values: ArrayView2<f32>, sum: &mut [f32]) {

@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use naive_decode::kernels::Vector;
 use naive_decode::numerics::LANES;
 
+// ANCHOR: element
 /// A number as the cache keeps it.
 ///
 /// Kernels read it through [`TileElement::load`]: widened in the register, never beforehand in memory.
@@ -18,6 +19,7 @@ pub(super) trait TileElement: Copy + Default + Send + Sync + 'static {
     /// The instruction set of `V` must be present, and the slice long enough.
     unsafe fn load<V: Vector>(from: &[Self]) -> V;
 }
+// ANCHOR_END: element
 
 impl TileElement for f32 {
     fn narrow(value: f32) -> Self {

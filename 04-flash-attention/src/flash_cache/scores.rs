@@ -95,6 +95,7 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
         for first in (0..LANES).step_by(V::WIDTH) {
             // SAFETY: the caller vouches for the instruction set; a tile's row has LANES numbers.
             unsafe {
+                // ANCHOR: scores
                 let mut sums = [[V::splat(0.0); T]; R];
                 for (d, q) in self.queries.iter().enumerate() {
                     let mut keys = [V::splat(0.0); T];
@@ -108,6 +109,7 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
                         }
                     }
                 }
+                // ANCHOR_END: scores
                 for r in 0..R {
                     for t in 0..T {
                         let score = &mut self.scores[r * row + self.at + t];

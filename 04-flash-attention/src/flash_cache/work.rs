@@ -47,6 +47,7 @@ pub(super) fn attend<E: TileElement>(
     pool: &mut Vec<Partial>,
 ) {
     let width = out.dim().2.next_multiple_of(naive_decode::numerics::LANES);
+    // ANCHOR: share_out
     let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
     let serial = rayon::current_num_threads() == 1 || q.len() * reach < SERIAL_WORK;
     let mut units = units(pass, q, kept.kv_heads(), out);
@@ -58,6 +59,7 @@ pub(super) fn attend<E: TileElement>(
     } else {
         attend_splits(isa, layer, kept, width, &mut units, pool);
     }
+    // ANCHOR_END: share_out
 }
 
 /// Cuts a pass into units. Rows of a draft tree stand alone: each has a line of slots of its own.

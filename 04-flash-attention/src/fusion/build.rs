@@ -145,6 +145,7 @@ pub struct FusedSwiGlu {
 }
 
 impl FeedForward for FusedSwiGlu {
+    // ANCHOR: gate_up
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let mut both = self.gate_up.apply(x);
         let wide = both.ncols() / 2;
@@ -155,6 +156,7 @@ impl FeedForward for FusedSwiGlu {
         }
         self.down.apply(both.slice(s![.., ..wide]))
     }
+    // ANCHOR_END: gate_up
 
     fn bytes(&self) -> usize {
         self.gate_up.bytes() + self.down.bytes()

@@ -13,6 +13,7 @@ pub fn llama(config: &Config, blocks: Range<usize>) -> Graph {
     for index in blocks {
         let name = |part: &str| format!("model.layers.{index}.{part}.weight");
         let linear = |part: &str, width| Op::Linear(vec![(name(part), width)]);
+        // ANCHOR: block
         let h = graph.push(Op::Norm(name("input_layernorm")), &[x], &[hidden]);
         let q = graph.push(linear("self_attn.q_proj", q_width), &[h], &[q_width]);
         let k = graph.push(linear("self_attn.k_proj", kv_width), &[h], &[kv_width]);
@@ -28,6 +29,7 @@ pub fn llama(config: &Config, blocks: Range<usize>) -> Graph {
         let gated = graph.push(Op::SiluMul, &[gate, up], &[wide]);
         let down = graph.push(linear("mlp.down_proj", hidden), &[gated], &[hidden]);
         x = graph.push(Op::Add, &[x, down], &[hidden]);
+        // ANCHOR_END: block
     }
     graph.push(Op::Norm("model.norm.weight".into()), &[x], &[hidden]);
     graph
