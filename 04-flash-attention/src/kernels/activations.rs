@@ -99,6 +99,7 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     }
 }
 
+// ANCHOR: quantise
 /// # Safety
 /// The instruction set of `V` is there.
 #[inline(always)]
@@ -125,6 +126,7 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
         step[r] = *codes;
     }
 }
+// ANCHOR_END: quantise
 
 /// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`.
 ///

@@ -101,6 +101,7 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
         // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
         // here for the instructions.
         unsafe {
+            // ANCHOR: chains
             let mut sums = [[V::splat(0.0); R]; P];
             for (k, x) in self.columns.iter().enumerate() {
                 for p in 0..P {
@@ -119,6 +120,7 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                     sums[p][r].store(self.to[r].add(p * OUTPUTS));
                 }
             }
+            // ANCHOR_END: chains
         }
     }
 }

@@ -165,6 +165,7 @@ impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
         // SAFETY: `multiply` checked the panel's length, its caller vouches for `to`, and the caller
         // here for the instructions.
         unsafe {
+            // ANCHOR: groups
             let mut sums = [V::splat(0.0); R];
             let mut tile = self.panel;
             for x in self.groups {
@@ -185,6 +186,7 @@ impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
                 }
                 tile = tile.add(T::BYTES);
             }
+            // ANCHOR_END: groups
             for r in 0..R {
                 sums[r].store(self.to[r]);
             }

@@ -3,6 +3,7 @@
 use crate::kernels::activations::GROUP;
 use half::f16;
 
+// ANCHOR: q8_0
 /// `scale, 32 codes from -127 to 127`: the largest weight in size is 127 scales.
 pub(super) fn q8_0(weights: &[f32; GROUP]) -> [u8; 34] {
     let scale = nearest(largest(weights).abs() / 127.0);
@@ -13,6 +14,7 @@ pub(super) fn q8_0(weights: &[f32; GROUP]) -> [u8; 34] {
     }
     block
 }
+// ANCHOR_END: q8_0
 
 /// A row in [`q8_0`]'s blocks that all have the scale of the row's largest weight.
 pub(super) fn encode_with_one_scale(row: &[f32], to: &mut [u8]) {

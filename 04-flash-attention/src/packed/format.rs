@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use naive_decode::{Error, Result};
 use std::borrow::Cow;
 
+// ANCHOR: format
 /// How weights are stored, in rows and in panels alike. Integer formats are those of ggml's GGUF files,
 /// so such a file's weights are taken as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +24,7 @@ pub enum Format {
     /// INT4 as above, and a smallest weight besides; 5 bits a weight.
     Q4_1,
 }
+// ANCHOR_END: format
 
 impl Format {
     /// Every format, widest first.

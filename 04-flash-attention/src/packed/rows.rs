@@ -14,6 +14,7 @@ pub(super) const MANY: usize = 12;
 /// And where there are fewer, or fewer rows.
 pub(super) const FEW: usize = 4;
 
+// ANCHOR: family
 /// A family of kernels: how it wants activations, and what it does with them.
 pub(super) trait Family {
     /// A piece of `R` rows of activations.
@@ -46,6 +47,7 @@ pub(super) trait Family {
     /// The outputs of [`Family::PANELS`] panels for one row.
     fn multiply_one(simd: Simd, panels: &[u8], row: &[Self::Piece<1>], to: &mut [f32]);
 }
+// ANCHOR_END: family
 
 /// Weights that are floats.
 pub(super) struct Floats<F>(PhantomData<F>);

@@ -50,6 +50,7 @@ impl Counter {
         self.value.load(Ordering::Acquire) >= value
     }
 
+    // ANCHOR: comes_soon
     /// Looks for a while.
     fn comes_soon(&self, value: u64) -> bool {
         let mut began = None;
@@ -68,6 +69,7 @@ impl Counter {
             }
         }
     }
+    // ANCHOR_END: comes_soon
 
     fn sleep_until(&self, value: u64) {
         *self.sleeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());

@@ -47,6 +47,7 @@ fn head<'a>(
     Head {
         isa,
         scale: 1.0,
+        cap: None,
         queries: queries.view(),
         keys: keys.view(),
         values: values.view(),
@@ -57,5 +58,5 @@ fn head<'a>(
 /// A head of which nothing is asked but to add values to a sum.
 fn adding<'a>(nothing: ArrayView2<'a, f32>) -> Head<'a> {
     let isa = Isa::best();
-    Head { isa, scale: 1.0, queries: nothing, keys: nothing, values: nothing, sees: &[] }
+    Head { isa, scale: 1.0, cap: None, queries: nothing, keys: nothing, values: nothing, sees: &[] }
 }
