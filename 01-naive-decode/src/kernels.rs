@@ -9,9 +9,9 @@ mod elementwise;
 mod vector;
 
 pub use elementwise::{gelu_gate, silu_gate, soft_cap};
+pub use vector::Vector;
 
 use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two};
-use vector::Vector;
 
 /// An instruction set that this machine has been found to have.
 ///
@@ -81,8 +81,9 @@ impl std::fmt::Debug for Isa {
 /// Sixteen running sums for each of `R` rows.
 pub type Sums<const R: usize> = [[f32; LANES]; R];
 
-/// A loop to be compiled for every instruction set.
-trait Kernel {
+/// A loop to be compiled for every instruction set. [`Isa::run`] runs it.
+pub trait Kernel {
+    /// What the loop gives back.
     type Result;
     /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own.
     ///
@@ -92,8 +93,9 @@ trait Kernel {
 }
 
 impl Isa {
+    /// Runs the loop as compiled for this instruction set.
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> K::Result {
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Result {
         // SAFETY, for every arm: an `Isa` exists only where its instructions were detected.
         match self.0 {
             // SAFETY: plain floats are everywhere.

@@ -16,6 +16,7 @@
 //! | `pass.rs` | what one forward pass is asked to do |
 //! | `model.rs` | the forward pass of the Llama family |
 //! | `linear.rs` | seam: how a weight matrix is stored and multiplied |
+//! | `embedding.rs` | from tokens to rows of numbers |
 //! | `projection.rs` | seam: hidden rows to queries, keys and values |
 //! | `attention.rs` | seam: where keys and values live, and how queries meet them |
 //! | `executor.rs` | seam: something that runs a pass |
@@ -34,6 +35,7 @@ pub mod break_it;
 mod checkpoint;
 mod config;
 mod decode;
+mod embedding;
 mod error;
 mod executor;
 pub mod faults;
@@ -59,13 +61,16 @@ pub use attention::{Attention, LayerSpec, NaiveAttention};
 pub use checkpoint::Checkpoint;
 pub use config::Config;
 pub use decode::{Decoder, NaiveDecoder};
+pub use embedding::Embedding;
 pub use error::{Error, Result};
 pub use executor::{CpuExecutor, Executor, Logits};
 pub use feed_forward::{FeedForward, SwiGlu};
 pub use generate::{Generate, Request, Step, generate};
 pub use kernels::Isa;
 pub use linear::{DenseLinear, Linear};
-pub use load::{LoadOptions, Pack, Parts, Tensors, dense, random_tensors};
+pub use load::{
+    EmbeddingAndHead, LoadOptions, Pack, Packing, Parts, Tensors, dense, random_tensors,
+};
 pub use micro_gpt::{Lists, MicroConfig, MicroGpt};
 pub use model::{Block, Model};
 pub use numerics::Element;

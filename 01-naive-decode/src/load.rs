@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
+use crate::embedding::Embedding;
 use crate::error::{Error, Result};
 use crate::feed_forward::SwiGlu;
 use crate::kernels::Isa;
@@ -36,9 +37,65 @@ impl Default for LoadOptions {
 /// configuration implies → its values, row-major.
 pub type Tensors<'a> = &'a dyn Fn(&str, &[usize]) -> Result<Vec<f32>>;
 
-/// How a matrix read from a checkpoint becomes a [`Linear`]: `(weights, outputs, inputs)`, with
-/// `weights` row-major `[outputs][inputs]`.
-pub type Pack<'a> = &'a dyn Fn(Vec<f32>, usize, usize) -> Result<Box<dyn Linear>>;
+/// How the matrices of a checkpoint become [`Linear`]s.
+///
+/// A function of `(weights, outputs, inputs)`, with `weights` row-major `[outputs][inputs]`, is enough
+/// of one.
+pub trait Packing {
+    /// A matrix whose weights somebody made: row-major `[outputs][inputs]`.
+    ///
+    /// # Errors
+    /// If the weights are not so many, or cannot be stored.
+    fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>>;
+
+    /// The matrix that the checkpoint calls `name`. Who can take it as the file stores it need not ask
+    /// for its numbers.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape, or as [`Packing::pack`].
+    fn matrix(
+        &self,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+        tensors: Tensors,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack(tensors(name, &[outputs, inputs])?, outputs, inputs)
+    }
+
+    /// The table that the checkpoint calls `name`, `[vocab, hidden]`, as embedding and, if the two are
+    /// tied, as head.
+    ///
+    /// # Errors
+    /// As [`Packing::matrix`].
+    fn embedding(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        is_tied: bool,
+        tensors: Tensors,
+    ) -> Result<EmbeddingAndHead> {
+        let table = tensors(name, &shape)?;
+        let head = match is_tied {
+            true => Some(self.pack(table.clone(), shape[0], shape[1])?),
+            false => None,
+        };
+        let table = Array2::from_shape_vec(shape, table).expect("the shape was checked");
+        Ok((Box::new(table), head))
+    }
+}
+
+/// The table of embeddings, and the head if it is the same table.
+pub type EmbeddingAndHead = (Box<dyn Embedding>, Option<Box<dyn Linear>>);
+
+impl<F: Fn(Vec<f32>, usize, usize) -> Result<Box<dyn Linear>>> Packing for F {
+    fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
+        self(weights, outputs, inputs)
+    }
+}
+
+/// See [`Packing`].
+pub type Pack<'a> = &'a dyn Packing;
 
 impl Model {
     /// Loads a model directory: `config.json` and `model.safetensors`.
@@ -123,14 +180,15 @@ impl Model {
         let hidden = config.hidden_size;
         let table = [config.vocab_size, hidden];
         let parts = Parts { config: &config, options, tensors, pack };
-        let embedding = tensors("model.embed_tokens.weight", &table)?;
-        let head = match config.tied_head {
-            true => pack(embedding.clone(), config.vocab_size, hidden)?,
-            false => parts.matrix("lm_head.weight", config.vocab_size, hidden)?,
+        let (embedding, tied) =
+            pack.embedding("model.embed_tokens.weight", table, config.tied_head, tensors)?;
+        let head = match tied {
+            Some(head) => head,
+            None => parts.matrix("lm_head.weight", config.vocab_size, hidden)?,
         };
         let context = options.context.unwrap_or(config.trained_context);
         Ok(Model {
-            embedding: Array2::from_shape_vec(table, embedding).expect("the shape was checked"),
+            embedding,
             blocks: (0..config.layers).map(|index| block(&parts, index)).collect::<Result<_>>()?,
             final_norm: parts.vector("model.norm.weight", hidden)?,
             head,
@@ -158,7 +216,7 @@ impl Parts<'_> {
     /// # Errors
     /// If it is missing or has another shape.
     pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
-        self.pack((self.tensors)(name, &[outputs, inputs])?, outputs, inputs)
+        self.pack.matrix(name, outputs, inputs, self.tensors)
     }
 
     /// A matrix that was cut out of, or made of, one that the checkpoint has.
@@ -171,7 +229,7 @@ impl Parts<'_> {
         outputs: usize,
         inputs: usize,
     ) -> Result<Box<dyn Linear>> {
-        (self.pack)(weights, outputs, inputs)
+        self.pack.pack(weights, outputs, inputs)
     }
 
     /// A tensor as it stands, row-major.

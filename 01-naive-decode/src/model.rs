@@ -4,6 +4,7 @@
 //! become keys and values ([`Projection`]), where those live and how they are read ([`Attention`]).
 
 use crate::attention::{Attention, LayerSpec};
+use crate::embedding::Embedding;
 use crate::error::{Error, Result};
 use crate::feed_forward::FeedForward;
 use crate::kernels::Isa;
@@ -38,7 +39,7 @@ pub struct Model {
     /// Its shape.
     pub config: Config,
     /// Embedding table, `[vocab, hidden]`.
-    pub embedding: Array2<f32>,
+    pub embedding: Box<dyn Embedding>,
     /// Blocks, first to last.
     pub blocks: Vec<Block>,
     /// RMSNorm weight before the head, `[hidden]`.
@@ -98,7 +99,7 @@ impl Model {
         // x: [rows, hidden], the residual stream
         let tokens: Vec<usize> =
             pass.spans.iter().flat_map(|span| span.tokens.iter().map(|&t| t as usize)).collect();
-        let mut x = self.embedding.select(Axis(0), &tokens);
+        let mut x = self.embedding.rows(&tokens);
         // The latest keys and values made, and the layer that made them.
         let mut latest: Option<(usize, KeysValues)> = None;
         for (index, block) in self.blocks.iter().enumerate() {

@@ -160,7 +160,7 @@ fn attend_group(
             join(first, &tiles.attend::<1>(isa, layer, [query(first)]));
         }
     }
-    let values = joined.into_iter().flat_map(Partial::finish).collect();
+    let values = joined.iter().flat_map(Partial::finish).collect();
     Array3::from_shape_vec((rows, group, value_dim), values).expect("one value row per query")
 }
 
@@ -198,9 +198,9 @@ impl Partial {
     // ANCHOR_END: join
 
     /// Divides by the sum of weights. A query that saw nothing is answered with zeros.
-    pub fn finish(self) -> impl Iterator<Item = f32> {
+    pub fn finish(&self) -> impl Iterator<Item = f32> {
         let sum = if self.sum == 0.0 { 1.0 } else { self.sum };
-        self.values.into_iter().map(move |v| v / sum)
+        self.values.iter().map(move |v| v / sum)
     }
 }
 

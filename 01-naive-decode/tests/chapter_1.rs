@@ -90,7 +90,7 @@ fn one_row_of_each_pass_meets_the_head() {
         config,
         options,
         &|_, shape| Ok(vec![0.1; shape.iter().product()]),
-        &|weights, outputs, inputs| {
+        &|weights: Vec<f32>, outputs: usize, inputs: usize| -> Result<Box<dyn Linear>> {
             let dense = DenseLinear::new(&weights, outputs, inputs, options.isa)?;
             Ok(match outputs == vocabulary {
                 true => Box::new(CountedHead(dense, head_rows.clone())),

@@ -62,7 +62,7 @@ fn the_naive_loop_costs_what_the_formulas_say() -> Result<()> {
         config,
         options,
         &|_, shape| Ok((0..shape.iter().product()).map(|i: usize| (i as f32).sin()).collect()),
-        &|weights, outputs, inputs| {
+        &|weights: Vec<f32>, outputs: usize, inputs: usize| -> Result<Box<dyn Linear>> {
             let inner = DenseLinear::new(&weights, outputs, inputs, options.isa)?;
             Ok(Box::new(Counted { inner, work: work.clone() }))
         },

@@ -265,7 +265,7 @@ fn formulas_equal_what_a_running_model_counts() {
             config.clone(),
             options,
             &|_, shape| Ok(vec![0.01; shape.iter().product()]),
-            &|weights, outputs, inputs| {
+            &|weights: Vec<f32>, outputs: usize, inputs: usize| -> Result<Box<dyn Linear>> {
                 let inner = DenseLinear::new(&weights, outputs, inputs, options.isa)?;
                 Ok(Box::new(Counted { inner, work: work.clone() }))
             },
@@ -286,7 +286,7 @@ fn formulas_equal_what_a_running_model_counts() {
         }
         assert_eq!(shape.parameters(), {
             let norms = (2 * config.layers + 1) * config.hidden_size;
-            let table = if config.tied_head { 0 } else { model.embedding.len() };
+            let table = if config.tied_head { 0 } else { config.vocab_size * config.hidden_size };
             let matrices = model.weight_bytes() / 4 - norms;
             (matrices + norms + table) as u64
         });

@@ -139,44 +139,56 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// If one cannot be made, or refuses what it is fed.
     pub fn judge(&self, make: Make) -> Result<Quality> {
-        let mut cache = make(self.model, self.model.context(), 1)?;
+        self.judge_on(self.model, make)
+    }
+
+    /// Judges another model with the cache that loses nothing: the same weights, stored otherwise.
+    ///
+    /// # Errors
+    /// If it refuses what it is fed.
+    pub fn judge_model(&self, model: &Model) -> Result<Quality> {
+        self.judge_on(model, &full)
+    }
+
+    fn judge_on(&self, model: &Model, make: Make) -> Result<Quality> {
+        let mut cache = make(model, model.context(), 1)?;
         let (bytes_per_token, allocated_bytes) = (cache.bytes_per_token(), cache.allocated_bytes());
         let mut texts = Vec::with_capacity(self.full.len());
         let mut kept_bytes_per_token = 0.0f64;
         for (text, full) in self.material.texts.iter().zip(&self.full) {
-            let logits = logits_along(self.model, &mut *cache, text)?;
+            let logits = logits_along(model, &mut *cache, text)?;
             texts.push(compare(text, full, &logits)?);
             let share = cache.allocated_bytes() as f64 / cache.len(0) as f64;
             // What is set aside beforehand is for more tokens than these.
             kept_bytes_per_token = kept_bytes_per_token.max(share.min(bytes_per_token as f64));
         }
         let quizzes = self.material.quizzes.iter();
-        let recall = quizzes.map(|quiz| self.ask(&mut *cache, quiz)).collect::<Result<_>>()?;
+        let recall = quizzes.map(|quiz| ask(model, &mut *cache, quiz)).collect::<Result<_>>()?;
         Ok(Quality { bytes_per_token, allocated_bytes, kept_bytes_per_token, texts, recall })
     }
+}
 
-    /// Share of questions that are answered right: greedily, token for token.
-    fn ask(&self, cache: &mut dyn KvCache, quiz: &Quiz) -> Result<f64> {
-        feed_prompt(self.model, cache, &quiz.prompt)?;
-        let mut right = 0;
-        for Question { ask, answer } in &quiz.questions {
-            let mut next = None;
-            for &token in ask {
-                next = Some(step(self.model, cache, token)?);
-            }
-            let mut is_right = true;
-            for &expected in answer {
-                is_right &= next == Some(expected);
-                next = Some(step(self.model, cache, expected)?);
-            }
-            right += usize::from(is_right);
-            // Back to the prompt; a cache that cannot undo reads it again.
-            if cache.truncate(0, quiz.prompt.len()).is_err() {
-                feed_prompt(self.model, cache, &quiz.prompt)?;
-            }
+/// Share of questions that are answered right: greedily, token for token.
+fn ask(model: &Model, cache: &mut dyn KvCache, quiz: &Quiz) -> Result<f64> {
+    feed_prompt(model, cache, &quiz.prompt)?;
+    let mut right = 0;
+    for Question { ask, answer } in &quiz.questions {
+        let mut next = None;
+        for &token in ask {
+            next = Some(step(model, cache, token)?);
         }
-        Ok(right as f64 / quiz.questions.len() as f64)
+        let mut is_right = true;
+        for &expected in answer {
+            is_right &= next == Some(expected);
+            next = Some(step(model, cache, expected)?);
+        }
+        right += usize::from(is_right);
+        // Back to the prompt; a cache that cannot undo reads it again.
+        if cache.truncate(0, quiz.prompt.len()).is_err() {
+            feed_prompt(model, cache, &quiz.prompt)?;
+        }
     }
+    Ok(right as f64 / quiz.questions.len() as f64)
 }
 
 /// Empties the cache and feeds it a prompt, in chunks.

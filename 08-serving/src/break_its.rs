@@ -23,7 +23,13 @@ pub struct Args {
 
 /// Every break-it there is, in climbing order.
 pub fn all() -> Vec<BreakIt> {
-    [naive_decode::faults::all(), kv_cache::faults::all(), gqa_mla::faults::all()].concat()
+    [
+        naive_decode::faults::all(),
+        kv_cache::faults::all(),
+        gqa_mla::faults::all(),
+        flash_attention::faults::all(),
+    ]
+    .concat()
 }
 
 /// Lists the break-its, or runs one.

@@ -2,17 +2,21 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `bench.rs` | `ladder bench`: tokens a second beside the memory's bandwidth |
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
 //! | `generate.rs` | `ladder generate`: continue a text |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
+//! | `packed.rs` | a model's files, packed for rung 04's kernels |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
 //! | `source.rs` | where the model comes from |
 
+pub mod bench;
 pub mod break_its;
 pub mod climb;
 pub mod generate;
 pub mod models;
+pub mod packed;
 pub mod shapes;
 pub mod source;
 
@@ -20,5 +24,11 @@ use naive_decode::Rung;
 
 /// Every rung there is, in climbing order.
 pub fn rungs() -> Vec<Rung> {
-    vec![naive_decode::NAIVE, kv_cache::LISTS, kv_cache::CONTIGUOUS, gqa_mla::hybrid::RING]
+    vec![
+        naive_decode::NAIVE,
+        kv_cache::LISTS,
+        kv_cache::CONTIGUOUS,
+        gqa_mla::hybrid::RING,
+        flash_attention::TILES,
+    ]
 }

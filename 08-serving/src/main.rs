@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use serving::bench::{BenchArgs, bench};
 use serving::break_its;
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
@@ -25,6 +26,8 @@ enum Command {
     Generate(GenerateArgs),
     /// List models: embedded, in the hub's cache, in directories, and known by name
     Models(ModelsArgs),
+    /// Measure prefill and decode beside what the memory gives
+    Bench(BenchArgs),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }
@@ -38,6 +41,7 @@ fn main() -> Result<()> {
         Some(Command::Climb(args)) => climb(&args),
         Some(Command::Generate(args)) => generate(&args),
         Some(Command::Models(args)) => models(&args),
+        Some(Command::Bench(args)) => bench(&args),
         Some(Command::Break(args)) => break_its::run(&args),
     }
 }

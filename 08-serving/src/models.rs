@@ -220,7 +220,7 @@ mod tests {
         else {
             panic!("the target is a model")
         };
-        let table = model.embedding.len() * size_of::<f32>();
+        let table = model.config.vocab_size * model.config.hidden_size * size_of::<f32>();
         let per_token = model.kv_bytes_per_token() as u64;
         assert!((4_000_000..6_000_000).contains(&parameters));
         assert_eq!(context, model.context());

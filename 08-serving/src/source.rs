@@ -60,7 +60,11 @@ impl ModelArgs {
         Loaded::new(self.files()?, room)
     }
 
-    fn files(&self) -> Result<ModelFiles> {
+    /// The model's files, opened but not loaded.
+    ///
+    /// # Errors
+    /// Whatever is wrong with them.
+    pub fn files(&self) -> Result<ModelFiles> {
         Ok(match &self.model {
             None => ModelFiles::embedded(&TARGET)?,
             Some(what) => model_files::open(what)?,

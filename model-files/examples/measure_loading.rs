@@ -82,7 +82,7 @@ fn main() -> Result<()> {
 
 /// Bytes of the model as it stands: packed matrices, norms, and the embedding table.
 fn packed_bytes(model: &Model) -> usize {
-    model.weight_bytes() + model.embedding.len() * size_of::<f32>()
+    model.weight_bytes() + model.config.vocab_size * model.config.hidden_size * size_of::<f32>()
 }
 
 /// The most memory at a time, in bytes.

@@ -7,7 +7,7 @@ use serving::break_its;
 use std::collections::BTreeSet;
 
 /// What the catalogue of real bugs asks of the rungs that exist.
-const CATALOGUE: [(&str, &[&str]); 2] = [
+const CATALOGUE: [(&str, &[&str]); 3] = [
     ("naive-decode", &["future-visible", "rope-off-by-one", "rope-restarts"]),
     (
         "kv-cache",
@@ -25,6 +25,7 @@ const CATALOGUE: [(&str, &[&str]); 2] = [
             "shared-cache",
         ],
     ),
+    ("flash-attention", &["missing-rescale", "ragged-tile", "averaged-splits"]),
 ];
 
 /// Faults that change logits and no token: what makes them worth showing.

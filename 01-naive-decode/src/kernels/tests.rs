@@ -48,6 +48,28 @@ fn every_path_gives_the_defining_chain() {
     }
 }
 
+#[test]
+fn every_path_widens_bf16_exactly() {
+    struct Widen<'a>(&'a [half::bf16], &'a mut [f32]);
+    impl Kernel for Widen<'_> {
+        type Result = ();
+        #[inline(always)]
+        unsafe fn run<V: Vector>(self) {
+            for first in (0..self.0.len()).step_by(V::WIDTH) {
+                // SAFETY: the caller vouches for the instruction set.
+                unsafe { V::load_bf16(&self.0[first..]).store(&mut self.1[first..]) };
+            }
+        }
+    }
+    let narrow: Vec<half::bf16> =
+        numbers(5 * LANES, 8).iter().map(|&v| half::bf16::from_f32(v)).collect();
+    for isa in Isa::available() {
+        let mut wide = vec![0.0; narrow.len()];
+        isa.run(Widen(&narrow, &mut wide));
+        assert!(wide.iter().zip(&narrow).all(|(wide, &n)| *wide == n.to_f32()), "{isa:?}");
+    }
+}
+
 /// Where the compiler may not use an instruction, `mul_add` is the system's `fmaf`. Some have
 /// rounded twice; then the scalar path would part from the others.
 #[test]

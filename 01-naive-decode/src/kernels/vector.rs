@@ -1,20 +1,39 @@
-//! What the inner loop asks of an instruction set: four operations on a few floats at once.
+//! What an inner loop asks of an instruction set: a few operations on a few floats at once.
+
+use half::bf16;
 
 /// Some floats side by side, in a register.
 ///
-/// # Safety
-/// The operations may only run where the instruction set they belong to is present. They are
-/// inlined into functions compiled for it, which `Isa` guards.
-pub(super) trait Vector: Copy {
+/// The operations are inlined into functions compiled for their instruction set, which [`super::Isa`]
+/// guards.
+pub trait Vector: Copy {
     /// How many floats; divides [`crate::numerics::LANES`].
     const WIDTH: usize;
     /// The same number in every place.
+    ///
+    /// # Safety
+    /// The instruction set must be present.
     unsafe fn splat(value: f32) -> Self;
     /// The first `WIDTH` floats of a slice at least that long.
+    ///
+    /// # Safety
+    /// The instruction set must be present, and the slice long enough.
     unsafe fn load(from: &[f32]) -> Self;
+    /// The first `WIDTH` numbers of a slice at least that long, widened: a bf16 is the upper half
+    /// of an f32.
+    ///
+    /// # Safety
+    /// As [`Vector::load`].
+    unsafe fn load_bf16(from: &[bf16]) -> Self;
     /// Writes the first `WIDTH` floats of a slice at least that long.
+    ///
+    /// # Safety
+    /// As [`Vector::load`].
     unsafe fn store(self, to: &mut [f32]);
     /// `a · b + self`, rounded once.
+    ///
+    /// # Safety
+    /// The instruction set must be present.
     unsafe fn add_product(self, a: Self, b: Self) -> Self;
 }
 
@@ -29,6 +48,10 @@ impl Vector for f32 {
         from[0]
     }
     #[inline(always)]
+    unsafe fn load_bf16(from: &[bf16]) -> Self {
+        f32::from_bits(u32::from(from[0].to_bits()) << 16)
+    }
+    #[inline(always)]
     unsafe fn store(self, to: &mut [f32]) {
         to[0] = self;
     }
@@ -38,9 +61,9 @@ impl Vector for f32 {
     }
 }
 
-/// Implements [`Vector`] for a register type from its instruction set's own four operations.
+/// Implements [`Vector`] for a register type from its instruction set's own operations.
 macro_rules! register {
-    ($register:ty, $width:literal, $splat:path, $load:path, $store:path, |$sum:ident, $a:ident, $b:ident| $add_product:expr) => {
+    ($register:ty, $width:literal, $splat:path, $load:path, $store:path, |$from:ident| $load_bf16:expr, |$sum:ident, $a:ident, $b:ident| $add_product:expr) => {
         impl Vector for $register {
             const WIDTH: usize = $width;
             #[inline(always)]
@@ -53,6 +76,13 @@ macro_rules! register {
                 debug_assert!(from.len() >= $width);
                 // SAFETY: as above; the slice is long enough, and unaligned loads are meant.
                 unsafe { $load(from.as_ptr()) }
+            }
+            #[inline(always)]
+            unsafe fn load_bf16(from: &[bf16]) -> Self {
+                debug_assert!(from.len() >= $width);
+                let $from = from.as_ptr();
+                // SAFETY: as for `load`.
+                unsafe { $load_bf16 }
             }
             #[inline(always)]
             unsafe fn store(self, to: &mut [f32]) {
@@ -72,21 +102,45 @@ macro_rules! register {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Vector;
+    use super::{Vector, bf16};
     use std::arch::x86_64::*;
-    register!(__m256, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, |sum, a, b| {
-        _mm256_fmadd_ps(a, b, sum)
-    });
-    register!(__m512, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, |sum, a, b| {
-        _mm512_fmadd_ps(a, b, sum)
-    });
+    register!(
+        __m256,
+        8,
+        _mm256_set1_ps,
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        |from| {
+            let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+        },
+        |sum, a, b| _mm256_fmadd_ps(a, b, sum)
+    );
+    register!(
+        __m512,
+        16,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        |from| {
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+        },
+        |sum, a, b| _mm512_fmadd_ps(a, b, sum)
+    );
 }
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    use super::Vector;
+    use super::{Vector, bf16};
     use std::arch::aarch64::*;
-    register!(float32x4_t, 4, vdupq_n_f32, vld1q_f32, vst1q_f32, |sum, a, b| {
-        vfmaq_f32(sum, a, b)
-    });
+    register!(
+        float32x4_t,
+        4,
+        vdupq_n_f32,
+        vld1q_f32,
+        vst1q_f32,
+        |from| vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.cast()))),
+        |sum, a, b| vfmaq_f32(sum, a, b)
+    );
 }

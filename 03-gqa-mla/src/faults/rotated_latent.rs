@@ -6,8 +6,8 @@ use embedded_models::MLA;
 use kv_cache::CONTIGUOUS;
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial, same_logits};
 use naive_decode::{
-    Block, Decoder, KvSize, LoadOptions, Model, NAIVE, Projected, Projection, Result, Rope,
-    Rung, Settings,
+    Block, Decoder, KvSize, LoadOptions, Model, NAIVE, Projected, Projection, Result, Rope, Rung,
+    Settings,
 };
 use ndarray::{Array2, Array3, ArrayView2};
 use std::sync::Arc;

@@ -13,8 +13,10 @@ use super::turned::OwnRope;
 use super::{Family, Source, Writer};
 use gqa_mla::hybrid::{NormedHeads, NormedProjection};
 use naive_decode::{
-    Block, Config, FeedForward, GroupedProjection, Model, Parts, Projection, Result, Rope,
+    Block, Config, Embedding, FeedForward, GroupedProjection, Model, Parts, Projection, Result,
+    Rope,
 };
+use ndarray::Array2;
 use std::sync::Arc;
 
 /// What Gemma has beyond Llama.
@@ -56,7 +58,8 @@ impl Family for Gemma {
         let block = |parts: &Parts, index: usize| self.block(parts, index, local.as_ref());
         let mut model = Model::assemble_blocks(config, options, &shifted, pack, &block)?;
         // The head has the table as it is, also where it is the same one.
-        model.embedding *= (model.config.hidden_size as f64).sqrt() as f32;
+        let factor = (model.config.hidden_size as f64).sqrt() as f32;
+        model.embedding = Box::new(Scaled { table: model.embedding, factor });
         if let Some(cap) = self.logit_cap {
             model.head = Box::new(Capped { linear: model.head, cap, isa: model.isa });
         }
@@ -108,5 +111,17 @@ impl Gemma {
             v,
             o,
         }))
+    }
+}
+
+/// Rows of a table times a number.
+struct Scaled {
+    table: Box<dyn Embedding>,
+    factor: f32,
+}
+
+impl Embedding for Scaled {
+    fn rows(&self, tokens: &[usize]) -> Array2<f32> {
+        self.table.rows(tokens) * self.factor
     }
 }

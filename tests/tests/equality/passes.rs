@@ -2,6 +2,7 @@
 
 use crate::judge::{Judge, assert_same_bits};
 use crate::models::{SHAPES, noise, target};
+use flash_attention::FlashCache;
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, ListStore};
 use naive_decode::{
     Element, Isa, KvSize, Model, NaiveAttention, Pass, Projected, Projection, Result, Rope, Span,
@@ -15,7 +16,7 @@ fn caches(
     model: &Model,
     capacity: usize,
     sequences: usize,
-) -> [(&'static str, Box<dyn KvCache>); 2] {
+) -> [(&'static str, Box<dyn KvCache>); 3] {
     let shape = KvShape::of(model);
     [
         ("lists", Box::new(Cached::new(ListStore::new(shape, capacity, sequences), model.isa))),
@@ -23,6 +24,7 @@ fn caches(
             "contiguous",
             Box::new(Cached::new(ContiguousStore::new(shape, capacity, sequences), model.isa)),
         ),
+        ("tiles", Box::new(FlashCache::new(model, capacity, sequences).unwrap())),
     ]
 }
 

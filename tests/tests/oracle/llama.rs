@@ -215,11 +215,8 @@ fn a_checkpoint_with_an_untied_head_is_a_llama() -> Result<()> {
         tensors.borrow_mut().insert(name.to_owned(), (shape.to_vec(), bytes));
         Ok(values)
     };
-    Model::assemble(config, LoadOptions::default(), &random, &|weights, outputs, inputs| {
-        let linear =
-            naive_decode::DenseLinear::new(&weights, outputs, inputs, naive_decode::Isa::best())?;
-        Ok(Box::new(linear))
-    })?;
+    let options = LoadOptions::default();
+    Model::assemble(config, options, &random, &naive_decode::dense(options.isa))?;
     let tensors = tensors.into_inner();
     let views = tensors.iter().map(|(name, (shape, bytes))| {
         Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?))

@@ -107,4 +107,15 @@ pub(super) const ROWS: &[Row] = &[
         verdict: Verdict::Wrong,
         why: "5.1 times. Four is what 4 bits give.",
     },
+    Row {
+        id: "lesson-int8-speed",
+        source: SOURCE,
+        claim: "LLM.int8() makes a model 1.2 times as fast as in 16 bits",
+        claimed: 1.2,
+        rounding: 0.05,
+        unit: "times",
+        recompute: || 1.0 / (1.0 + (0.15 + 0.23) / 2.0),
+        verdict: Verdict::Wrong,
+        why: "Its own text says 15 to 23 % more time, which is 0.84 times as fast. As a factor of time, 1.2 would hold.",
+    },
 ];

@@ -1,0 +1,149 @@
+//! What each format of weights costs in quality, and what it buys.
+//!
+//!     cargo run --release -p flash-attention --example measure_weights
+
+use anyhow::Result;
+use clap::Parser;
+use comfy_table::{CellAlignment, Table, presets};
+use embedded_models::TARGET;
+use flash_attention::packed::{
+    Calibration, Format, OutlierPacker, Packer, Rows, THRESHOLD, Weights,
+};
+use flash_attention::threads::Pool;
+use gqa_mla::quality::{Judge, Material, Quality};
+use kv_cache::CONTIGUOUS;
+use naive_decode::measurement::{Measurement, Series, median};
+use naive_decode::{
+    Checkpoint, Config, LoadOptions, Model, NaiveAttention, Pack, Pass, Settings, Span, Tokenizer,
+    Want,
+};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Tokens of one sample of speed, and samples.
+const TOKENS: usize = 128;
+const SAMPLES: usize = 5;
+
+/// Judges every format of weights on the embedded model.
+#[derive(Parser)]
+struct Arguments {
+    /// Also write the raw samples to this file
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+}
+
+/// What came out for one format.
+struct Row {
+    name: String,
+    bytes: usize,
+    quality: Quality,
+    tokens_per_second: Vec<f64>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let tokenizer = Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?;
+    let material = Material::embedded(&tokenizer)?;
+    let options = LoadOptions::default();
+    let full = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?;
+    let pool = Pool::for_this_machine();
+    let calibration = Calibration::new(options.isa);
+    let watched = assemble(&calibration)?;
+    let pass = Pass::one(Span::new(0, 0, &material.texts[0], Want::Last));
+    watched.forward(&pass, &mut NaiveAttention::new(options.isa))?;
+    let judge = Judge::new(&full, material)?;
+
+    let mut rows = Vec::new();
+    for format in Format::ALL {
+        let stored = |_: &str| Ok(None::<Rows>);
+        let packer = Packer::new(Weights::As(format), options.isa, &pool, &stored);
+        rows.push(measure(format.name(), assemble(&packer)?, &judge)?);
+    }
+    for (name, columns) in
+        [("int8, one scale a row", Vec::new()), ("llm.int8()", calibration.columns(THRESHOLD))]
+    {
+        let packer = OutlierPacker::new(columns, options.isa, &pool);
+        rows.push(measure(name, assemble(&packer)?, &judge)?);
+    }
+    print_table(&rows);
+    let series = rows.iter().flat_map(samples).collect();
+    Measurement::by("flash-attention", "measure_weights", series)
+        .keep(arguments.json.as_deref())?;
+    Ok(())
+}
+
+fn assemble(pack: Pack) -> naive_decode::Result<Model> {
+    let config = Config::from_json("target/config.json", TARGET.config)?;
+    let checkpoint = Checkpoint::embedded("target/model.safetensors", TARGET.weights)?;
+    let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+    Model::assemble(config, LoadOptions::default(), &tensors, pack)
+}
+
+fn measure(name: &str, model: Model, judge: &Judge) -> Result<Row> {
+    let quality = judge.judge_model(&model)?;
+    let (bytes, model) = (model.weight_bytes(), Arc::new(model));
+    let mut tokens_per_second = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        let settings = Settings { capacity: TOKENS + 1, prefill_chunk: None };
+        let mut decoder = (CONTIGUOUS.start)(model.clone(), settings)?;
+        decoder.feed(&[1])?;
+        let began = Instant::now();
+        for token in 0..TOKENS as u32 {
+            decoder.feed(&[token + 5])?;
+        }
+        tokens_per_second.push(TOKENS as f64 / began.elapsed().as_secs_f64());
+    }
+    Ok(Row { name: name.into(), bytes, quality, tokens_per_second })
+}
+
+fn print_table(rows: &[Row]) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "weights",
+        "MB",
+        "of f32",
+        "perplexity",
+        "KL, nats",
+        "same token",
+        "recall",
+        "tokens/s",
+    ]);
+    for Row { name, bytes, quality, tokens_per_second } in rows {
+        table.add_row([
+            name.clone(),
+            format!("{:.2}", *bytes as f64 / 1e6),
+            format!("{:.1}x", rows[0].bytes as f64 / *bytes as f64),
+            format!("{:.3}", quality.perplexity()),
+            format!("{:.5}", quality.divergence()),
+            format!("{:.1} %", 100.0 * quality.agreement()),
+            format!("{:.0} %", 100.0 * quality.recall()),
+            format!("{:.0}", median(tokens_per_second)),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}");
+}
+
+/// One series for each figure of a format, at its bytes: a sample for each text, quiz or run.
+fn samples(row: &Row) -> Vec<Series> {
+    let texts = &row.quality.texts;
+    let figures: [(&str, &str, Vec<f64>); 5] = [
+        ("nats", "nats a token", texts.iter().map(|text| text.nats).collect()),
+        ("KL", "nats a token", texts.iter().map(|text| text.divergence).collect()),
+        ("same token", "%", texts.iter().map(|text| 100.0 * text.agreement).collect()),
+        ("recall", "%", row.quality.recall.iter().map(|share| 100.0 * share).collect()),
+        ("speed", "tokens/s", row.tokens_per_second.clone()),
+    ];
+    figures
+        .into_iter()
+        .map(|(figure, unit, samples)| Series {
+            name: format!("{}: {figure}", row.name),
+            unit: unit.into(),
+            points: vec![(row.bytes as f64, samples)],
+        })
+        .collect()
+}

@@ -1,0 +1,184 @@
+//! The cache whose layout is the kernel's.
+//!
+//! Rung 01 copies keys and values of each split into tiles before it multiplies. Here they are *kept* in
+//! tiles: sixteen positions side by side, so that a register of keys gives sixteen scores. Nothing is copied,
+//! each key and value is loaded once for all the query heads that share it, and work is shared out by head,
+//! rows and split. The sums are those of [`naive_decode::attend_span`], in the same order.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `tiled.rs` | keys and values of one layer, and how they are written |
+//! | `element.rs` | the type of one number: f32, bf16, f16 |
+//! | `work.rs` | what is shared out among threads |
+//! | `run.rs` | one split of attention over what is kept |
+//! | `scores.rs`, `values.rs` | the two kernels |
+//! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
+//! | `blocks.rs` | queries by the handful |
+
+mod blocks;
+mod columns;
+mod element;
+mod run;
+mod scores;
+mod tiled;
+mod values;
+mod work;
+
+use half::{bf16, f16};
+use kv_cache::{CachedDecoder, KvCache, Lengths};
+use naive_decode::{
+    Attention, Decoder, Element, Error, Isa, KvSize, LayerSpec, Model, Partial, Pass, Result, Rung,
+    Settings,
+};
+use ndarray::{Array3, ArrayView3, s};
+use std::sync::Arc;
+use tiled::Tiled;
+
+/// Attention over keys and values in tiles.
+///
+/// Invariant: for every sequence, slots below its length are written in every layer that makes keys and
+/// values, and nothing else is given any weight.
+pub struct FlashCache {
+    /// By layer; none for one that shares another's.
+    layers: Vec<Option<Layer>>,
+    lengths: Lengths,
+    bytes_per_token: usize,
+    isa: Isa,
+    /// Room for the splits' results, kept from one layer to the next.
+    pool: Vec<Partial>,
+}
+
+/// One layer, in the type that the model rounds keys and values to.
+enum Layer {
+    F32(Tiled<f32>),
+    Bf16(Tiled<bf16>),
+    F16(Tiled<f16>),
+}
+
+/// Runs the same code on whichever type it is.
+macro_rules! on_layer {
+    ($layer:expr, $tiled:ident => $code:expr) => {
+        match $layer {
+            Layer::F32($tiled) => $code,
+            Layer::Bf16($tiled) => $code,
+            Layer::F16($tiled) => $code,
+        }
+    };
+}
+
+impl FlashCache {
+    /// Sets aside room for `sequences` sequences of `capacity` tokens each.
+    ///
+    /// # Errors
+    /// If the first layer makes no keys and values: such a model cannot run.
+    pub fn new(model: &Model, capacity: usize, sequences: usize) -> Result<Self> {
+        let sizes: Vec<_> = model.blocks.iter().map(|block| block.projection.kv()).collect();
+        if sizes.first().is_some_and(Option::is_none) {
+            let expected = "its own: none come before";
+            return Err(Error::invalid("layer 0's keys and values", "none", expected));
+        }
+        Ok(FlashCache::of_sizes(&sizes, model.kv_element, model.isa, capacity, sequences))
+    }
+
+    /// The same for layers of these sizes, whatever model they are of; none for a layer that shares an
+    /// earlier one's keys and values.
+    pub fn of_sizes(
+        sizes: &[Option<KvSize>],
+        element: Element,
+        isa: Isa,
+        capacity: usize,
+        sequences: usize,
+    ) -> Self {
+        let layer = |size: KvSize| match element {
+            Element::F32 => Layer::F32(Tiled::new(size, capacity, sequences)),
+            Element::Bf16 => Layer::Bf16(Tiled::new(size, capacity, sequences)),
+            Element::F16 => Layer::F16(Tiled::new(size, capacity, sequences)),
+        };
+        let numbers: usize = sizes.iter().flatten().map(KvSize::numbers).sum();
+        FlashCache {
+            layers: sizes.iter().map(|size| size.map(layer)).collect(),
+            lengths: Lengths::new(sequences, capacity),
+            bytes_per_token: numbers * element.bytes(),
+            isa,
+            pool: Vec::new(),
+        }
+    }
+}
+
+impl KvCache for FlashCache {
+    fn len(&self, sequence: usize) -> usize {
+        self.lengths.of(sequence)
+    }
+
+    fn capacity(&self) -> usize {
+        self.lengths.capacity()
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
+        self.lengths.check_truncate(sequence, length)?;
+        self.lengths.truncate(sequence, length);
+        Ok(())
+    }
+
+    fn bytes_per_token(&self) -> usize {
+        self.bytes_per_token
+    }
+
+    /// Whole tiles and whole registers: a little more than capacity times bytes per token where the
+    /// capacity or a value's width is no multiple of sixteen.
+    fn allocated_bytes(&self) -> usize {
+        let bytes = |layer: &Layer| on_layer!(layer, tiled => tiled.allocated_bytes());
+        self.layers.iter().flatten().map(bytes).sum()
+    }
+}
+
+impl Attention for FlashCache {
+    fn begin(&mut self, pass: &Pass) -> Result<()> {
+        self.lengths.check_pass(pass)
+    }
+
+    // ANCHOR: attend
+    fn attend(
+        &mut self,
+        layer: LayerSpec,
+        pass: &Pass,
+        q: ArrayView3<f32>,
+        k: ArrayView3<f32>,
+        v: ArrayView3<f32>,
+    ) -> Result<Array3<f32>> {
+        let Some(Some(kept)) = self.layers.get_mut(layer.kv_layer) else {
+            let expected = "a layer that makes its own";
+            return Err(Error::invalid("layer of keys and values", layer.kv_layer, expected));
+        };
+        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
+        on_layer!(kept, tiled => {
+            // A layer that shares an earlier one's keys and values finds them written.
+            if layer.kv_layer == layer.index {
+                for (span, rows) in pass.spans_with_rows() {
+                    let k = k.slice(s![rows.clone(), .., ..]);
+                    tiled.write(span.sequence, span.start, k, v.slice(s![rows, .., ..]));
+                }
+            }
+            work::attend(self.isa, layer, pass, q, tiled, out.view_mut(), &mut self.pool);
+        });
+        Ok(out)
+    }
+    // ANCHOR_END: attend
+
+    fn commit(&mut self, pass: &Pass) {
+        self.lengths.commit(pass);
+    }
+}
+
+/// The cache in tiles as a rung.
+pub const TILES: Rung = Rung {
+    package: "flash-attention",
+    change: "keys and values kept as the kernels read them: in tiles, loaded once for all query heads",
+    start,
+};
+
+fn start(model: Arc<Model>, settings: Settings) -> Result<Box<dyn Decoder>> {
+    let capacity = settings.capacity.min(model.context());
+    let cache = FlashCache::new(&model, capacity, 1)?;
+    Ok(Box::new(CachedDecoder::new(model, cache, settings.prefill_chunk)?))
+}

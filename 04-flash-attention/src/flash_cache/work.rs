@@ -1,0 +1,241 @@
+//! How attention of one layer is shared out among threads.
+
+use super::blocks::{Block, blocks, pack};
+use super::element::TileElement;
+use super::run::{Queries, Room, Run};
+use super::tiled::Tiled;
+use naive_decode::{Isa, LayerSpec, Partial, Pass, SPLIT, Visible};
+use ndarray::{ArrayView3, ArrayViewMut3, Axis, s};
+use rayon::prelude::*;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// Queries that one task takes together, about: enough to share each key among, few enough for their
+/// scores to stay in a near cache.
+const QUERIES_TOGETHER: usize = 24;
+
+/// Below this many multiply-adds, waking another thread costs more than it saves.
+const SERIAL_WORK: usize = 1 << 18;
+
+/// With fewer units than this for each thread, units are cut at their splits too.
+const UNITS_PER_THREAD: usize = 4;
+
+/// One key-value head and some rows of one sequence.
+struct Unit<'a> {
+    sequence: usize,
+    kv_head: usize,
+    sees: &'a [Visible],
+    /// `[rows, group, D]`
+    q: ArrayView3<'a, f32>,
+    /// `[rows, group, D_v]`
+    out: ArrayViewMut3<'a, f32>,
+}
+
+/// Attention of all rows of a pass over what a layer keeps: `q [rows, heads, D]` →
+/// `out [rows, heads, D_v]`.
+///
+/// Work is shared out by key-value head and rows; where that gives too few pieces, as for a single row
+/// over a long past, also by split (Flash-Decoding, Dao et al. 2023). `pool` is room for the splits'
+/// results.
+pub(super) fn attend<E: TileElement>(
+    isa: Isa,
+    layer: LayerSpec,
+    pass: &Pass,
+    q: ArrayView3<f32>,
+    kept: &Tiled<E>,
+    out: ArrayViewMut3<f32>,
+    pool: &mut Vec<Partial>,
+) {
+    let width = out.dim().2.next_multiple_of(naive_decode::numerics::LANES);
+    // ANCHOR: share_out
+    let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
+    let serial = rayon::current_num_threads() == 1 || q.len() * reach < SERIAL_WORK;
+    let mut units = units(pass, q, kept.kv_heads(), out);
+    let whole = |unit: &mut Unit| unit.attend(isa, layer, kept, width);
+    if serial {
+        units.iter_mut().for_each(whole);
+    } else if units.len() >= UNITS_PER_THREAD * rayon::current_num_threads() {
+        units.par_iter_mut().for_each(whole);
+    } else {
+        attend_splits(isa, layer, kept, width, &mut units, pool);
+    }
+    // ANCHOR_END: share_out
+}
+
+/// Cuts a pass into units. Rows of a draft tree stand alone: each has a line of slots of its own.
+fn units<'a>(
+    pass: &'a Pass,
+    q: ArrayView3<'a, f32>,
+    kv_heads: usize,
+    mut out: ArrayViewMut3<'a, f32>,
+) -> Vec<Unit<'a>> {
+    let heads = q.dim().1;
+    assert!(heads.is_multiple_of(kv_heads), "whole groups of query heads");
+    let group = heads / kv_heads;
+    let most = (QUERIES_TOGETHER / group).max(1);
+    let mut units = Vec::with_capacity(kv_heads * q.dim().0.div_ceil(most));
+    for (span, rows) in pass.spans_with_rows() {
+        let mut first = 0;
+        while first < span.rows() {
+            let rest = &span.sees[first..];
+            let plain = rest.iter().take(most).take_while(|sees| sees.also.is_empty()).count();
+            let sees = &rest[..plain.max(1)];
+            let own = rows.start + first..rows.start + first + sees.len();
+            let (mut now, later) = out.split_at(Axis(0), sees.len());
+            out = later;
+            for kv_head in 0..kv_heads {
+                let heads = kv_head * group..(kv_head + 1) * group;
+                let q = q.slice_move(s![own.clone(), heads, ..]);
+                let (unit_out, others) = now.split_at(Axis(1), group);
+                now = others;
+                units.push(Unit { sequence: span.sequence, kv_head, sees, q, out: unit_out });
+            }
+            first += sees.len();
+        }
+    }
+    units
+}
+
+/// Every split of every unit is a task; then the results of each unit are joined in order.
+fn attend_splits<E: TileElement>(
+    isa: Isa,
+    layer: LayerSpec,
+    kept: &Tiled<E>,
+    width: usize,
+    units: &mut [Unit],
+    pool: &mut Vec<Partial>,
+) {
+    let count = |unit: &Unit| unit.splits(layer).len() * unit.queries();
+    provide(pool, units.iter().map(count).sum(), width);
+    let mut tasks = Vec::new();
+    let mut rest = &mut pool[..];
+    for unit in units.iter() {
+        for split in unit.splits(layer) {
+            let (partials, others) = rest.split_at_mut(unit.queries());
+            rest = others;
+            tasks.push((unit, split, partials));
+        }
+    }
+    tasks.into_par_iter().for_each(|(unit, split, partials)| {
+        let run = |room: &mut Room, queries: &Queries, line: &[Run<E>]| {
+            queries.attend(split, line, room, partials);
+        };
+        unit.with_queries(isa, layer, kept, run);
+    });
+    let (mut parts, mut whole) = (&pool[..], Partial::empty(width));
+    for unit in units {
+        let (own, others) = parts.split_at(unit.splits(layer).len() * unit.queries());
+        parts = others;
+        for query in 0..unit.queries() {
+            clear(&mut whole);
+            own.iter().skip(query).step_by(unit.queries()).for_each(|part| whole.join(part));
+            unit.finish(query, &whole);
+        }
+    }
+}
+
+/// What a thread keeps from one task to the next, so that tasks allocate nothing.
+#[derive(Default)]
+struct Bench {
+    room: Room,
+    blocks: Vec<Block>,
+    packed: Vec<f32>,
+    sees: Vec<Range<usize>>,
+}
+
+thread_local! {
+    static BENCH: Cell<Bench> = Cell::default();
+    /// Of each query, the result of one split and that of all so far.
+    static RESULTS: Cell<(Vec<Partial>, Vec<Partial>)> = Cell::default();
+}
+
+impl Unit<'_> {
+    fn queries(&self) -> usize {
+        self.q.dim().0 * self.q.dim().1
+    }
+
+    /// Splits that some row sees a part of.
+    fn splits(&self, layer: LayerSpec) -> Range<usize> {
+        let places = || self.sees.iter().map(|sees| sees.places(layer.window));
+        let start = places().map(|seen| seen.start).min().unwrap_or(0);
+        let end = places().map(|seen| seen.end).max().unwrap_or(0);
+        start / SPLIT..end.div_ceil(SPLIT)
+    }
+
+    /// All splits, one after another.
+    fn attend<E: TileElement>(
+        &mut self,
+        isa: Isa,
+        layer: LayerSpec,
+        kept: &Tiled<E>,
+        width: usize,
+    ) {
+        let (mut part, mut whole) = RESULTS.take();
+        provide(&mut part, self.queries(), width);
+        provide(&mut whole, self.queries(), width);
+        whole.iter_mut().for_each(clear);
+        self.with_queries(isa, layer, kept, |room, queries, line| {
+            for split in self.splits(layer) {
+                queries.attend(split, line, room, &mut part);
+                whole.iter_mut().zip(&part).for_each(|(whole, part)| whole.join(part));
+            }
+        });
+        for (query, whole) in whole.iter().enumerate() {
+            self.finish(query, whole);
+        }
+        RESULTS.set((part, whole));
+    }
+
+    /// Packs the queries, finds what they see, and hands both to `run`.
+    fn with_queries<E: TileElement>(
+        &self,
+        isa: Isa,
+        layer: LayerSpec,
+        kept: &Tiled<E>,
+        run: impl FnOnce(&mut Room, &Queries, &[Run<E>]),
+    ) {
+        let mut bench = BENCH.take();
+        let Bench { room, blocks: handfuls, packed, sees, .. } = &mut bench;
+        let group = self.q.dim().1;
+        handfuls.clear();
+        handfuls.extend(blocks(self.queries()));
+        packed.clear();
+        for &block in handfuls.iter() {
+            pack(block, |i| self.q.slice(s![i / group, i % group, ..]), packed);
+        }
+        sees.clear();
+        let places = self.sees.iter().map(|sees| sees.places(layer.window));
+        sees.extend(places.flat_map(|places| std::iter::repeat_n(places, group)));
+        let scale = layer.scale * std::f32::consts::LOG2_E;
+        let score_cap = layer.score_cap.map(|cap| cap * std::f32::consts::LOG2_E);
+        let queries = Queries { isa, scale, score_cap, blocks: handfuls, packed, sees };
+        let whole = kept.head(self.sequence, self.kv_head);
+        match self.sees {
+            [sees] if !sees.also.is_empty() => {
+                let branch = kept.branch(self.sequence, self.kv_head, sees);
+                run(room, &queries, &branch.line(whole));
+            }
+            _ => run(room, &queries, &[whole]),
+        }
+        BENCH.set(bench);
+    }
+
+    /// Writes one query's answer `[D_v]`.
+    fn finish(&mut self, query: usize, whole: &Partial) {
+        let group = self.q.dim().1;
+        let mut out = self.out.slice_mut(s![query / group, query % group, ..]);
+        out.iter_mut().zip(whole.finish()).for_each(|(out, value)| *out = value);
+    }
+}
+
+/// Makes `count` partials of so many columns, keeping those that are there.
+fn provide(partials: &mut Vec<Partial>, count: usize, width: usize) {
+    partials.resize_with(count, || Partial::empty(width));
+    partials.iter_mut().for_each(|partial| partial.values.resize(width, 0.0));
+}
+
+/// Back to what a query that has seen nothing knows, without giving up its room.
+fn clear(partial: &mut Partial) {
+    (partial.maximum, partial.sum) = (i32::MIN / 2, 0.0);
+    partial.values.fill(0.0);
+}

@@ -1,0 +1,166 @@
+//! The inner loops of packed weights, written once and compiled for each instruction set.
+//!
+//! As in rung 01, a register's lanes are *different* outputs and never parts of one sum. Products of
+//! small integers are added exactly, whatever instruction adds them; what is rounded is rounded in one
+//! stated order. So every path gives the same bits.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `lanes.rs` | what the loops ask of an instruction set |
+//! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON |
+//! | `float_panels.rs` | weights that are floats of any width: one chain of multiply-adds |
+//! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
+//! | `activations.rs` | rows of activations, arranged or quantised for these loops |
+
+pub(crate) mod activations;
+pub(crate) mod float_panels;
+pub(crate) mod integer_tiles;
+pub(crate) mod lanes;
+
+use lanes::Lanes;
+use naive_decode::Isa;
+
+/// Instructions for packed weights that this machine has been found to have.
+///
+/// Values come only from [`Simd::within`] and [`Simd::available`], so holding one is proof that the
+/// code compiled for it may run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Simd(Path);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Path {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+impl Simd {
+    /// Everything that this machine can run, slowest first.
+    pub fn available() -> Vec<Simd> {
+        let mut found: Vec<Simd> = Isa::available().into_iter().map(Simd::within).collect();
+        found.dedup();
+        found
+    }
+
+    /// The best for packed weights that asks for no more than `isa` does, or extends it.
+    ///
+    /// AVX-512 without its VNNI extension has no dot products of bytes, so there AVX2 is taken.
+    pub fn within(isa: Isa) -> Simd {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            let vnni = avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni");
+            match isa.name() {
+                "AVX-512" if vnni => Simd(Path::Avx512Vnni),
+                "AVX-512" | "AVX2" if avx2 => Simd(Path::Avx2),
+                _ => Simd(Path::Scalar),
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if isa == Isa::SCALAR {
+            Simd(Path::Scalar)
+        } else {
+            Simd(Path::Neon)
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        Simd(Path::Scalar)
+    }
+
+    /// Name as people write it: "AVX-512 VNNI", "AVX2", "NEON", "scalar".
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Path::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Vnni => "AVX-512 VNNI",
+            #[cfg(target_arch = "aarch64")]
+            Path::Neon => "NEON",
+        }
+    }
+
+    /// Rows of activations that share one walk over a panel: as many as have room in the registers.
+    pub(crate) fn rows_together(self) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Vnni => 12,
+            _ => 4,
+        }
+    }
+
+    /// Runs a loop, compiled for these instructions.
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        match self.0 {
+            // SAFETY: plain numbers are everywhere.
+            Path::Scalar => unsafe { kernel.run::<[f32; 16]>() },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a `Simd` exists only where its instructions were detected.
+            Path::Avx2 => unsafe { run_avx2(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Path::Avx512Vnni => unsafe { run_avx512(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: NEON is part of the architecture's baseline.
+            Path::Neon => unsafe { kernel.run::<[std::arch::aarch64::float32x4_t; 4]>() },
+        }
+    }
+}
+
+impl std::fmt::Debug for Simd {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A loop to be compiled for every instruction set.
+trait Kernel {
+    /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own.
+    ///
+    /// # Safety
+    /// The instruction set of `V` must be present, and whatever the kernel's fields point to valid.
+    unsafe fn run<V: Lanes>(self);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn run_avx2<K: Kernel>(kernel: K) {
+    // SAFETY: this function is compiled for the instruction set and only called where it is.
+    unsafe { kernel.run::<[std::arch::x86_64::__m256; 2]>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn run_avx512<K: Kernel>(kernel: K) {
+    // SAFETY: this function is compiled for the instruction set and only called where it is.
+    unsafe { kernel.run::<std::arch::x86_64::__m512>() }
+}
+
+/// How far ahead of the multiplication weights are asked for, in bytes. Far enough for memory to answer
+/// in time, near enough that little of it is past the end of a thread's share.
+const PREFETCH: usize = 4096;
+
+/// Asks for the cache line `PREFETCH` bytes past `at + offset`.
+///
+/// The place may be past the end of what is allocated: it is never read, only asked for.
+#[inline(always)]
+fn prefetch(at: *const u8, offset: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint and has no effect on what the program sees, at any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH + offset).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, offset);
+}

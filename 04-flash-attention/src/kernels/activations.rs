@@ -1,0 +1,140 @@
+//! Rows of activations as the inner loops want them: a few rows side by side, `k` by `k`.
+
+use super::integer_tiles::Tile;
+use super::{Kernel, Lanes, Simd};
+use std::marker::PhantomData;
+
+/// Inputs that share a scale, in weights and in activations.
+pub(crate) const GROUP: usize = 32;
+
+/// Inputs that one integer instruction takes of each output.
+pub(crate) const STEP: usize = 4;
+
+/// One group of `R` rows of activations, quantised: an activation is `code · scale`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Group<const R: usize> {
+    /// A scale for each row: its largest activation of the group, in size, is 127.
+    pub(super) scales: [f32; R],
+    /// What each row's sum of products begins with: it takes off what weights are stored too large by.
+    pub(super) starts: [i32; R],
+    /// Sum of each row's quantised activations: what a smallest weight, common to all, is multiplied by.
+    pub(super) totals: [f32; R],
+    /// `[step][row][input]`
+    pub(super) codes: [[[i8; STEP]; R]; GROUP / STEP],
+}
+
+impl<const R: usize> Group<R> {
+    /// A group of zeros.
+    pub(crate) const ZERO: Self = Group {
+        scales: [0.0; R],
+        starts: [0; R],
+        totals: [0.0; R],
+        codes: [[[0; STEP]; R]; GROUP / STEP],
+    };
+}
+
+/// Activations smaller than this, all of a group, count as zero: below it the reciprocal of their
+/// scale is not a finite number.
+const SMALLEST: f32 = 1e-30;
+
+/// Which activations share a scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scaling {
+    /// Those of a group of 32.
+    Group,
+    /// All of a row, as in LLM.int8().
+    Row,
+}
+
+/// Quantises `R` rows of `width` activations each, which lie one after another in `x`, to `groups`,
+/// one for each 32 inputs begun, to meet weights in tiles `T`. What is past the width is zero.
+///
+/// An activation that is not finite makes its group's scale, and so all its row's outputs, not finite.
+///
+/// # Panics
+/// If `x` or `groups` does not fit `width`.
+pub(crate) fn quantise<T: Tile, const R: usize>(
+    simd: Simd,
+    scaling: Scaling,
+    x: &[f32],
+    width: usize,
+    groups: &mut [Group<R>],
+) {
+    assert_eq!((x.len(), groups.len()), (R * width, width.div_ceil(GROUP)), "rows and groups");
+    simd.run(Quantise::<T, R> { scaling, x, width, groups, tile: PhantomData });
+}
+
+struct Quantise<'a, T, const R: usize> {
+    scaling: Scaling,
+    x: &'a [f32],
+    width: usize,
+    groups: &'a mut [Group<R>],
+    tile: PhantomData<T>,
+}
+
+impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        for (r, row) in self.x.chunks_exact(self.width).enumerate() {
+            let (whole, rest) = row.as_chunks::<GROUP>();
+            let shared = match self.scaling {
+                Scaling::Group => None,
+                Scaling::Row => {
+                    Some(row.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff)))
+                }
+            };
+            let (groups, last) = self.groups.split_at_mut(whole.len());
+            for (group, x) in groups.iter_mut().zip(whole) {
+                // SAFETY: the caller vouches for the instruction set.
+                unsafe { quantise_group::<V, R>(group, r, x, shared, T::bias::<V>()) };
+            }
+            if let [last] = last {
+                let mut x = [0.0; GROUP];
+                x[..rest.len()].copy_from_slice(rest);
+                // SAFETY: as above.
+                unsafe { quantise_group::<V, R>(last, r, &x, shared, T::bias::<V>()) };
+            }
+        }
+    }
+}
+
+// ANCHOR: quantise
+/// # Safety
+/// The instruction set of `V` is there.
+#[inline(always)]
+unsafe fn quantise_group<V: Lanes, const R: usize>(
+    group: &mut Group<R>,
+    r: usize,
+    x: &[f32; GROUP],
+    shared: Option<u32>,
+    bias: i32,
+) {
+    // SAFETY: the caller vouches for the instruction set.
+    let largest = f32::from_bits(shared.unwrap_or_else(|| unsafe { V::largest(x) }));
+    let (scale, inverse) = match largest {
+        ..SMALLEST => (0.0, 0.0),
+        largest if largest.is_finite() => (largest * (1.0 / 127.0), 127.0 / largest),
+        _ => (f32::NAN, 0.0),
+    };
+    // SAFETY: as above.
+    let (codes, sum) = unsafe { V::round(x, inverse) };
+    group.scales[r] = scale;
+    group.starts[r] = sum.wrapping_mul(-bias);
+    group.totals[r] = sum as f32 * scale;
+    for (step, codes) in group.codes.iter_mut().zip(codes.as_chunks::<STEP>().0) {
+        step[r] = *codes;
+    }
+}
+// ANCHOR_END: quantise
+
+/// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`.
+///
+/// # Panics
+/// If `x` or `columns` does not fit `width`.
+pub(crate) fn interleave<const R: usize>(x: &[f32], width: usize, columns: &mut [[f32; R]]) {
+    assert_eq!((x.len(), columns.len()), (R * width, width), "rows and columns");
+    for (r, row) in x.chunks_exact(width).enumerate() {
+        columns.iter_mut().zip(row).for_each(|(column, &x)| column[r] = x);
+    }
+}

@@ -1,0 +1,126 @@
+//! Weights that are floats: `[k][16 outputs]`, and each output one chain of multiply-adds in ascending
+//! `k`, the same chain as rung 01's whatever the weights' width.
+
+#![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
+
+use super::{Kernel, Lanes, Simd, prefetch};
+use std::marker::PhantomData;
+
+/// Outputs in a panel.
+const OUTPUTS: usize = 16;
+
+/// A width of float.
+///
+/// # Safety
+/// [`Float::load`] reads at most `16 · BYTES` bytes.
+pub(crate) unsafe trait Float {
+    /// Bytes of one weight.
+    const BYTES: usize;
+
+    /// Sixteen weights.
+    ///
+    /// # Safety
+    /// They lie at `at`, and the instructions of `V` are there.
+    unsafe fn load<V: Lanes>(at: *const u8) -> V;
+}
+
+/// 32 bits.
+pub(crate) struct Single;
+/// 16 bits with the exponent of f32.
+pub(crate) struct Brain;
+/// 16 bits of IEEE 754.
+pub(crate) struct Half;
+
+// SAFETY: sixteen times four bytes.
+unsafe impl Float for Single {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(at: *const u8) -> V {
+        // SAFETY: passed on.
+        unsafe { V::from_f32(at.cast()) }
+    }
+}
+
+// SAFETY: sixteen times two bytes.
+unsafe impl Float for Brain {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(at: *const u8) -> V {
+        // SAFETY: passed on.
+        unsafe { V::from_bf16(at.cast()) }
+    }
+}
+
+// SAFETY: sixteen times two bytes.
+unsafe impl Float for Half {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(at: *const u8) -> V {
+        // SAFETY: passed on.
+        unsafe { V::from_f16(at.cast()) }
+    }
+}
+
+/// Sixteen outputs of each of `R` rows from each of `P` neighbouring panels. `columns` is the rows'
+/// activations, `[k][R]`. `to[r]` is where row `r`'s `P · 16` outputs go.
+///
+/// One row and one panel would be one chain of sums, each waiting for the last. Rows side by side, or
+/// panels side by side, fill those waits.
+///
+/// # Panics
+/// If `panels` is not `P · k · 16` weights.
+///
+/// # Safety
+/// Each of `to` has room for `P · 16` floats that nobody else reads or writes meanwhile.
+pub(crate) unsafe fn multiply<F: Float, const P: usize, const R: usize>(
+    simd: Simd,
+    panels: &[u8],
+    columns: &[[f32; R]],
+    to: [*mut f32; R],
+) {
+    assert_eq!(panels.len(), P * columns.len() * OUTPUTS * F::BYTES, "a weight for each input");
+    simd.run(Multiply::<F, P, R> { panels: panels.as_ptr(), columns, to, float: PhantomData });
+}
+
+struct Multiply<'a, F, const P: usize, const R: usize> {
+    panels: *const u8,
+    columns: &'a [[f32; R]],
+    to: [*mut f32; R],
+    float: PhantomData<F>,
+}
+
+impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let panel_bytes = self.columns.len() * OUTPUTS * F::BYTES;
+        // Inputs whose weights fill a cache line.
+        let per_line = 64 / F::BYTES / OUTPUTS;
+        // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
+        // here for the instructions.
+        unsafe {
+            // ANCHOR: chains
+            let mut sums = [[V::splat(0.0); R]; P];
+            for (k, x) in self.columns.iter().enumerate() {
+                for p in 0..P {
+                    let at = self.panels.add(p * panel_bytes + k * OUTPUTS * F::BYTES);
+                    if per_line <= 1 || k % per_line == 0 {
+                        prefetch(at, 0);
+                    }
+                    let weights = F::load::<V>(at);
+                    for r in 0..R {
+                        sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);
+                    }
+                }
+            }
+            for p in 0..P {
+                for r in 0..R {
+                    sums[p][r].store(self.to[r].add(p * OUTPUTS));
+                }
+            }
+            // ANCHOR_END: chains
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What the loops ask of an instruction set: sixteen floats side by side, and dot products of four
+//! bytes. One register with AVX-512, two with AVX2, four with NEON.
+
+#[cfg(target_arch = "aarch64")]
+mod arm;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+/// Sixteen floats, one for each output of a panel, and the integers that go with them.
+///
+/// # Safety
+/// Every operation may only run where the instruction set it belongs to is present: they are inlined
+/// into functions compiled for it, which `Simd` guards. Pointers need not be aligned, and must be valid
+/// for as many items as the operation says.
+pub(crate) trait Lanes: Copy {
+    /// Whether [`Lanes::dot_bytes`] takes a weight's byte as it is stored, 128 more than the weight, so
+    /// that 128 times the activations' sum has to be taken off.
+    const BIASED: bool;
+    /// A sum of products for each output.
+    type Ints: Copy;
+    /// Four signed weights of eight bits for each output.
+    type Bytes: Copy;
+    /// Four weights from 0 to 15 for each output.
+    type Nibbles: Copy;
+
+    /// The same number in every lane.
+    unsafe fn splat(value: f32) -> Self;
+    /// Sixteen floats of 32 bits.
+    unsafe fn from_f32(at: *const f32) -> Self;
+    /// Sixteen floats of 16 bits with the exponent of f32.
+    unsafe fn from_bf16(at: *const u16) -> Self;
+    /// Sixteen floats of 16 bits of IEEE 754.
+    unsafe fn from_f16(at: *const u16) -> Self;
+    /// Integers below 2^24 in size, as they are.
+    unsafe fn from_ints(ints: Self::Ints) -> Self;
+    /// Writes sixteen floats.
+    unsafe fn store(self, to: *mut f32);
+    /// `self · b`, rounded once.
+    unsafe fn times(self, b: Self) -> Self;
+    /// `a · b + self`, rounded once.
+    unsafe fn plus_product(self, a: Self, b: Self) -> Self;
+
+    /// The bits of the largest of 32 numbers in size: above every number are infinity, then NaN.
+    #[inline(always)]
+    unsafe fn largest(x: &[f32; 32]) -> u32 {
+        let mut largest = [0; 16];
+        for (i, largest) in largest.iter_mut().enumerate() {
+            let (a, b) = (x[i].to_bits() & 0x7fff_ffff, x[i + 16].to_bits() & 0x7fff_ffff);
+            *largest = a.max(b);
+        }
+        largest.into_iter().fold(0, |largest: u32, size| largest.max(size))
+    }
+    /// 32 numbers times `by`, rounded to integers, ties to even, and the integers' sum. Products are from
+    /// -127.5 to 127.5.
+    #[inline(always)]
+    unsafe fn round(x: &[f32; 32], by: f32) -> ([i8; 32], i32) {
+        // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which
+        // stands in its lowest bits.
+        const MAGIC: f32 = 12_582_912.0;
+        let (mut codes, mut sums) = ([0; 32], [0i32; 16]);
+        for i in 0..16 {
+            codes[i] = (x[i] * by + MAGIC).to_bits() as i8;
+            codes[i + 16] = (x[i + 16] * by + MAGIC).to_bits() as i8;
+            sums[i] = i32::from(codes[i]) + i32::from(codes[i + 16]);
+        }
+        (codes, sums.into_iter().sum())
+    }
+
+    /// The same integer in every lane.
+    unsafe fn splat_int(value: i32) -> Self::Ints;
+    /// 64 bytes, each 128 more than the weight.
+    unsafe fn bytes(at: *const u8) -> Self::Bytes;
+    /// 64 bytes of two weights each: those of the lower halves, those of the upper.
+    unsafe fn nibbles(at: *const u8) -> (Self::Nibbles, Self::Nibbles);
+    /// Adds four products to each sum, exactly. `x` is four activations from -127 to 127.
+    unsafe fn dot_bytes(sum: Self::Ints, weights: Self::Bytes, x: [i8; 4]) -> Self::Ints;
+    /// Adds four products to each sum, exactly. `x` is four activations from -127 to 127.
+    unsafe fn dot_nibbles(sum: Self::Ints, weights: Self::Nibbles, x: [i8; 4]) -> Self::Ints;
+}

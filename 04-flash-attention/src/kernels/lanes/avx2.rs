@@ -1,0 +1,148 @@
+//! AVX2: sixteen outputs in two registers.
+
+use super::Lanes;
+use std::arch::x86_64::*;
+
+/// Two registers of integers.
+type Ints = [__m256i; 2];
+
+/// The two registers' bytes at `at`.
+///
+/// # Safety
+/// AVX2 is there, and 64 bytes at `at`.
+#[inline(always)]
+unsafe fn load(at: *const u8) -> Ints {
+    // SAFETY: the caller vouches for both.
+    unsafe { [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())] }
+}
+
+/// Adds products of two bytes each to each sum: unsigned `a`, signed `b`, no two products together
+/// past an i16.
+///
+/// # Safety
+/// AVX2 is there.
+#[inline(always)]
+unsafe fn add_dots(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the caller vouches for it.
+    unsafe {
+        let pairs = _mm256_maddubs_epi16(a, b);
+        _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    }
+}
+
+impl Lanes for [__m256; 2] {
+    const BIASED: bool = false;
+    type Ints = Ints;
+    /// Weights, and their sizes without the sign.
+    type Bytes = (Ints, Ints);
+    type Nibbles = Ints;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        // SAFETY: here and in all that follows, the trait's condition: the instructions are there, and
+        // so are the bytes.
+        unsafe { [_mm256_set1_ps(value); 2] }
+    }
+    #[inline(always)]
+    unsafe fn from_f32(at: *const f32) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { [_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))] }
+    }
+    #[inline(always)]
+    unsafe fn from_bf16(at: *const u16) -> Self {
+        // SAFETY: the trait's condition. A bf16 is the upper half of an f32.
+        unsafe {
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.add(8).cast()));
+            [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn from_f16(at: *const u16) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe {
+            [
+                _mm256_cvtph_ps(_mm_loadu_si128(at.cast())),
+                _mm256_cvtph_ps(_mm_loadu_si128(at.add(8).cast())),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn from_ints(ints: Ints) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { [_mm256_cvtepi32_ps(ints[0]), _mm256_cvtepi32_ps(ints[1])] }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's condition.
+        unsafe {
+            _mm256_storeu_ps(to, self[0]);
+            _mm256_storeu_ps(to.add(8), self[1]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn times(self, b: Self) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { [_mm256_mul_ps(self[0], b[0]), _mm256_mul_ps(self[1], b[1])] }
+    }
+    #[inline(always)]
+    unsafe fn plus_product(self, a: Self, b: Self) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { [_mm256_fmadd_ps(a[0], b[0], self[0]), _mm256_fmadd_ps(a[1], b[1], self[1])] }
+    }
+    #[inline(always)]
+    unsafe fn splat_int(value: i32) -> Ints {
+        // SAFETY: the trait's condition.
+        unsafe { [_mm256_set1_epi32(value); 2] }
+    }
+    #[inline(always)]
+    unsafe fn bytes(at: *const u8) -> (Ints, Ints) {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let (stored, bias) = (load(at), _mm256_set1_epi8(-128));
+            let weights = [_mm256_xor_si256(stored[0], bias), _mm256_xor_si256(stored[1], bias)];
+            (weights, [_mm256_abs_epi8(weights[0]), _mm256_abs_epi8(weights[1])])
+        }
+    }
+    #[inline(always)]
+    unsafe fn nibbles(at: *const u8) -> (Ints, Ints) {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let (both, low) = (load(at), _mm256_set1_epi8(15));
+            let lower = [_mm256_and_si256(both[0], low), _mm256_and_si256(both[1], low)];
+            let upper = [
+                _mm256_and_si256(_mm256_srli_epi16::<4>(both[0]), low),
+                _mm256_and_si256(_mm256_srli_epi16::<4>(both[1]), low),
+            ];
+            (lower, upper)
+        }
+    }
+    /// `vpmaddubsw` multiplies unsigned by signed, and saturates sums of two at 32,767. So the weight's
+    /// sign is moved to the activation; 2 · 128 · 127 is 32,512.
+    #[inline(always)]
+    unsafe fn dot_bytes(sum: Ints, (weights, sizes): Self::Bytes, x: [i8; 4]) -> Ints {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let x = _mm256_set1_epi32(i32::from_ne_bytes([
+                x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8,
+            ]));
+            [
+                add_dots(sum[0], sizes[0], _mm256_sign_epi8(x, weights[0])),
+                add_dots(sum[1], sizes[1], _mm256_sign_epi8(x, weights[1])),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_nibbles(sum: Ints, weights: Ints, x: [i8; 4]) -> Ints {
+        // SAFETY: the trait's condition. 2 · 15 · 127 is far from saturation.
+        unsafe {
+            let x = _mm256_set1_epi32(i32::from_ne_bytes([
+                x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8,
+            ]));
+            [add_dots(sum[0], weights[0], x), add_dots(sum[1], weights[1], x)]
+        }
+    }
+}

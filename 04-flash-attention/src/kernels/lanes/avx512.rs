@@ -1,0 +1,110 @@
+//! AVX-512 with VNNI: sixteen outputs in a register.
+
+use super::Lanes;
+use std::arch::x86_64::*;
+
+impl Lanes for __m512 {
+    const BIASED: bool = true;
+    type Ints = __m512i;
+    type Bytes = __m512i;
+    type Nibbles = __m512i;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        // SAFETY: here and in all that follows, the trait's condition.
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn from_f32(at: *const f32) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_loadu_ps(at) }
+    }
+    #[inline(always)]
+    unsafe fn from_bf16(at: *const u16) -> Self {
+        // SAFETY: the trait's condition. A bf16 is the upper half of an f32.
+        unsafe {
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+        }
+    }
+    #[inline(always)]
+    unsafe fn from_f16(at: *const u16) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn from_ints(ints: __m512i) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_cvtepi32_ps(ints) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_storeu_ps(to, self) }
+    }
+    #[inline(always)]
+    unsafe fn times(self, b: Self) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_mul_ps(self, b) }
+    }
+    #[inline(always)]
+    unsafe fn plus_product(self, a: Self, b: Self) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_fmadd_ps(a, b, self) }
+    }
+    #[inline(always)]
+    unsafe fn largest(x: &[f32; 32]) -> u32 {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let size = _mm512_set1_epi32(0x7fff_ffff);
+            let low = _mm512_and_si512(_mm512_loadu_si512(x.as_ptr().cast()), size);
+            let high = _mm512_and_si512(_mm512_loadu_si512(x[16..].as_ptr().cast()), size);
+            _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn round(x: &[f32; 32], by: f32) -> ([i8; 32], i32) {
+        // SAFETY: the trait's condition. Conversion rounds to the nearest, ties to even.
+        unsafe {
+            let by = _mm512_set1_ps(by);
+            let low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), by));
+            let high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x[16..].as_ptr()), by));
+            let mut codes = [0; 32];
+            _mm_storeu_si128(codes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(low));
+            _mm_storeu_si128(codes[16..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(high));
+            (codes, _mm512_reduce_add_epi32(_mm512_add_epi32(low, high)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_int(value: i32) -> __m512i {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_set1_epi32(value) }
+    }
+    #[inline(always)]
+    unsafe fn bytes(at: *const u8) -> __m512i {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_loadu_si512(at.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn nibbles(at: *const u8) -> (__m512i, __m512i) {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let (both, low) = (_mm512_loadu_si512(at.cast()), _mm512_set1_epi8(15));
+            let upper = _mm512_and_si512(_mm512_srli_epi16::<4>(both), low);
+            (_mm512_and_si512(both, low), upper)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(sum: __m512i, weights: __m512i, x: [i8; 4]) -> __m512i {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let x = i32::from_ne_bytes([x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8]);
+            _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(x))
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_nibbles(sum: __m512i, weights: __m512i, x: [i8; 4]) -> __m512i {
+        // SAFETY: the trait's condition. The same instruction; only the numbers are smaller.
+        unsafe { Self::dot_bytes(sum, weights, x) }
+    }
+}

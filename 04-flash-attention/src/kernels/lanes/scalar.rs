@@ -1,0 +1,88 @@
+//! Plain loops over sixteen numbers: whatever the compiler makes of them on any processor.
+
+use super::Lanes;
+use half::{bf16, f16};
+
+impl Lanes for [f32; 16] {
+    const BIASED: bool = false;
+    type Ints = [i32; 16];
+    type Bytes = [[i8; 4]; 16];
+    type Nibbles = [[u8; 4]; 16];
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        [value; 16]
+    }
+    #[inline(always)]
+    unsafe fn from_f32(at: *const f32) -> Self {
+        // SAFETY: the caller vouches for the place.
+        unsafe { at.cast::<[f32; 16]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn from_bf16(at: *const u16) -> Self {
+        // SAFETY: the caller vouches for the place.
+        let bits = unsafe { at.cast::<[u16; 16]>().read_unaligned() };
+        bits.map(|bits| bf16::from_bits(bits).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn from_f16(at: *const u16) -> Self {
+        // SAFETY: the caller vouches for the place.
+        let bits = unsafe { at.cast::<[u16; 16]>().read_unaligned() };
+        bits.map(|bits| f16::from_bits(bits).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn from_ints(ints: [i32; 16]) -> Self {
+        ints.map(|int| int as f32)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller vouches for the place.
+        unsafe { to.cast::<[f32; 16]>().write_unaligned(self) }
+    }
+    #[inline(always)]
+    unsafe fn times(mut self, b: Self) -> Self {
+        self.iter_mut().zip(b).for_each(|(a, b)| *a *= b);
+        self
+    }
+    #[inline(always)]
+    unsafe fn plus_product(mut self, a: Self, b: Self) -> Self {
+        for (sum, (a, b)) in self.iter_mut().zip(a.into_iter().zip(b)) {
+            *sum = a.mul_add(b, *sum);
+        }
+        self
+    }
+    #[inline(always)]
+    unsafe fn splat_int(value: i32) -> [i32; 16] {
+        [value; 16]
+    }
+    #[inline(always)]
+    unsafe fn bytes(at: *const u8) -> [[i8; 4]; 16] {
+        // SAFETY: the caller vouches for the place.
+        let bytes = unsafe { at.cast::<[[u8; 4]; 16]>().read_unaligned() };
+        bytes.map(|four| four.map(|byte| (byte ^ 0x80) as i8))
+    }
+    #[inline(always)]
+    unsafe fn nibbles(at: *const u8) -> ([[u8; 4]; 16], [[u8; 4]; 16]) {
+        // SAFETY: the caller vouches for the place.
+        let bytes = unsafe { at.cast::<[[u8; 4]; 16]>().read_unaligned() };
+        (bytes.map(|four| four.map(|byte| byte & 15)), bytes.map(|four| four.map(|byte| byte >> 4)))
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(mut sum: [i32; 16], weights: [[i8; 4]; 16], x: [i8; 4]) -> [i32; 16] {
+        for (sum, weights) in sum.iter_mut().zip(weights) {
+            for (w, x) in weights.into_iter().zip(x) {
+                *sum += i32::from(w) * i32::from(x);
+            }
+        }
+        sum
+    }
+    #[inline(always)]
+    unsafe fn dot_nibbles(mut sum: [i32; 16], weights: [[u8; 4]; 16], x: [i8; 4]) -> [i32; 16] {
+        for (sum, weights) in sum.iter_mut().zip(weights) {
+            for (w, x) in weights.into_iter().zip(x) {
+                *sum += i32::from(w) * i32::from(x);
+            }
+        }
+        sum
+    }
+}

@@ -1,0 +1,46 @@
+//! Rung 04: fewer bytes moved.
+//!
+//! A processor multiplies faster than memory delivers. Everything here makes one token cost fewer bytes:
+//! attention that never writes its scores down, weights that are stored narrow and multiplied as they are,
+//! passes over memory that are merged into one.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `traffic.rs` | bytes between slow and fast memory, counted and from formulas |
+//! | `head.rs` | what the textbook forms of attention are given |
+//! | `tiles.rs`, `online.rs` | what they are built of: a tile of scores, the online softmax |
+//! | `standard.rs` | attention that writes its scores down |
+//! | `flash_v1.rs`, `flash_v2.rs` | FlashAttention, in both loop orders |
+//! | `flash_decoding.rs` | a long past shared out by split; the unified maximum |
+//! | `textbook.rs` | these forms as attention of a model |
+//! | `flash_cache.rs` | the cache that serves: keys and values kept in tiles, as the kernels read them |
+//! | `fusion.rs` | operations joined by rules over their graph |
+//! | `threads.rs` | a pool of threads for regions of microseconds |
+//! | `packed.rs` | weights stored narrow, and multiplied as they are stored |
+//! | `kernels.rs` | the inner loops of packed weights, for each instruction set |
+//! | `faults.rs` | what goes wrong with tiles, splits and scales, on purpose |
+
+pub mod faults;
+mod flash_cache;
+mod flash_decoding;
+mod flash_v1;
+mod flash_v2;
+pub mod fusion;
+mod head;
+pub mod kernels;
+mod online;
+pub mod packed;
+mod standard;
+mod textbook;
+pub mod threads;
+mod tiles;
+pub mod traffic;
+
+pub use flash_cache::{FlashCache, TILES};
+pub use flash_decoding::{UNIFIED_RANGE, flash_decoding, unified_maximum};
+pub use flash_v1::flash_v1;
+pub use flash_v2::flash_v2;
+pub use head::{Head, Method, Tiling, attend_heads};
+pub use online::Online;
+pub use standard::standard;
+pub use textbook::Textbook;

@@ -1,0 +1,36 @@
+//! Weights stored narrow, and multiplied as they are stored.
+//!
+//! One token reads every weight once and does two operations with it, so what a weight takes in memory
+//! is what it takes in time. Here a matrix is kept in panels of sixteen outputs, in any of the formats
+//! of [`Format`], and each thread has its panels of all matrices in one stretch of memory.
+//!
+//! Activations stay f32 where weights are floats; the result is then rung 01's to the bit, of the same
+//! weights. Where weights are small integers, each row of activations is quantised to eight bits too,
+//! by itself, so that products are exact integers: a row's outputs do not depend on which rows come
+//! with it, nor on threads or instructions.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `format.rs` | what a weight may be stored as, and rows in that form |
+//! | `encode.rs` | from f32 to integers with scales, and back |
+//! | `panels.rs` | rows to panels, and back |
+//! | `memory.rs` | large pages, a stretch for each thread |
+//! | `linear.rs` | a packed matrix behind rung 01's `Linear` |
+//! | `packer.rs` | a whole model's matrices, packed as it is put together |
+//! | `rows.rs` | activations, a few rows at a time |
+//! | `outliers.rs` | LLM.int8(): columns too large for eight bits, found and kept apart |
+
+mod encode;
+mod format;
+mod linear;
+mod memory;
+mod outliers;
+mod packer;
+mod panels;
+mod rows;
+
+pub use format::{Format, Rows};
+pub use linear::PackedLinear;
+pub use memory::Memory;
+pub use outliers::{Calibration, OutlierPacker, OutlierSplit, THRESHOLD};
+pub use packer::{Packed, Packer, Weights};

@@ -1,0 +1,107 @@
+//! From 32 floats to small integers with a scale, and back, in the bytes of ggml's blocks.
+
+use crate::kernels::activations::GROUP;
+use half::f16;
+
+// ANCHOR: q8_0
+/// `scale, 32 codes from -127 to 127`: the largest weight in size is 127 scales.
+pub(super) fn q8_0(weights: &[f32; GROUP]) -> [u8; 34] {
+    let scale = nearest(largest(weights).abs() / 127.0);
+    let mut block = [0; 34];
+    block[..2].copy_from_slice(&scale.to_le_bytes());
+    for (byte, &weight) in block[2..].iter_mut().zip(weights) {
+        *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
+    }
+    block
+}
+// ANCHOR_END: q8_0
+
+/// A row in [`q8_0`]'s blocks that all have the scale of the row's largest weight.
+pub(super) fn encode_with_one_scale(row: &[f32], to: &mut [u8]) {
+    let scale = nearest(row.iter().fold(0f32, |largest, w| largest.max(w.abs())) / 127.0);
+    for (block, weights) in to.as_chunks_mut::<34>().0.iter_mut().zip(row.chunks(GROUP)) {
+        *block = [0; 34];
+        block[..2].copy_from_slice(&scale.to_le_bytes());
+        for (byte, &weight) in block[2..].iter_mut().zip(weights) {
+            *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
+        }
+    }
+}
+
+/// The weights of a block.
+pub(super) fn from_q8_0(block: &[u8; 34]) -> [f32; GROUP] {
+    let scale = half_at(block, 0);
+    std::array::from_fn(|i| f32::from(block[2 + i] as i8) * scale)
+}
+
+/// `scale, 32 codes from -8 to 7`, eight more than that in four bits: the largest weight in size is
+/// eight scales below zero, so the scale may be negative.
+pub(super) fn q4_0(weights: &[f32; GROUP]) -> [u8; 18] {
+    let scale = nearest(largest(weights) / -8.0);
+    let mut block = [0; 18];
+    block[..2].copy_from_slice(&scale.to_le_bytes());
+    let codes = weights.map(|weight| (steps(weight, scale, -8.0, 7.0) + 8) as u8);
+    block[2..].copy_from_slice(&halves(&codes));
+    block
+}
+
+/// The weights of a block.
+pub(super) fn from_q4_0(block: &[u8; 18]) -> [f32; GROUP] {
+    let scale = half_at(block, 0);
+    std::array::from_fn(|i| (f32::from(nibble(&block[2..], i)) - 8.0) * scale)
+}
+
+/// `scale, smallest, 32 codes from 0 to 15` in four bits: fifteen steps from the smallest weight to the
+/// largest.
+pub(super) fn q4_1(weights: &[f32; GROUP]) -> [u8; 20] {
+    let low = weights.iter().fold(f32::INFINITY, |low, &w| low.min(w));
+    let high = weights.iter().fold(f32::NEG_INFINITY, |high, &w| high.max(w));
+    let (scale, smallest) = (nearest((high - low) / 15.0), nearest(low));
+    let mut block = [0; 20];
+    block[..2].copy_from_slice(&scale.to_le_bytes());
+    block[2..4].copy_from_slice(&smallest.to_le_bytes());
+    let codes = weights.map(|weight| steps(weight - smallest.to_f32(), scale, 0.0, 15.0) as u8);
+    block[4..].copy_from_slice(&halves(&codes));
+    block
+}
+
+/// The weights of a block: a product, then a sum, each rounded, as every reader of such files has it.
+pub(super) fn from_q4_1(block: &[u8; 20]) -> [f32; GROUP] {
+    let (scale, smallest) = (half_at(block, 0), half_at(block, 2));
+    std::array::from_fn(|i| f32::from(nibble(&block[4..], i)) * scale + smallest)
+}
+
+/// The number that is largest in size.
+fn largest(weights: &[f32; GROUP]) -> f32 {
+    weights.iter().fold(0.0, |largest: f32, &w| if w.abs() > largest.abs() { w } else { largest })
+}
+
+/// The nearest half-precision number; the largest there is if it is larger than that.
+fn nearest(x: f32) -> f16 {
+    f16::from_f32(x.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()))
+}
+
+/// How many scales a weight is, within bounds. The scale is the one that is stored, not the one that
+/// was wanted: its rounding is then made up for.
+fn steps(weight: f32, scale: f16, low: f32, high: f32) -> i32 {
+    let scale = scale.to_f32();
+    if scale == 0.0 {
+        return 0;
+    }
+    // Adding 1.5 · 2^23 leaves no bits for a fraction: it rounds to an integer, ties to even.
+    const MAGIC: f32 = 12_582_912.0;
+    ((weight / scale).clamp(low, high) + MAGIC - MAGIC) as i32
+}
+
+/// Codes `i` and `i + 16` in one byte.
+fn halves(codes: &[u8; GROUP]) -> [u8; GROUP / 2] {
+    std::array::from_fn(|i| codes[i] | codes[i + GROUP / 2] << 4)
+}
+
+fn nibble(bytes: &[u8], i: usize) -> u8 {
+    (bytes[i % 16] >> (4 * (i / 16))) & 15
+}
+
+fn half_at(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}

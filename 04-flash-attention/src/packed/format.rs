@@ -1,0 +1,209 @@
+//! What a weight may be stored as.
+
+use super::encode;
+use crate::kernels::activations::GROUP;
+use half::{bf16, f16};
+use naive_decode::{Error, Result};
+use std::borrow::Cow;
+
+// ANCHOR: format
+/// How weights are stored, in rows and in panels alike. Integer formats are those of ggml's GGUF files,
+/// so such a file's weights are taken as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats of IEEE 754.
+    F16,
+    /// 16-bit floats with the exponent of f32.
+    Bf16,
+    /// INT8: a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
+    Q8_0,
+    /// INT4: four bits each, and a 16-bit scale for every 32; 4.5 bits a weight.
+    Q4_0,
+    /// INT4 as above, and a smallest weight besides; 5 bits a weight.
+    Q4_1,
+}
+// ANCHOR_END: format
+
+impl Format {
+    /// Every format, widest first.
+    pub const ALL: [Format; 6] =
+        [Format::F32, Format::Bf16, Format::F16, Format::Q8_0, Format::Q4_1, Format::Q4_0];
+
+    /// Name as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::F32 => "f32",
+            Format::F16 => "f16",
+            Format::Bf16 => "bf16",
+            Format::Q8_0 => "q8_0",
+            Format::Q4_0 => "q4_0",
+            Format::Q4_1 => "q4_1",
+        }
+    }
+
+    /// Whether activations are quantised to meet it.
+    pub fn is_integer(self) -> bool {
+        self.block().0 == GROUP
+    }
+
+    /// Inputs of a block, and its bytes. A row is a whole number of blocks.
+    pub(super) const fn block(self) -> (usize, usize) {
+        match self {
+            Format::F32 => (1, 4),
+            Format::F16 | Format::Bf16 => (1, 2),
+            Format::Q8_0 => (GROUP, 2 + GROUP),
+            Format::Q4_0 => (GROUP, 2 + GROUP / 2),
+            Format::Q4_1 => (GROUP, 4 + GROUP / 2),
+        }
+    }
+
+    /// Bytes of a row of so many inputs.
+    pub fn row_bytes(self, inputs: usize) -> usize {
+        let (numbers, bytes) = self.block();
+        inputs.div_ceil(numbers) * bytes
+    }
+
+    /// Stores one row; what is missing of its last block is zeros.
+    pub(super) fn encode(self, row: &[f32], to: &mut [u8]) {
+        match self {
+            Format::F32 => each(row, to, f32::to_le_bytes),
+            Format::F16 => each(row, to, |w| f16::from_f32(w).to_le_bytes()),
+            Format::Bf16 => each(row, to, |w| bf16::from_f32(w).to_le_bytes()),
+            Format::Q8_0 => blocks(row, to, encode::q8_0),
+            Format::Q4_0 => blocks(row, to, encode::q4_0),
+            Format::Q4_1 => blocks(row, to, encode::q4_1),
+        }
+    }
+
+    /// The numbers that a stored row stands for.
+    pub(super) fn decode(self, row: &[u8], to: &mut [f32]) {
+        match self {
+            Format::F32 => back(row, to, f32::from_le_bytes),
+            Format::F16 => back(row, to, |b| f16::from_le_bytes(b).to_f32()),
+            Format::Bf16 => back(row, to, |b| bf16::from_le_bytes(b).to_f32()),
+            Format::Q8_0 => blocks_back(row, to, encode::from_q8_0),
+            Format::Q4_0 => blocks_back(row, to, encode::from_q4_0),
+            Format::Q4_1 => blocks_back(row, to, encode::from_q4_1),
+        }
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Format::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
+            let names = Format::ALL.map(Format::name).join(", ");
+            Error::invalid("weight format", name, format!("one of {names}"))
+        })
+    }
+}
+
+fn each<const N: usize>(row: &[f32], to: &mut [u8], code: impl Fn(f32) -> [u8; N]) {
+    to.as_chunks_mut().0.iter_mut().zip(row).for_each(|(to, &weight)| *to = code(weight));
+}
+
+fn back<const N: usize>(row: &[u8], to: &mut [f32], number: impl Fn([u8; N]) -> f32) {
+    to.iter_mut().zip(row.as_chunks().0).for_each(|(to, &bytes)| *to = number(bytes));
+}
+
+fn blocks<const N: usize>(row: &[f32], to: &mut [u8], code: impl Fn(&[f32; GROUP]) -> [u8; N]) {
+    for (to, weights) in to.as_chunks_mut().0.iter_mut().zip(row.chunks(GROUP)) {
+        let mut group = [0.0; GROUP];
+        group[..weights.len()].copy_from_slice(weights);
+        *to = code(&group);
+    }
+}
+
+fn blocks_back<const N: usize>(
+    row: &[u8],
+    to: &mut [f32],
+    numbers: impl Fn(&[u8; N]) -> [f32; GROUP],
+) {
+    for (to, block) in to.chunks_mut(GROUP).zip(row.as_chunks().0) {
+        to.copy_from_slice(&numbers(block)[..to.len()]);
+    }
+}
+
+/// A matrix as rows of a format, one for each output: as a file has it.
+#[derive(Debug, Clone)]
+pub struct Rows<'a> {
+    /// What the bytes are.
+    pub format: Format,
+    /// Rows.
+    pub outputs: usize,
+    /// Weights of a row.
+    pub inputs: usize,
+    /// `[outputs]` rows of [`Format::row_bytes`].
+    pub bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> Rows<'a> {
+    /// Rows as some file stores them.
+    ///
+    /// # Errors
+    /// If the bytes are not `outputs` rows of whole blocks.
+    pub fn stored(
+        format: Format,
+        outputs: usize,
+        inputs: usize,
+        bytes: impl Into<Cow<'a, [u8]>>,
+    ) -> Result<Self> {
+        let bytes = bytes.into();
+        let expected = outputs * format.row_bytes(inputs);
+        if bytes.len() != expected || !inputs.is_multiple_of(format.block().0) || inputs == 0 {
+            let what = format!("bytes of a {} matrix", format.name());
+            let expected = format!("{expected} for {outputs} outputs x {inputs} inputs");
+            return Err(Error::invalid(what, bytes.len(), expected));
+        }
+        let rows = Rows { format, outputs, inputs, bytes };
+        match rows.first_odd() {
+            None => Ok(rows),
+            Some(odd) => {
+                let what = format!("a number of a {} matrix", format.name());
+                Err(Error::invalid(what, odd, "finite"))
+            }
+        }
+    }
+
+    /// Rows of a row-major `[outputs][inputs]` matrix of floats.
+    ///
+    /// # Errors
+    /// If the weights are not so many, or rows are not whole blocks.
+    pub fn encoded(
+        format: Format,
+        weights: &[f32],
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Rows<'static>> {
+        let row_bytes = format.row_bytes(inputs);
+        let mut bytes = vec![0; weights.len() / inputs.max(1) * row_bytes];
+        for (row, to) in weights.chunks(inputs.max(1)).zip(bytes.chunks_exact_mut(row_bytes.max(1)))
+        {
+            format.encode(row, to);
+        }
+        Rows::stored(format, outputs, inputs, bytes)
+    }
+
+    /// The first number, or scale of numbers, that is infinite or none.
+    fn first_odd(&self) -> Option<f32> {
+        fn odd<const N: usize>(bytes: &[u8], of: impl Fn(&[u8; N]) -> f32) -> Option<f32> {
+            bytes.as_chunks().0.iter().map(of).find(|number| !number.is_finite())
+        }
+        let half = |low, high| f16::from_le_bytes([low, high]).to_f32();
+        let bytes = &self.bytes;
+        match self.format {
+            Format::F32 => odd(bytes, |b| f32::from_le_bytes(*b)),
+            Format::F16 => odd(bytes, |b: &[u8; 2]| half(b[0], b[1])),
+            Format::Bf16 => odd(bytes, |b| bf16::from_le_bytes(*b).to_f32()),
+            Format::Q8_0 => odd(bytes, |b: &[u8; 34]| half(b[0], b[1])),
+            Format::Q4_0 => odd(bytes, |b: &[u8; 18]| half(b[0], b[1])),
+            // Not finite if either of the two is not.
+            Format::Q4_1 => {
+                odd(bytes, |b: &[u8; 20]| half(b[0], b[1]).abs() + half(b[2], b[3]).abs())
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! A packed matrix behind rung 01's seam.
+
+use super::encode::encode_with_one_scale;
+use super::format::{Format, Rows};
+use super::memory::{Block, Memory};
+use super::rows::{Arranged, FEW, Family, Floats, Integers, MANY, panels_of};
+use crate::kernels::Simd;
+use crate::kernels::activations::Scaling;
+use crate::kernels::float_panels::{Brain, Half, Single};
+use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
+use crate::threads::{Disjoint, Pool};
+use naive_decode::numerics::LANES;
+use naive_decode::{Error, Linear, Result};
+use ndarray::{Array2, ArrayView2};
+use std::sync::Arc;
+
+/// A matrix in panels of sixteen outputs, each thread's in its own stretch of memory.
+pub struct PackedLinear {
+    format: Format,
+    inputs: usize,
+    outputs: usize,
+    scaling: Scaling,
+    simd: Simd,
+    pool: Arc<Pool>,
+    /// One for each thread of the pool: its panels, one after another.
+    shares: Vec<Block>,
+}
+
+impl PackedLinear {
+    /// Packs rows as they are stored.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    ///
+    /// # Panics
+    /// If `memory` is for another number of threads than `pool` has.
+    pub fn from_rows(rows: &Rows, simd: Simd, pool: &Arc<Pool>, memory: &Memory) -> Result<Self> {
+        let row_bytes = rows.format.row_bytes(rows.inputs);
+        let row = |output: usize, copy: &mut [u8]| {
+            copy.copy_from_slice(&rows.bytes[output * row_bytes..][..row_bytes]);
+        };
+        Self::pack(rows.format, rows.outputs, rows.inputs, simd, pool, memory, &row)
+    }
+
+    /// Packs a row-major `[outputs][inputs]` matrix of floats in the format given.
+    ///
+    /// # Errors
+    /// If the weights are not so many, or there is no memory for them.
+    ///
+    /// # Panics
+    /// As [`PackedLinear::from_rows`].
+    pub fn from_floats(
+        format: Format,
+        weights: &[f32],
+        outputs: usize,
+        inputs: usize,
+        simd: Simd,
+        pool: &Arc<Pool>,
+        memory: &Memory,
+    ) -> Result<Self> {
+        check_count(weights.len(), outputs, inputs)?;
+        let row = |output: usize, copy: &mut [u8]| {
+            format.encode(&weights[output * inputs..][..inputs], copy);
+        };
+        Self::pack(format, outputs, inputs, simd, pool, memory, &row)
+    }
+
+    /// Packs a row-major `[outputs][inputs]` matrix as LLM.int8() has it ("vector-wise", Dettmers et al.
+    /// 2022, section 3.1): INT8 with one scale for each output, and activations with one for each row.
+    ///
+    /// # Errors
+    /// As [`PackedLinear::from_floats`].
+    ///
+    /// # Panics
+    /// As [`PackedLinear::from_rows`].
+    pub fn vector_wise(
+        weights: &[f32],
+        outputs: usize,
+        inputs: usize,
+        simd: Simd,
+        pool: &Arc<Pool>,
+        memory: &Memory,
+    ) -> Result<Self> {
+        check_count(weights.len(), outputs, inputs)?;
+        let row = |output: usize, copy: &mut [u8]| {
+            encode_with_one_scale(&weights[output * inputs..][..inputs], copy);
+        };
+        let packed = Self::pack(Format::Q8_0, outputs, inputs, simd, pool, memory, &row)?;
+        Ok(PackedLinear { scaling: Scaling::Row, ..packed })
+    }
+
+    /// Packs whatever rows `row` gives, each thread its own.
+    fn pack(
+        format: Format,
+        outputs: usize,
+        inputs: usize,
+        simd: Simd,
+        pool: &Arc<Pool>,
+        memory: &Memory,
+        row: &(dyn Fn(usize, &mut [u8]) + Sync),
+    ) -> Result<Self> {
+        let panel_bytes = format.panel_bytes(inputs);
+        let threads = pool.threads();
+        let take =
+            |thread| memory.take(thread, panels_of(outputs, threads, thread).len() * panel_bytes);
+        let mut shares = (0..threads).map(take).collect::<Result<Vec<Block>>>()?;
+        pool.run_chunks(&mut shares, 1, &|thread, shares| {
+            let mut copy = vec![0; format.row_bytes(inputs)];
+            let panels = panels_of(outputs, threads, thread);
+            for (panel, bytes) in panels.zip(shares[0].bytes_mut().chunks_exact_mut(panel_bytes)) {
+                let rows = panel * LANES..outputs.min((panel + 1) * LANES);
+                if rows.len() < LANES {
+                    format.clear(bytes);
+                }
+                for (lane, output) in rows.enumerate() {
+                    row(output, &mut copy);
+                    format.put(&copy, lane, bytes);
+                }
+            }
+        });
+        let scaling = Scaling::Group;
+        Ok(PackedLinear { format, scaling, inputs, outputs, simd, pool: pool.clone(), shares })
+    }
+
+    /// What the weights are stored as.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The weights of one output as they are stored.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    pub fn stored_row(&self, output: usize) -> Vec<u8> {
+        assert!(output < self.outputs, "output {output} of {}", self.outputs);
+        let (panel, lane) = (output / LANES, output % LANES);
+        let panels = |thread| panels_of(self.outputs, self.shares.len(), thread);
+        let thread = (0..self.shares.len())
+            .find(|&thread| panels(thread).contains(&panel))
+            .expect("every panel is somebody's");
+        let bytes = self.format.panel_bytes(self.inputs);
+        let panel = &self.shares[thread].bytes()[(panel - panels(thread).start) * bytes..][..bytes];
+        let mut row = vec![0; self.format.row_bytes(self.inputs)];
+        self.format.take(panel, lane, &mut row);
+        row
+    }
+
+    /// The weights of one output.
+    ///
+    /// # Panics
+    /// If there is no such output, or `to` is not as long as there are inputs.
+    pub fn row(&self, output: usize, to: &mut [f32]) {
+        assert_eq!(to.len(), self.inputs, "a weight for each input");
+        self.format.decode(&self.stored_row(output), to);
+    }
+
+    fn multiply<K: Family>(&self, x: &[f32]) -> Vec<f32> {
+        let rows = Arranged::<K>::new(self.simd, self.scaling, &self.pool, x, self.inputs);
+        if x.len() == self.inputs {
+            return self.multiply_one::<K>(&rows.ones);
+        }
+        let mut out = vec![0.0; x.len() / self.inputs * self.outputs];
+        let shared = Disjoint::new(&mut out);
+        self.pool.run(&|thread| {
+            let panels = panels_of(self.outputs, self.shares.len(), thread);
+            let bytes = self.shares[thread].bytes();
+            for (panel, bytes) in
+                panels.zip(bytes.chunks_exact(self.format.panel_bytes(self.inputs)))
+            {
+                let to = Target { out: &shared, outputs: self.outputs, first: panel * LANES };
+                self.multiply_blocks::<K, MANY>(bytes, &rows.many, 0, &to);
+                let first = rows.many.len() / rows.pieces * MANY;
+                self.multiply_blocks::<K, FEW>(bytes, &rows.few, first, &to);
+                let first = first + rows.few.len() / rows.pieces * FEW;
+                self.multiply_blocks::<K, 1>(bytes, &rows.ones, first, &to);
+            }
+        });
+        out
+    }
+
+    /// One panel against all blocks of `R` rows, of which the first is row `first`.
+    fn multiply_blocks<K: Family, const R: usize>(
+        &self,
+        panel: &[u8],
+        blocks: &[K::Piece<R>],
+        first: usize,
+        to: &Target,
+    ) {
+        for (i, block) in blocks.chunks_exact(K::pieces(self.inputs)).enumerate() {
+            let first = first + i * R;
+            if to.first + LANES <= self.outputs {
+                let rows = std::array::from_fn(|r| to.row(first + r).as_mut_ptr());
+                // SAFETY: sixteen floats of each row, which only this thread's panel has.
+                unsafe { K::multiply::<R>(self.simd, panel, block, rows) };
+            } else {
+                let mut lanes = [[0.0; LANES]; R];
+                let rows = lanes.each_mut().map(|lanes| lanes.as_mut_ptr());
+                // SAFETY: sixteen floats of each row, borrowed.
+                unsafe { K::multiply::<R>(self.simd, panel, block, rows) };
+                for (r, lanes) in lanes.iter().enumerate() {
+                    let row = to.row(first + r);
+                    row.copy_from_slice(&lanes[..row.len()]);
+                }
+            }
+        }
+    }
+
+    fn multiply_one<K: Family>(&self, row: &[K::Piece<1>]) -> Vec<f32> {
+        let panels = self.outputs.div_ceil(LANES);
+        let mut out = vec![0.0; panels * LANES];
+        let shared = Disjoint::new(&mut out);
+        let panel_bytes = self.format.panel_bytes(self.inputs);
+        self.pool.run(&|thread| {
+            let mine = panels_of(self.outputs, self.shares.len(), thread);
+            // SAFETY: threads have different panels.
+            let out = unsafe { shared.part(mine.start * LANES..mine.end * LANES) };
+            let bytes = self.shares[thread].bytes();
+            let several = bytes.chunks_exact(K::PANELS * panel_bytes);
+            let mut to = out.chunks_exact_mut(K::PANELS * LANES);
+            for (panels, to) in several.clone().zip(to.by_ref()) {
+                K::multiply_one(self.simd, panels, row, to);
+            }
+            let rest = several.remainder().chunks_exact(panel_bytes);
+            for (panel, to) in rest.zip(to.into_remainder().chunks_exact_mut(LANES)) {
+                // SAFETY: sixteen floats, borrowed.
+                unsafe { K::multiply::<1>(self.simd, panel, row, [to.as_mut_ptr()]) };
+            }
+        });
+        out.truncate(self.outputs);
+        out
+    }
+}
+
+fn check_count(weights: usize, outputs: usize, inputs: usize) -> Result<()> {
+    if weights != outputs * inputs || inputs == 0 {
+        let expected = format!("{outputs} outputs x {inputs} inputs");
+        return Err(Error::invalid("weight count of a linear layer", weights, expected));
+    }
+    Ok(())
+}
+
+/// Where a panel's outputs go: `out [rows][outputs]`, from output `first` on.
+struct Target<'a> {
+    out: &'a Disjoint<'a, f32>,
+    outputs: usize,
+    first: usize,
+}
+
+impl Target<'_> {
+    /// A row's outputs of this panel: sixteen, or what there is of the last.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "each panel is one thread's, and has outputs of its own"
+    )]
+    fn row(&self, row: usize) -> &mut [f32] {
+        let start = row * self.outputs;
+        let end = self.outputs.min(self.first + LANES);
+        // SAFETY: panels have different outputs, and each panel is multiplied by one thread.
+        unsafe { self.out.part(start + self.first..start + end) }
+    }
+}
+
+impl Linear for PackedLinear {
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+        assert_eq!(x.ncols(), self.inputs, "activations are as wide as the weights' inputs");
+        let rows = x.nrows();
+        let x = x.as_standard_layout();
+        let x = x.as_slice().expect("standard layout is contiguous");
+        let out = match self.format {
+            Format::F32 => self.multiply::<Floats<Single>>(x),
+            Format::F16 => self.multiply::<Floats<Half>>(x),
+            Format::Bf16 => self.multiply::<Floats<Brain>>(x),
+            Format::Q8_0 => self.multiply::<Integers<Bytes>>(x),
+            Format::Q4_0 => self.multiply::<Integers<Nibbles>>(x),
+            Format::Q4_1 => self.multiply::<Integers<NibblesAbove>>(x),
+        };
+        Array2::from_shape_vec((rows, self.outputs), out).expect("one value per output")
+    }
+
+    fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn bytes(&self) -> usize {
+        self.shares.iter().map(|share| share.bytes().len()).sum()
+    }
+}

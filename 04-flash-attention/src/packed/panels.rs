@@ -1,0 +1,136 @@
+//! Rows to panels of sixteen outputs, and back.
+
+use super::format::Format;
+use crate::kernels::activations::{GROUP, STEP};
+use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove, Tile};
+use naive_decode::numerics::LANES;
+
+/// Bytes of one step of sixteen outputs, in a tile.
+const STEP_BYTES: usize = LANES * STEP;
+
+impl Format {
+    /// Bytes of sixteen outputs of so many inputs.
+    pub(super) fn panel_bytes(self, inputs: usize) -> usize {
+        match self {
+            Format::F32 | Format::F16 | Format::Bf16 => LANES * self.row_bytes(inputs),
+            Format::Q8_0 => inputs.div_ceil(GROUP) * Bytes::BYTES,
+            Format::Q4_0 => inputs.div_ceil(GROUP) * Nibbles::BYTES,
+            Format::Q4_1 => inputs.div_ceil(GROUP) * NibblesAbove::BYTES,
+        }
+    }
+
+    /// Puts sixteen outputs that weigh nothing where a ragged matrix has none.
+    pub(super) fn clear(self, panel: &mut [u8]) {
+        panel.fill(0);
+        if self == Format::Q8_0 {
+            // Bytes are 128 more than the weight.
+            for tile in panel.as_chunks_mut::<{ Bytes::BYTES }>().0 {
+                tile[..Bytes::SCALES].fill(128);
+            }
+        }
+    }
+
+    /// Puts a row into lane `lane` of a panel.
+    pub(super) fn put(self, row: &[u8], lane: usize, panel: &mut [u8]) {
+        match self {
+            Format::F32 => spread::<4>(row, lane, panel),
+            Format::F16 | Format::Bf16 => spread::<2>(row, lane, panel),
+            Format::Q8_0 => tiles::<{ Bytes::BYTES }, 34>(row, panel, |tile, block| {
+                for step in 0..GROUP / STEP {
+                    for i in 0..STEP {
+                        tile[step * STEP_BYTES + lane * STEP + i] =
+                            block[2 + step * STEP + i] ^ 128;
+                    }
+                }
+                tile[Bytes::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
+            }),
+            Format::Q4_0 => tiles::<{ Nibbles::BYTES }, 18>(row, panel, |tile, block| {
+                put_nibbles(&block[2..], lane, tile);
+                tile[Nibbles::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
+            }),
+            Format::Q4_1 => tiles::<{ NibblesAbove::BYTES }, 20>(row, panel, |tile, block| {
+                put_nibbles(&block[4..], lane, tile);
+                tile[NibblesAbove::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
+                tile[SMALLEST + 2 * lane..][..2].copy_from_slice(&block[2..4]);
+            }),
+        }
+    }
+
+    /// Takes a row out of lane `lane` of a panel, as it was put there.
+    pub(super) fn take(self, panel: &[u8], lane: usize, row: &mut [u8]) {
+        match self {
+            Format::F32 => gather::<4>(panel, lane, row),
+            Format::F16 | Format::Bf16 => gather::<2>(panel, lane, row),
+            Format::Q8_0 => tiles_back::<{ Bytes::BYTES }, 34>(panel, row, |tile, block| {
+                for step in 0..GROUP / STEP {
+                    for i in 0..STEP {
+                        block[2 + step * STEP + i] =
+                            tile[step * STEP_BYTES + lane * STEP + i] ^ 128;
+                    }
+                }
+                block[..2].copy_from_slice(&tile[Bytes::SCALES + 2 * lane..][..2]);
+            }),
+            Format::Q4_0 => tiles_back::<{ Nibbles::BYTES }, 18>(panel, row, |tile, block| {
+                take_nibbles(tile, lane, &mut block[2..]);
+                block[..2].copy_from_slice(&tile[Nibbles::SCALES + 2 * lane..][..2]);
+            }),
+            Format::Q4_1 => tiles_back::<{ NibblesAbove::BYTES }, 20>(panel, row, |tile, block| {
+                take_nibbles(tile, lane, &mut block[4..]);
+                block[..2].copy_from_slice(&tile[NibblesAbove::SCALES + 2 * lane..][..2]);
+                block[2..4].copy_from_slice(&tile[SMALLEST + 2 * lane..][..2]);
+            }),
+        }
+    }
+}
+
+/// Where a [`NibblesAbove`] tile has its smallest weights.
+const SMALLEST: usize = match NibblesAbove::SMALLEST {
+    Some(at) => at,
+    None => panic!("that is what the tile is for"),
+};
+
+/// A block's sixteen bytes of halves already lie as a tile wants them: bytes `4i .. 4i + 4` have step
+/// `i` below and step `i + 4` above.
+fn put_nibbles(bytes: &[u8], lane: usize, tile: &mut [u8]) {
+    for (step, four) in bytes.chunks_exact(STEP).enumerate() {
+        tile[step * STEP_BYTES + lane * STEP..][..STEP].copy_from_slice(four);
+    }
+}
+
+fn take_nibbles(tile: &[u8], lane: usize, bytes: &mut [u8]) {
+    for (step, four) in bytes.chunks_exact_mut(STEP).enumerate() {
+        four.copy_from_slice(&tile[step * STEP_BYTES + lane * STEP..][..STEP]);
+    }
+}
+
+fn spread<const N: usize>(row: &[u8], lane: usize, panel: &mut [u8]) {
+    let numbers = panel.as_chunks_mut::<N>().0;
+    for (lanes, number) in numbers.chunks_exact_mut(LANES).zip(row.as_chunks::<N>().0) {
+        lanes[lane] = *number;
+    }
+}
+
+fn gather<const N: usize>(panel: &[u8], lane: usize, row: &mut [u8]) {
+    let numbers = panel.as_chunks::<N>().0;
+    for (number, lanes) in row.as_chunks_mut::<N>().0.iter_mut().zip(numbers.chunks_exact(LANES)) {
+        *number = lanes[lane];
+    }
+}
+
+fn tiles<const TILE: usize, const BLOCK: usize>(
+    row: &[u8],
+    panel: &mut [u8],
+    put: impl Fn(&mut [u8; TILE], &[u8; BLOCK]),
+) {
+    let tiles = panel.as_chunks_mut().0;
+    tiles.iter_mut().zip(row.as_chunks().0).for_each(|(tile, block)| put(tile, block));
+}
+
+fn tiles_back<const TILE: usize, const BLOCK: usize>(
+    panel: &[u8],
+    row: &mut [u8],
+    take: impl Fn(&[u8; TILE], &mut [u8; BLOCK]),
+) {
+    let blocks = row.as_chunks_mut().0;
+    panel.as_chunks().0.iter().zip(blocks).for_each(|(tile, block)| take(tile, block));
+}

@@ -1,0 +1,194 @@
+//! Threads for regions of microseconds.
+//!
+//! One token of a small model is some two hundred matrices, each shared out among the threads and each
+//! done before the next begins. What a matrix takes is then as short as waking a thread: a general pool,
+//! which puts its threads to sleep between tasks, would spend more time waking than multiplying. Here a
+//! thread that has nothing to do looks for a short while whether there is more, and sleeps only then. A
+//! server that waits for requests burns no core.
+//!
+//! Work is shared out by a fixed rule, never by who is free first: each thread's weights stay in its own
+//! caches, and the same thread does the same work in every token.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `counter.rs` | a number that one thread raises and another waits for: look, give way, sleep |
+//! | `sharing.rs` | who does which part, and slices that are written part by part |
+
+mod counter;
+mod sharing;
+
+pub use sharing::{Disjoint, share};
+
+use counter::Counter;
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+
+/// Threads that run regions together. The one that calls is one of them.
+///
+/// Share a pool as an [`Arc`]; every packed matrix of a model holds one.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Number of regions begun; held by whoever runs one.
+    begun: Mutex<u64>,
+}
+
+/// What the calling thread and the workers both see.
+struct Shared {
+    /// The region at hand. Written by the calling thread while no worker runs, read by workers between
+    /// their `start` and their `done`.
+    task: UnsafeCell<Option<Task>>,
+    workers: Vec<Worker>,
+    /// What the first worker that panicked said.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    closing: AtomicBool,
+}
+
+/// One worker's two counters: regions that it may begin, and regions that it has finished.
+#[derive(Default)]
+struct Worker {
+    start: Counter,
+    done: Counter,
+}
+
+/// A region, its lifetime taken off: `Pool::run` does not return before every worker has finished it.
+#[derive(Clone, Copy)]
+struct Task(*const (dyn Fn(usize) + Sync));
+
+// SAFETY: `task` is the only field that is not shareable by itself. The counters order every access to
+// it (see the field), and a `Task` points to something that is `Sync`.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Pool {
+    /// A pool of so many threads, the calling one included; 0 means 1.
+    ///
+    /// # Panics
+    /// If the system gives no more threads.
+    pub fn new(threads: usize) -> Arc<Self> {
+        let workers = threads.max(1) - 1;
+        let shared = Arc::new(Shared {
+            task: UnsafeCell::new(None),
+            workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
+            panic: Mutex::new(None),
+            closing: AtomicBool::new(false),
+        });
+        let spawn = |index: usize| {
+            let shared = shared.clone();
+            let name = format!("pool-{}", index + 1);
+            let builder = std::thread::Builder::new().name(name);
+            builder.spawn(move || shared.work(index)).expect("the system gives threads")
+        };
+        let workers = (0..workers).map(spawn).collect();
+        Arc::new(Pool { shared, workers, begun: Mutex::new(0) })
+    }
+
+    /// A pool with a thread for each core that this process may use.
+    pub fn for_this_machine() -> Arc<Self> {
+        Pool::new(std::thread::available_parallelism().map_or(1, |cores| cores.get()))
+    }
+
+    /// Threads of a region, the calling one included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Runs `task(thread)` for every thread from 0 to [`Pool::threads`], and returns when all are done.
+    ///
+    /// Parts must not wait for each other: if the pool is busy, with another caller's region or with
+    /// the one that this call is made from, the calling thread does all parts, one after another.
+    ///
+    /// # Panics
+    /// If a part panics, with what it said, after the others are done.
+    pub fn run(&self, task: &(dyn Fn(usize) + Sync)) {
+        match (self.workers.is_empty(), self.turn()) {
+            (false, Some(mut begun)) => {
+                *begun += 1;
+                let said = self.run_region(*begun, task);
+                // The next caller must not find the lock poisoned, nor wait while this one unwinds.
+                drop(begun);
+                if let Some(said) = said {
+                    resume_unwind(said);
+                }
+            }
+            _ => (0..self.threads()).for_each(task),
+        }
+    }
+
+    /// The pool, if nobody has it.
+    fn turn(&self) -> Option<MutexGuard<'_, u64>> {
+        match self.begun.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// One region on all threads; gives what the first part that panicked said.
+    fn run_region(
+        &self,
+        region: u64,
+        task: &(dyn Fn(usize) + Sync),
+    ) -> Option<Box<dyn Any + Send>> {
+        // SAFETY: only the lifetime changes. No worker looks at the task after its `done` has reached
+        // this region, and this function waits for that, whether or not a part panics.
+        let erased: *const (dyn Fn(usize) + Sync + 'static) =
+            unsafe { std::mem::transmute(task as *const (dyn Fn(usize) + Sync)) };
+        // SAFETY: every worker has finished the region before (or none has begun), so nobody reads.
+        unsafe { *self.shared.task.get() = Some(Task(erased)) };
+        self.shared.workers.iter().for_each(|worker| worker.start.raise(region));
+        let mine = catch_unwind(AssertUnwindSafe(|| task(0)));
+        self.shared.workers.iter().for_each(|worker| worker.done.wait_for(region));
+        let theirs = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        mine.err().or(theirs)
+    }
+}
+
+impl Shared {
+    /// What a worker does with its life.
+    fn work(&self, index: usize) {
+        let worker = &self.workers[index];
+        for region in 1.. {
+            worker.start.wait_for(region);
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            // SAFETY: the calling thread wrote the task before it raised `start`, and does not touch it
+            // before `done` is raised.
+            let task = unsafe { *self.task.get() };
+            let Task(task) = task.expect("a region has a task");
+            // SAFETY: the caller's reference lives until `done` is raised.
+            let part = || unsafe { (*task)(index + 1) };
+            if let Err(said) = catch_unwind(AssertUnwindSafe(part)) {
+                let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+                first.get_or_insert(said);
+            }
+            worker.done.raise(region);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        let next = *self.begun.get_mut().unwrap_or_else(PoisonError::into_inner) + 1;
+        self.shared.workers.iter().for_each(|worker| worker.start.raise(next));
+        for worker in self.workers.drain(..) {
+            worker.join().expect("a worker catches what its parts say");
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.threads()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

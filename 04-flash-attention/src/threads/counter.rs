@@ -1,0 +1,82 @@
+//! Waiting for another thread: look, give way, sleep.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How long a waiting thread does nothing but look. The gaps between a token's matrices are shorter.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// How long it then still looks, but lets others have the core in between. The gap between two tokens
+/// is shorter.
+const GIVE_WAY: Duration = Duration::from_micros(200);
+
+/// Looks between two looks at the clock.
+const LOOKS: usize = 32;
+
+/// A number that one thread raises and one other waits for. In a cache line (two, as processors fetch
+/// them) of its own, so that waiting for one counter does not slow another down.
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct Counter {
+    value: AtomicU64,
+    /// Whether somebody sleeps until the number is raised.
+    asleep: AtomicBool,
+    sleeper: Mutex<Option<Thread>>,
+}
+
+impl Counter {
+    /// Raises the number. All that this thread wrote before is seen by whoever waited for it.
+    pub(super) fn raise(&self, value: u64) {
+        // Store, then look for a sleeper; who goes to sleep says so, then looks at the value. In one
+        // total order (SeqCst) at least one of the two sees the other, so nobody sleeps through it.
+        self.value.store(value, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst)
+            && let Some(sleeper) = &*self.sleeper.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            sleeper.unpark();
+        }
+    }
+
+    /// Returns once the number is `value` or more.
+    pub(super) fn wait_for(&self, value: u64) {
+        if !self.comes_soon(value) {
+            self.sleep_until(value);
+        }
+    }
+
+    fn is(&self, value: u64) -> bool {
+        self.value.load(Ordering::Acquire) >= value
+    }
+
+    // ANCHOR: comes_soon
+    /// Looks for a while.
+    fn comes_soon(&self, value: u64) -> bool {
+        let mut began = None;
+        loop {
+            for _ in 0..LOOKS {
+                if self.is(value) {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            let waited = began.get_or_insert_with(Instant::now).elapsed();
+            if waited > GIVE_WAY {
+                return false;
+            } else if waited > LOOK {
+                std::thread::yield_now();
+            }
+        }
+    }
+    // ANCHOR_END: comes_soon
+
+    fn sleep_until(&self, value: u64) {
+        *self.sleeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+        self.asleep.store(true, Ordering::SeqCst);
+        while self.value.load(Ordering::SeqCst) < value {
+            std::thread::park();
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,68 @@
+//! Who does which part.
+
+use super::Pool;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Which of `count` things thread `thread` of `threads` does: neighbours stay together, in order, and no
+/// thread has more than one thing more than another.
+pub fn share(count: usize, threads: usize, thread: usize) -> Range<usize> {
+    count * thread / threads..count * (thread + 1) / threads
+}
+
+impl Pool {
+    /// Shares out `items` in chunks of `chunk`, the last perhaps shorter: each thread is called once with
+    /// the number of its first chunk and all of its chunks in a row.
+    ///
+    /// # Panics
+    /// If `chunk` is zero, or a part panics.
+    pub fn run_chunks<T: Send>(
+        &self,
+        items: &mut [T],
+        chunk: usize,
+        task: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
+        let (count, length) = (items.len().div_ceil(chunk), items.len());
+        let items = Disjoint::new(items);
+        self.run(&|thread| {
+            let mine = share(count, self.threads(), thread);
+            let range = (mine.start * chunk).min(length)..(mine.end * chunk).min(length);
+            // SAFETY: shares of different threads have no chunk in common.
+            task(mine.start, unsafe { items.part(range) });
+        });
+    }
+}
+
+/// A slice that several threads write at once, each its own parts.
+pub struct Disjoint<'a, T> {
+    start: *mut T,
+    length: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: threads reach items only through `part`, whose callers vouch that no two have the same.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+
+impl<'a, T> Disjoint<'a, T> {
+    /// Wraps a slice; nobody else can reach it while this lives.
+    pub fn new(slice: &'a mut [T]) -> Self {
+        Disjoint { start: slice.as_mut_ptr(), length: slice.len(), slice: PhantomData }
+    }
+
+    /// One part.
+    ///
+    /// # Panics
+    /// If it reaches past the end.
+    ///
+    /// # Safety
+    /// No two parts that are alive at the same time may overlap.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "that is what this type is for; callers keep parts apart"
+    )]
+    pub unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.length, "a part of the slice");
+        // SAFETY: inside the slice, and the caller keeps parts apart.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}

@@ -1,0 +1,135 @@
+//! Every part once, whoever calls, whatever the parts do.
+
+use super::*;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+/// Fewer rounds where every memory access is checked.
+const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
+
+#[test]
+fn every_part_runs_once_in_every_region() {
+    for threads in [0, 1, 2, 3, 5] {
+        let pool = Pool::new(threads);
+        assert_eq!(pool.threads(), threads.max(1));
+        let mut counts = vec![0u32; pool.threads()];
+        for round in 1..=ROUNDS as u32 / 4 {
+            // Plain memory, written in one region and read in the next: the counters must order it.
+            let cells = Disjoint::new(&mut counts);
+            pool.run(&|thread| {
+                // SAFETY: each thread has its own cell.
+                let cell = unsafe { cells.part(thread..thread + 1) };
+                cell[0] += 1;
+            });
+            assert!(counts.iter().all(|&count| count == round), "{counts:?} in round {round}");
+        }
+    }
+}
+
+#[test]
+fn threads_that_fell_asleep_wake() {
+    let pool = Pool::new(3);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(5));
+        let ran = AtomicUsize::new(0);
+        pool.run(&|thread| {
+            // Now one, now the other side sleeps while it waits for the slower one.
+            if thread == 1 {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(ran.into_inner(), 3);
+    }
+}
+
+#[test]
+fn a_busy_pool_lets_the_caller_do_it_all() {
+    let pool = Pool::new(2);
+    let inner = AtomicUsize::new(0);
+    let count = |counter: &AtomicUsize, thread| {
+        counter.fetch_add(thread + 1, Ordering::Relaxed);
+    };
+    pool.run(&|_| pool.run(&|thread| count(&inner, thread)));
+    assert_eq!(inner.into_inner(), 2 * (1 + 2));
+
+    let sum = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS / 20 {
+                    pool.run(&|thread| count(&sum, thread));
+                }
+            });
+        }
+    });
+    assert_eq!(sum.into_inner(), 4 * (ROUNDS / 20) * 3);
+}
+
+#[test]
+fn a_panic_reaches_the_caller_after_the_others_are_done() {
+    let pool = Pool::new(3);
+    for guilty in 0..3 {
+        let ran = AtomicUsize::new(0);
+        let said = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(&|thread| {
+                ran.fetch_add(1, Ordering::Relaxed);
+                assert!(thread != guilty, "part {thread} broke");
+            });
+        }));
+        let said = said.unwrap_err().downcast::<String>().unwrap();
+        assert_eq!(*said, format!("part {guilty} broke"));
+        assert_eq!(ran.load(Ordering::Relaxed), 3);
+        let mut after = [0; 3];
+        pool.run_chunks(&mut after, 1, &|first, part| part[0] = first);
+        assert_eq!(after, [0, 1, 2], "the pool works on");
+    }
+}
+
+#[test]
+fn chunks_are_shared_out_whole_and_in_order() {
+    for (length, chunk) in [(0, 1), (1, 1), (7, 2), (10, 5), (3, 8), (64, 3)] {
+        let pool = Pool::new(3);
+        let mut items = vec![usize::MAX; length];
+        pool.run_chunks(&mut items, chunk, &|first, part| {
+            part.iter_mut().enumerate().for_each(|(i, item)| *item = first + i / chunk);
+        });
+        let expected: Vec<usize> = (0..length).map(|i| i / chunk).collect();
+        assert_eq!(items, expected);
+    }
+    let shares: Vec<_> = (0..4).map(|thread| share(10, 4, thread)).collect();
+    assert_eq!(shares, [0..2, 2..5, 5..7, 7..10]);
+}
+
+/// Time on a core that the process has spent, where the system says so.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn processor_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn a_pool_that_waits_burns_no_core() {
+    // Other tests of this process run beside this one, so look at a fresh process.
+    if std::env::var_os("POOL_WAITS_HERE").is_none() {
+        let own = std::env::current_exe().unwrap();
+        let test = "threads::tests::a_pool_that_waits_burns_no_core";
+        let child = std::process::Command::new(own)
+            .args(["--exact", test, "--test-threads=1"])
+            .env("POOL_WAITS_HERE", "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let pool = Pool::new(4);
+    pool.run(&|_| ());
+    std::thread::sleep(Duration::from_millis(20));
+    let (before, began) = (processor_ticks(), Instant::now());
+    std::thread::sleep(Duration::from_millis(400));
+    let spent = processor_ticks() - before;
+    // A tick is a hundredth of a second: three spinning threads would spend up to 120 of them.
+    assert!(spent <= 4, "{spent} ticks in {:?}", began.elapsed());
+}

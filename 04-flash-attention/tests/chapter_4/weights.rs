@@ -1,0 +1,76 @@
+//! Narrow weights, as far as it is arithmetic.
+
+use super::smollm2_weights;
+
+#[test]
+fn bits_of_a_weight_are_time() {
+    let megabytes = |bits: f64| smollm2_weights() as f64 * bits / 8.0 / 1e6;
+    assert_eq!([32.0, 16.0].map(|bits| megabytes(bits).round()), [538.0, 269.0]);
+    assert_eq!((10.0 * megabytes(8.5)).round() / 10.0, 142.9);
+    assert_eq!([5.0, 4.5].map(|bits| megabytes(bits).round()), [84.0, 76.0]);
+    // Tokens a second if 50 GB of weights can be read in one.
+    let rate = |bits: f64| (50e3 / megabytes(bits)).round();
+    assert_eq!([32.0, 16.0, 8.5, 4.5].map(rate), [93.0, 186.0, 350.0, 661.0]);
+}
+
+#[test]
+fn the_largest_sum_of_a_group() {
+    let largest = 32 * 128 * 127;
+    assert_eq!(largest, 520_192);
+    // An f32 holds every integer up to 2^24.
+    assert!(largest < 1 << 24);
+    assert_eq!(largest as f32 as i32, largest);
+    assert_eq!((1 << 24) / (128 * 127), 1_032);
+    // Two products of an unsigned and a signed byte are more than 16 bits hold.
+    let two_products = |largest: i32| 2 * largest * 127;
+    assert_eq!(two_products(255), 64_770);
+    assert!(two_products(255) > i32::from(i16::MAX) && two_products(128) <= i32::from(i16::MAX));
+}
+
+/// Codes of some activations that share a scale.
+fn codes(x: &[f32]) -> Vec<i32> {
+    let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    x.iter().map(|x| (x * (127.0 / largest)).round_ties_even() as i32).collect()
+}
+
+#[test]
+fn int8_by_hand() {
+    let (weights, activations) = (codes(&[0.5, -1.0, 0.25, 2.0]), codes(&[3.0, 1.0, -2.0, 0.5]));
+    assert_eq!(weights, [32, -64, 16, 127]);
+    assert_eq!(activations, [127, 42, -85, 21]);
+    let sum: i32 = weights.iter().zip(&activations).map(|(w, x)| w * x).sum();
+    assert_eq!(sum, 2_683);
+    let product = sum as f32 * (2.0 / 127.0) * (3.0 / 127.0);
+    assert_eq!((1000.0 * product).round(), 998.0);
+    let exact = 0.5 * 3.0 - 1.0 + 0.25 * -2.0 + 2.0 * 0.5;
+    assert_eq!(exact, 1.0);
+}
+
+#[test]
+fn an_outlier_takes_its_neighbours_bits() {
+    let mut group = [0.3; 32];
+    group[7] = 100.0;
+    let with = codes(&group);
+    assert_eq!((with[0], with[7]), (0, 127));
+    // Taken out, and multiplied in 16 bits by itself, it leaves the others all they need.
+    group[7] = 0.0;
+    assert_eq!(codes(&group)[0], 127);
+}
+
+#[test]
+fn a_row_is_quantised_by_itself() {
+    let (own, neighbour) = ([0.4, -0.8, 0.2], [9.0, 3.0, -5.0]);
+    let alone = codes(&own);
+    let both: Vec<f32> = own.iter().chain(&neighbour).copied().collect();
+    let in_company = codes(&both)[..3].to_vec();
+    assert_ne!(in_company, alone);
+    assert_eq!((alone, in_company), (vec![64, -127, 32], vec![6, -11, 3]));
+}
+
+#[test]
+fn awq_in_bits() {
+    let bits: f64 = 0.01 * 16.0 + 0.99 * 3.0;
+    assert_eq!((10.0 * 16.0 / bits).round() / 10.0, 5.1);
+    // INT4 in groups of 128, with a scale and a zero point of 16 bits each, or of 32.
+    assert_eq!([128.0, 32.0].map(|group| 4.0 + 32.0 / group), [4.25, 5.0]);
+}

@@ -1,0 +1,127 @@
+//! What must not change a bit.
+
+use super::{numbers, packed, rows, unpacked};
+use flash_attention::kernels::Simd;
+use flash_attention::packed::Format;
+use naive_decode::{DenseLinear, Isa, Linear};
+use ndarray::s;
+use proptest::prelude::*;
+
+fn best() -> Simd {
+    Simd::within(Isa::best())
+}
+
+fn any_format() -> impl Strategy<Value = Format> {
+    proptest::sample::select(Format::ALL.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever runs it, whoever shares it, whatever comes with it.
+    #[test]
+    fn a_rows_outputs_are_its_own(
+        format in any_format(),
+        outputs in 1usize..70,
+        inputs in 1usize..100,
+        count in 1usize..30,
+        threads in 1usize..4,
+        seed: u32,
+    ) {
+        let weights = numbers(outputs * inputs, seed);
+        let x = rows(count, inputs, seed ^ 7);
+        let scalar = packed(format, &weights, [outputs, inputs], Simd::available()[0], 1);
+        let expected = scalar.apply(x.view());
+        for simd in Simd::available() {
+            let linear = packed(format, &weights, [outputs, inputs], simd, threads);
+            prop_assert_eq!(&linear.apply(x.view()), &expected, "{:?}", simd);
+            let row = seed as usize % count;
+            let alone = linear.apply(x.slice(s![row..row + 1, ..]));
+            prop_assert_eq!(alone.row(0), expected.row(row), "{:?}: a row alone", simd);
+        }
+    }
+
+    /// Rung 01 multiplies the same weights to the same bits.
+    #[test]
+    fn floats_are_rung_01s_chain(
+        format in proptest::sample::select(vec![Format::F32, Format::Bf16, Format::F16]),
+        outputs in 1usize..70,
+        inputs in 1usize..80,
+        count in 0usize..20,
+        seed: u32,
+    ) {
+        let weights = numbers(outputs * inputs, seed);
+        let linear = packed(format, &weights, [outputs, inputs], best(), 2);
+        let dense = DenseLinear::new(&unpacked(&linear), outputs, inputs, Isa::best()).unwrap();
+        let x = rows(count, inputs, seed ^ 3);
+        prop_assert_eq!(linear.apply(x.view()), dense.apply(x.view()));
+    }
+}
+
+/// Codes at the ends of their range, where eight-bit instructions saturate if they are not watched.
+#[test]
+fn the_largest_codes_are_multiplied_exactly() {
+    let (outputs, inputs) = (16, 64);
+    for sign in [1.0, -1.0] {
+        let weights = vec![sign; outputs * inputs];
+        let x = ndarray::Array2::from_elem((13, inputs), -1.0);
+        for format in Format::ALL {
+            for simd in Simd::available() {
+                let linear = packed(format, &weights, [outputs, inputs], simd, 1);
+                let exact: f32 = -unpacked(&linear)[..inputs].iter().sum::<f32>();
+                for y in linear.apply(x.view()) {
+                    assert!((y - exact).abs() < 1e-4, "{format:?} {simd:?}: {y}, not {exact}");
+                }
+            }
+        }
+    }
+}
+
+/// A file may hold -128, which no encoder here writes.
+#[test]
+fn a_code_of_minus_128_is_what_it_says() {
+    use flash_attention::packed::{Memory, PackedLinear, Rows};
+    use flash_attention::threads::Pool;
+    let mut block = half::f16::from_f32(0.5).to_le_bytes().to_vec();
+    block.extend([0x80; 32]);
+    let stored = Rows::stored(Format::Q8_0, 1, 32, block).unwrap();
+    let x =
+        ndarray::Array2::from_shape_fn((2, 32), |(r, i)| if (r + i) % 2 == 0 { 1.0 } else { -0.5 });
+    for simd in Simd::available() {
+        let linear =
+            PackedLinear::from_rows(&stored, simd, &Pool::new(1), &Memory::new(1)).unwrap();
+        let y = linear.apply(x.view());
+        // Half of the activations are 127 steps, half are -63.5, which rounds to -64.
+        let exact = -64.0 * 16.0 * (127.0 - 64.0) / 127.0;
+        assert!((y[[0, 0]] - exact).abs() < 1e-3 && y[[0, 0]] == y[[1, 0]], "{simd:?}: {y}");
+    }
+}
+
+#[test]
+fn what_is_not_finite_comes_out_so() {
+    for format in Format::ALL {
+        let linear = packed(format, &numbers(32 * 64, 1), [32, 64], best(), 2);
+        for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = rows(3, 64, 2);
+            x[[1, 40]] = odd;
+            let y = linear.apply(x.view());
+            assert!(y.row(1).iter().all(|y| !y.is_finite()), "{format:?}: {odd}");
+            assert!(y.row(0).iter().chain(y.row(2)).all(|y| y.is_finite()), "{format:?}: {odd}");
+        }
+    }
+}
+
+#[test]
+fn activations_of_any_size_are_quantised() {
+    for format in [Format::Q8_0, Format::Q4_0, Format::Q4_1] {
+        let linear = packed(format, &numbers(16 * 32, 1), [16, 32], best(), 1);
+        let ones = rows(1, 32, 2);
+        let expected = linear.apply(ones.view());
+        for power in [-60, -20, 0, 20, 60] {
+            let by = 2f32.powi(power);
+            let y = linear.apply((&ones * by).view());
+            assert_eq!(y, &expected * by, "{format:?}: scaling by 2^{power} is exact");
+        }
+        assert!(linear.apply((&ones * 1e-35).view()).iter().all(|&y| y == 0.0), "{format:?}");
+    }
+}

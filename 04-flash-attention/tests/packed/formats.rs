@@ -1,0 +1,162 @@
+//! What is stored, and how far it is from what was given.
+
+use super::{numbers, packed, rows, unpacked};
+use flash_attention::kernels::Simd;
+use flash_attention::packed::{Format, Memory, PackedLinear, Rows};
+use flash_attention::threads::Pool;
+use half::{bf16, f16};
+use naive_decode::{Isa, Linear};
+use proptest::prelude::*;
+
+fn simd() -> Simd {
+    Simd::within(Isa::best())
+}
+
+/// Most that a weight may be off, as a part of its group's largest.
+fn bound(format: Format) -> f32 {
+    match format {
+        Format::F32 => 0.0,
+        Format::F16 => 1.0 / 2048.0,
+        Format::Bf16 => 1.0 / 256.0,
+        // Half a step, and a little for the scale's own rounding.
+        Format::Q8_0 => 0.5 / 127.0 + 0.0006,
+        Format::Q4_1 => 0.5 * 2.0 / 15.0 + 0.002,
+        // The side away from the largest has one step less.
+        Format::Q4_0 => 1.0 / 8.0 + 0.001,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn weights_come_back_as_near_as_their_format_allows(
+        format in proptest::sample::select(Format::ALL.to_vec()),
+        outputs in 1usize..40,
+        inputs in 1usize..100,
+        power in -8i32..8,
+        seed: u32,
+    ) {
+        let weights: Vec<f32> =
+            numbers(outputs * inputs, seed).iter().map(|w| w * 2f32.powi(power)).collect();
+        let linear = packed(format, &weights, [outputs, inputs], simd(), 2);
+        for (row, back) in weights.chunks(inputs).zip(unpacked(&linear).chunks(inputs)) {
+            for (row, back) in row.chunks(32).zip(back.chunks(32)) {
+                let largest = row.iter().fold(0f32, |largest, w| largest.max(w.abs()));
+                for (w, b) in row.iter().zip(back) {
+                    let off = (w - b).abs();
+                    prop_assert!(off <= bound(format) * largest + 1e-6 * 2f32.powi(power), "{w} {b}");
+                }
+            }
+        }
+    }
+
+    /// Any bytes at all, as long as their scales are numbers.
+    #[test]
+    fn stored_rows_come_back_byte_for_byte(
+        format in proptest::sample::select(Format::ALL.to_vec()),
+        outputs in 1usize..40,
+        blocks in 1usize..4,
+        threads in 1usize..4,
+        seed: u32,
+    ) {
+        let inputs = 32 * blocks;
+        let count = outputs * format.row_bytes(inputs);
+        // No byte above 0x7b: no 16- or 32-bit number among them is infinite or none.
+        let bytes: Vec<u8> = numbers(count, seed).iter().map(|x| ((x + 1.0) * 61.0) as u8).collect();
+        let stored = Rows::stored(format, outputs, inputs, bytes.clone()).unwrap();
+        let (pool, memory) = (Pool::new(threads), Memory::new(threads));
+        let linear = PackedLinear::from_rows(&stored, simd(), &pool, &memory).unwrap();
+        let back: Vec<u8> = (0..outputs).flat_map(|output| linear.stored_row(output)).collect();
+        prop_assert_eq!(back, bytes);
+    }
+
+    /// An integer product is the product of the weights and the activations, but for the activations'
+    /// rounding: half a step of their group's 127th for each.
+    #[test]
+    fn integer_products_are_within_the_activations_rounding(
+        format in proptest::sample::select(vec![Format::Q8_0, Format::Q4_0, Format::Q4_1]),
+        outputs in 1usize..40,
+        inputs in 1usize..200,
+        seed: u32,
+    ) {
+        let linear = packed(format, &numbers(outputs * inputs, seed), [outputs, inputs], simd(), 2);
+        let (weights, x) = (unpacked(&linear), rows(3, inputs, seed ^ 5));
+        let y = linear.apply(x.view());
+        for (x, y) in x.outer_iter().zip(y.outer_iter()) {
+            for (row, y) in weights.chunks(inputs).zip(y) {
+                let (mut exact, mut allowed) = (0.0, 1e-5);
+                for (w, x) in row.chunks(32).zip(x.as_slice().unwrap().chunks(32)) {
+                    let step = x.iter().fold(0f32, |most, x| most.max(x.abs())) as f64 / 127.0;
+                    for (&w, &x) in w.iter().zip(x) {
+                        exact += w as f64 * x as f64;
+                        allowed += w.abs() as f64 * step * 0.5001;
+                    }
+                }
+                prop_assert!((*y as f64 - exact).abs() <= allowed, "{y}, not {exact} ± {allowed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_format_can_hold_is_held_exactly() {
+    let exact = |format, weights: &[f32]| {
+        let linear = packed(format, weights, [1, weights.len()], simd(), 1);
+        assert_eq!(unpacked(&linear), weights, "{format:?}");
+    };
+    exact(Format::F32, &numbers(50, 1));
+    exact(
+        Format::F16,
+        &numbers(50, 1).iter().map(|&w| f16::from_f32(w).to_f32()).collect::<Vec<_>>(),
+    );
+    exact(
+        Format::Bf16,
+        &numbers(50, 1).iter().map(|&w| bf16::from_f32(w).to_f32()).collect::<Vec<_>>(),
+    );
+    exact(Format::Q8_0, &(0..32).map(|i| (i * 8 - 127) as f32 * 0.25).collect::<Vec<_>>());
+    exact(Format::Q4_0, &(0..32).map(|i| (i % 16 - 8) as f32 * 0.25).collect::<Vec<_>>());
+    exact(Format::Q4_1, &(0..32).map(|i| (i % 16) as f32 * 0.25 + 3.0).collect::<Vec<_>>());
+    for format in Format::ALL {
+        exact(format, &[0.0; 40]);
+    }
+}
+
+#[test]
+fn sizes_are_what_the_formats_promise() {
+    for (format, bits) in [
+        (Format::F32, 32.0),
+        (Format::Bf16, 16.0),
+        (Format::F16, 16.0),
+        (Format::Q8_0, 8.5),
+        (Format::Q4_1, 5.0),
+        (Format::Q4_0, 4.5),
+    ] {
+        let linear = packed(format, &numbers(64 * 96, 1), [64, 96], simd(), 2);
+        assert_eq!(linear.bytes() as f64 * 8.0, 64.0 * 96.0 * bits, "{format:?}");
+        assert_eq!(format.name().parse::<Format>().unwrap(), format);
+    }
+    let said = "q5".parse::<Format>().unwrap_err().to_string();
+    assert_eq!(said, "weight format is q5, expected one of f32, bf16, f16, q8_0, q4_1, q4_0");
+}
+
+#[test]
+fn bad_rows_are_refused() {
+    let said = |format, outputs, inputs, bytes: Vec<u8>| {
+        Rows::stored(format, outputs, inputs, bytes).unwrap_err().to_string()
+    };
+    let short = said(Format::Q8_0, 2, 32, vec![0; 67]);
+    assert_eq!(short, "bytes of a q8_0 matrix is 67, expected 68 for 2 outputs x 32 inputs");
+    assert!(said(Format::Q4_0, 1, 33, vec![0; 36]).contains("33 inputs"));
+    assert!(said(Format::F32, 1, 0, vec![]).contains("0 inputs"));
+    for (format, odd) in [(Format::F32, 3), (Format::F16, 1), (Format::Q8_0, 1), (Format::Q4_1, 3)]
+    {
+        let mut bytes = vec![0; format.row_bytes(32)];
+        bytes[odd - 1..=odd].fill(0xff);
+        assert!(said(format, 1, 32, bytes).ends_with("is NaN, expected finite"), "{format:?}");
+    }
+    let (pool, memory) = (Pool::new(1), Memory::new(1));
+    let few = PackedLinear::from_floats(Format::F32, &[0.0; 5], 2, 3, simd(), &pool, &memory);
+    let said = few.err().unwrap().to_string();
+    assert_eq!(said, "weight count of a linear layer is 5, expected 2 outputs x 3 inputs");
+}

@@ -1,0 +1,73 @@
+//! Whole models with packed weights.
+
+use embedded_models::TARGET;
+use flash_attention::packed::{Format, Packer, Rows, Weights};
+use flash_attention::threads::Pool;
+use kv_cache::CONTIGUOUS;
+use naive_decode::{
+    Checkpoint, Config, Isa, LoadOptions, Model, NAIVE, Request, Rung, Sampler, Sampling, Settings,
+    generate,
+};
+use std::sync::Arc;
+
+const PROMPT: [u32; 12] = [11, 300, 42, 7, 911, 60, 5, 88, 130, 17, 23, 400];
+
+/// The embedded target with its matrices in one format.
+fn target(format: Format, isa: Isa, threads: usize) -> Arc<Model> {
+    let config = Config::from_json("config.json", TARGET.config).unwrap();
+    let checkpoint = Checkpoint::embedded("model.safetensors", TARGET.weights).unwrap();
+    let stored = |_: &str| Ok(None::<Rows>);
+    let options = LoadOptions { isa, context: Some(128), ..LoadOptions::default() };
+    let packer = Packer::new(Weights::As(format), isa, &Pool::new(threads), &stored);
+    let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+    let model = Model::assemble(config, options, &tensors, &packer).unwrap();
+    let [packed] = packer.packed()[..] else { panic!("one format") };
+    // Seven matrices a layer, and the table, once.
+    assert_eq!(packed.matrices, 7 * model.config.layers + 1);
+    assert!((packed.format, packed.as_stored) == (format, false));
+    Arc::new(model)
+}
+
+/// Every logit of every step, as bits.
+fn logits(rung: &Rung, model: &Arc<Model>) -> Vec<Vec<u32>> {
+    let settings = Settings { capacity: 64, prefill_chunk: Some(5) };
+    let mut decoder = (rung.start)(model.clone(), settings).unwrap();
+    let request = Request { prompt: PROMPT.to_vec(), tokens: 20, end_tokens: vec![] };
+    let sampler = Sampler::new(Sampling::default()).unwrap();
+    let steps = generate(&mut *decoder, sampler, request).unwrap();
+    steps.map(|step| step.unwrap().logits.iter().map(|l| l.to_bits()).collect()).collect()
+}
+
+#[test]
+fn packed_f32_is_rung_01_to_the_bit() {
+    let options = LoadOptions { context: Some(128), ..LoadOptions::default() };
+    let plain = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options).unwrap();
+    let expected = logits(&NAIVE, &Arc::new(plain));
+    for isa in Isa::available() {
+        for threads in [1, 2] {
+            let model = target(Format::F32, isa, threads);
+            assert!(logits(&CONTIGUOUS, &model) == expected, "{isa:?}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn every_format_is_the_same_naive_and_cached_on_every_path() {
+    for format in [Format::Bf16, Format::Q8_0, Format::Q4_0, Format::Q4_1] {
+        let expected = logits(&NAIVE, &target(format, Isa::best(), 2));
+        for isa in Isa::available() {
+            let found = logits(&CONTIGUOUS, &target(format, isa, 1));
+            assert!(found == expected, "{format:?}, {isa:?}");
+        }
+    }
+}
+
+#[test]
+fn narrower_weights_take_fewer_bytes() {
+    let bytes = |format| target(format, Isa::best(), 1).weight_bytes() as f64;
+    let full = bytes(Format::F32);
+    for (format, bits) in [(Format::Bf16, 16.0), (Format::Q8_0, 8.5), (Format::Q4_0, 4.5)] {
+        let part = bytes(format) / full;
+        assert!((part - bits / 32.0).abs() < 0.03, "{format:?}: {part}");
+    }
+}

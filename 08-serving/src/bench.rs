@@ -1,0 +1,99 @@
+//! `ladder bench`: how fast a model's weights go through this machine, beside what its memory gives.
+
+mod report;
+mod run;
+
+use crate::packed::load_packed;
+use crate::source::ModelArgs;
+use anyhow::Result;
+use clap::Args;
+use flash_attention::packed::Weights;
+use flash_attention::threads::Pool;
+use naive_decode::LoadOptions;
+use naive_decode::measurement::MachineName;
+use naive_decode::roofline::probe::Memory;
+use report::{Report, peak_bytes, print_run};
+use run::{Load, Run};
+use std::time::Instant;
+
+/// What to measure.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// What the weights are stored as: stored (as the file has them), f32, bf16, f16, q8_0, q4_0, q4_1;
+    /// several are measured one after another
+    #[arg(long, value_name = "FORMAT", value_delimiter = ',', default_value = "stored")]
+    weights: Vec<Weights>,
+    /// Tokens of a prompt, run in one pass
+    #[arg(long, default_value_t = 512)]
+    prefill: usize,
+    /// Tokens to decode, one at a time
+    #[arg(long, default_value_t = 128)]
+    decode: usize,
+    /// Tokens that lie in the cache before
+    #[arg(long, default_value_t = 0)]
+    depth: usize,
+    /// Sequences that decode side by side
+    #[arg(long, default_value_t = 1)]
+    batch: usize,
+    /// Threads; as many as there are cores if not given
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Samples of each figure
+    #[arg(long, default_value_t = 5)]
+    samples: usize,
+    /// Print one JSON object with all samples
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures prefill and decode, with the memory's bandwidth measured before each sample.
+///
+/// # Errors
+/// Whatever is wrong with the model, or a load that is longer than its context.
+pub fn bench(args: &BenchArgs) -> Result<()> {
+    for (what, found) in [("batch", args.batch), ("samples", args.samples)] {
+        anyhow::ensure!(found > 0, "{what} is 0, expected at least 1");
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = args.threads.unwrap_or(cores);
+    anyhow::ensure!(threads > 0, "threads is 0, expected at least 1");
+    // What is not packed is shared out by rayon, which is to have no more threads than asked for.
+    let others = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    others.install(|| measure(args, threads))
+}
+
+fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
+    let load =
+        Load { prefill: args.prefill, decode: args.decode, depth: args.depth, batch: args.batch };
+    let memory = Memory::new();
+    let pool = Pool::new(threads);
+    let mut report =
+        Report { machine: MachineName::this(), bandwidth_gb_per_s: Vec::new(), runs: Vec::new() };
+    for &weights in &args.weights {
+        let began = Instant::now();
+        let mut files = args.model.files()?;
+        // How far RoPE is stretched is all one to the clock.
+        files.config.rope_scaling = None;
+        let options = LoadOptions { context: Some(load.tokens()), ..LoadOptions::default() };
+        let (model, packed) = load_packed(&files, weights, options, &pool)?;
+        drop(files);
+        let mut run = Run::new(&model, &packed, load, threads);
+        run.load_ms = began.elapsed().as_secs_f64() * 1e3;
+        for _ in 0..args.samples {
+            report.bandwidth_gb_per_s.push(memory.read_rate(threads) / 1e9);
+            run.sample(&model)?;
+        }
+        run.peak_bytes = peak_bytes();
+        if !args.json {
+            let gb = &report.bandwidth_gb_per_s[report.bandwidth_gb_per_s.len() - args.samples..];
+            print_run(&report.machine, &run, gb);
+        }
+        report.runs.push(run);
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    Ok(())
+}

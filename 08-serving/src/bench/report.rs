@@ -1,0 +1,49 @@
+//! What was measured, as JSON and in words.
+
+use super::run::Run;
+use naive_decode::measurement::{MachineName, median};
+use serde::Serialize;
+
+/// Everything that one call measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) machine: MachineName,
+    /// What memory gives the same number of threads, before each sample of each run.
+    pub(super) bandwidth_gb_per_s: Vec<f64>,
+    pub(super) runs: Vec<Run>,
+}
+
+/// Most memory that this process has had at a time, where the system says so.
+pub(super) fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// Medians, and what part of the memory's bandwidth decoding came to.
+pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) {
+    let (bytes, gb) = (run.weight_bytes as f64, median(bandwidth));
+    println!(
+        "{}, {}: {:.1} MB of weights, {}",
+        machine.cpu,
+        machine.simd,
+        bytes / 1e6,
+        run.weights
+    );
+    println!("  loaded in {:.0} ms; memory reads {gb:.1} GB/s", run.load_ms);
+    if !run.prefill_tokens_per_second.is_empty() {
+        println!("  prefill {:.0} tokens/s", median(&run.prefill_tokens_per_second));
+    }
+    if !run.decode_tokens_per_second.is_empty() {
+        // Samples in pairs with the probe before them: the machine is not the same from one to the next.
+        let pairs = run.decode_tokens_per_second.iter().zip(bandwidth);
+        let passes = |rate: f64| rate / run.batch as f64;
+        let parts: Vec<f64> = pairs.map(|(&rate, gb)| passes(rate) * bytes / 1e9 / gb).collect();
+        let (rate, part) = (median(&run.decode_tokens_per_second), median(&parts));
+        println!(
+            "  decode  {rate:.0} tokens/s, {:.0} % of the bandwidth for weights",
+            100.0 * part
+        );
+    }
+}

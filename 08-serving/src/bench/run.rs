@@ -1,0 +1,113 @@
+//! One model under one load.
+
+use flash_attention::packed::Packed;
+use kv_cache::{Cached, ContiguousStore, KvShape};
+use naive_decode::{Model, Pass, Result, Span, Want};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// How much goes through the model in one sample.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) prefill: usize,
+    pub(super) decode: usize,
+    pub(super) depth: usize,
+    pub(super) batch: usize,
+}
+
+impl Load {
+    /// Tokens that one sequence grows to, the longer of its two.
+    pub(super) fn tokens(&self) -> usize {
+        self.prefill.max(self.depth + self.decode).max(1)
+    }
+}
+
+/// A model's samples under one load.
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    /// Formats of the matrices, the most common first.
+    pub(super) weights: String,
+    /// Whether sums are in the order that all rungs keep ("exact").
+    mode: &'static str,
+    threads: usize,
+    prefill: usize,
+    decode: usize,
+    depth: usize,
+    pub(super) batch: usize,
+    pub(super) prefill_tokens_per_second: Vec<f64>,
+    pub(super) decode_tokens_per_second: Vec<f64>,
+    /// Bytes of weights that a token reads.
+    pub(super) weight_bytes: usize,
+    /// Most memory that the process has had so far, where the system says so.
+    pub(super) peak_bytes: Option<u64>,
+    pub(super) load_ms: f64,
+}
+
+impl Run {
+    /// No samples yet.
+    pub(super) fn new(model: &Model, packed: &[Packed], load: Load, threads: usize) -> Self {
+        let mut packed = packed.to_vec();
+        packed.sort_by_key(|entry| std::cmp::Reverse(entry.matrices));
+        let names = packed.iter().map(|entry| {
+            let way = if entry.as_stored { "" } else { " (converted)" };
+            format!("{} x {}{way}", entry.matrices, entry.format.name())
+        });
+        Run {
+            weights: names.collect::<Vec<_>>().join(", "),
+            mode: "exact",
+            threads,
+            prefill: load.prefill,
+            decode: load.decode,
+            depth: load.depth,
+            batch: load.batch,
+            prefill_tokens_per_second: Vec::new(),
+            decode_tokens_per_second: Vec::new(),
+            weight_bytes: model.weight_bytes(),
+            peak_bytes: None,
+            load_ms: 0.0,
+        }
+    }
+
+    /// One sample of prefill, one of decode, each from an empty cache.
+    pub(super) fn sample(&mut self, model: &Model) -> Result<()> {
+        if self.prefill > 0 {
+            let mut cache = self.cache(model, 1, self.prefill);
+            let time = timed(model, &mut cache, &pass(1, 0, self.prefill, Want::Last))?;
+            self.prefill_tokens_per_second.push(self.prefill as f64 / time.as_secs_f64());
+        }
+        if self.decode > 0 {
+            let mut cache = self.cache(model, self.batch, self.depth + self.decode);
+            if self.depth > 0 {
+                timed(model, &mut cache, &pass(self.batch, 0, self.depth, Want::Nothing))?;
+            }
+            let mut time = Duration::ZERO;
+            for step in 0..self.decode {
+                let next = pass(self.batch, self.depth + step, 1, Want::Last);
+                time += timed(model, &mut cache, &next)?;
+            }
+            let tokens = (self.decode * self.batch) as f64;
+            self.decode_tokens_per_second.push(tokens / time.as_secs_f64());
+        }
+        Ok(())
+    }
+
+    fn cache(&self, model: &Model, sequences: usize, capacity: usize) -> Cached<ContiguousStore> {
+        Cached::new(ContiguousStore::new(KvShape::of(model), capacity, sequences), model.isa)
+    }
+}
+
+fn timed(model: &Model, cache: &mut Cached<ContiguousStore>, pass: &Pass) -> Result<Duration> {
+    let began = Instant::now();
+    std::hint::black_box(model.forward(pass, cache)?);
+    Ok(began.elapsed())
+}
+
+/// `rows` tokens for each sequence, after `start` earlier ones. Which tokens is all one to the clock.
+fn pass(sequences: usize, start: usize, rows: usize, want: Want) -> Pass {
+    let token = |sequence: usize, slot: usize| ((sequence * 31 + slot) * 37 % 250 + 3) as u32;
+    let span = |sequence| {
+        let tokens: Vec<u32> = (start..start + rows).map(|slot| token(sequence, slot)).collect();
+        Span::new(sequence, start, &tokens, want)
+    };
+    Pass { spans: (0..sequences).map(span).collect() }
+}
