@@ -61,7 +61,10 @@ pub fn main(about: &BreakIt) -> Result<()> {
     let json = match arguments.as_slice() {
         [] => false,
         [only] if only == "--json" => true,
-        other => return Err(Error::invalid("arguments", other.join(" "), "--json or none")),
+        other => {
+            let expected = "--json or none; `ladder break NAME --model WHAT` takes other models";
+            return Err(Error::invalid("arguments", other.join(" "), expected));
+        }
     };
     let report = (about.run)(&Bench::embedded()?)?;
     match json {

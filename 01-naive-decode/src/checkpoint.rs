@@ -70,6 +70,19 @@ impl Checkpoint {
         self.bytes.as_slice().len()
     }
 
+    /// Lets go of the pages that were read. They count as the program's memory for as long as they are
+    /// mapped; what is asked for again comes from the system's cache, or from the file.
+    pub fn release_pages(&self) {
+        if let Bytes::Mapped(map) = &self.bytes {
+            release_pages(map);
+        }
+    }
+
+    /// The bytes before the tensors: what tensors there are, and where.
+    pub fn head(&self) -> &[u8] {
+        &self.bytes.as_slice()[..self.data]
+    }
+
     /// Numbers in all tensors.
     pub fn numbers(&self) -> usize {
         let tensors = self.header.tensors();
@@ -132,6 +145,13 @@ impl Bytes {
             Bytes::Embedded(bytes) => bytes,
         }
     }
+}
+
+/// See [`Checkpoint::release_pages`]. Only a wish.
+pub fn release_pages(map: &Mmap) {
+    // SAFETY: the map is of a file and read-only: its pages come back as they were.
+    #[cfg(unix)]
+    let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
 }
 
 /// Numbers that one thread takes at a time: enough that handing them out costs nothing.

@@ -48,6 +48,7 @@ pub mod measurement;
 mod micro_gpt;
 mod model;
 pub mod numerics;
+mod parts;
 mod pass;
 mod projection;
 pub mod roofline;
@@ -58,7 +59,7 @@ mod softmax_attention;
 mod tokenizer;
 
 pub use attention::{Attention, LayerSpec, NaiveAttention};
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, release_pages};
 pub use config::Config;
 pub use decode::{Decoder, NaiveDecoder};
 pub use embedding::Embedding;
@@ -68,12 +69,11 @@ pub use feed_forward::{FeedForward, SwiGlu};
 pub use generate::{Generate, Request, Step, generate};
 pub use kernels::Isa;
 pub use linear::{DenseLinear, Linear};
-pub use load::{
-    EmbeddingAndHead, LoadOptions, Pack, Packing, Parts, Tensors, dense, random_tensors,
-};
+pub use load::{EmbeddingAndHead, LoadOptions, Pack, Packing, Tensors, dense, random_tensors};
 pub use micro_gpt::{Lists, MicroConfig, MicroGpt};
 pub use model::{Block, Model};
 pub use numerics::Element;
+pub use parts::Parts;
 pub use pass::{Pass, Span, Visible, Want};
 pub use projection::{GroupedProjection, KeysValues, KvSize, Projected, Projection};
 pub use rope::Rope;

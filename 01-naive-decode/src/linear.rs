@@ -1,10 +1,12 @@
 //! The first seam: how a weight matrix is stored and multiplied.
 
+use crate::embedding::Embedding;
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, multiply_row, multiply_rows};
 use crate::numerics::LANES;
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// A weight matrix that can be applied to rows of activations.
 ///
@@ -172,5 +174,36 @@ impl Linear for DenseLinear {
 
     fn bytes(&self) -> usize {
         self.panels.len() * LANES * size_of::<f32>()
+    }
+}
+
+/// A matrix that several hold: the table of embeddings, when it is the head as well.
+impl<T: Linear> Linear for Arc<T> {
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+        T::apply(self, x)
+    }
+
+    fn inputs(&self) -> usize {
+        T::inputs(self)
+    }
+
+    fn outputs(&self) -> usize {
+        T::outputs(self)
+    }
+
+    fn bytes(&self) -> usize {
+        T::bytes(self)
+    }
+}
+
+impl Embedding for Arc<DenseLinear> {
+    fn rows(&self, tokens: &[usize]) -> Array2<f32> {
+        let mut rows = Array2::zeros((tokens.len(), self.inputs));
+        for (mut row, &token) in rows.rows_mut().into_iter().zip(tokens) {
+            assert!(token < self.outputs, "token {token} of {}", self.outputs);
+            let panel = &self.panels[token / LANES * self.inputs..][..self.inputs];
+            row.iter_mut().zip(panel).for_each(|(to, lanes)| *to = lanes[token % LANES]);
+        }
+        rows
     }
 }

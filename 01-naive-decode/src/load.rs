@@ -4,17 +4,18 @@ use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::embedding::Embedding;
 use crate::error::{Error, Result};
-use crate::feed_forward::SwiGlu;
 use crate::kernels::Isa;
 use crate::linear::{DenseLinear, Linear};
 use crate::model::{Block, Model};
 use crate::numerics::Element;
-use crate::projection::{GroupedProjection, Projection};
+use crate::parts::Parts;
+use crate::projection::GroupedProjection;
 use crate::rope::Rope;
 use ndarray::Array2;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Choices that a checkpoint leaves open.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +48,21 @@ pub trait Packing {
     /// # Errors
     /// If the weights are not so many, or cannot be stored.
     fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>>;
+
+    /// A matrix that is made of what the checkpoint has. Who has packed it before, by its `name`, need
+    /// not have it made again.
+    ///
+    /// # Errors
+    /// Whatever `make` refuses, or as [`Packing::pack`].
+    fn derived(
+        &self,
+        _name: &str,
+        outputs: usize,
+        inputs: usize,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack(make()?, outputs, inputs)
+    }
 
     /// The matrix that the checkpoint calls `name`. Who can take it as the file stores it need not ask
     /// for its numbers.
@@ -200,87 +216,6 @@ impl Model {
     }
 }
 
-/// What blocks are put together from.
-pub struct Parts<'a> {
-    /// The model's shape.
-    pub config: &'a Config,
-    /// Choices that the checkpoint leaves open.
-    pub options: LoadOptions,
-    tensors: Tensors<'a>,
-    pack: Pack<'a>,
-}
-
-impl Parts<'_> {
-    /// A matrix, packed.
-    ///
-    /// # Errors
-    /// If it is missing or has another shape.
-    pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
-        self.pack.matrix(name, outputs, inputs, self.tensors)
-    }
-
-    /// A matrix that was cut out of, or made of, one that the checkpoint has.
-    ///
-    /// # Errors
-    /// If the numbers are not `outputs · inputs`.
-    pub fn pack(
-        &self,
-        weights: Vec<f32>,
-        outputs: usize,
-        inputs: usize,
-    ) -> Result<Box<dyn Linear>> {
-        self.pack.pack(weights, outputs, inputs)
-    }
-
-    /// A tensor as it stands, row-major.
-    ///
-    /// # Errors
-    /// If it is missing or has another shape.
-    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        (self.tensors)(name, shape)
-    }
-
-    /// A norm's weight.
-    ///
-    /// # Errors
-    /// If it is missing or has another width.
-    pub fn vector(&self, name: &str, width: usize) -> Result<Vec<f32>> {
-        (self.tensors)(name, &[width])
-    }
-
-    /// The feed-forward `{prefix}.gate_proj`, `up_proj` and `down_proj`, `width` wide inside.
-    ///
-    /// # Errors
-    /// If one of the three is missing or has another shape.
-    pub fn swiglu(&self, prefix: &str, width: usize) -> Result<SwiGlu> {
-        let hidden = self.config.hidden_size;
-        Ok(SwiGlu {
-            gate: self.matrix(&format!("{prefix}.gate_proj.weight"), width, hidden)?,
-            up: self.matrix(&format!("{prefix}.up_proj.weight"), width, hidden)?,
-            down: self.matrix(&format!("{prefix}.down_proj.weight"), hidden, width)?,
-            isa: self.options.isa,
-        })
-    }
-
-    /// Block `index` with the projection given, and all else as Llama has it.
-    ///
-    /// # Errors
-    /// If a tensor is missing or has another shape.
-    pub fn block(&self, index: usize, projection: Box<dyn Projection>) -> Result<Block> {
-        let name = |part: &str| format!("model.layers.{index}.{part}");
-        let norm = |part: &str| self.vector(&name(part), self.config.hidden_size);
-        Ok(Block {
-            attention_norm: norm("input_layernorm.weight")?,
-            projection,
-            scale: 1.0 / (self.config.head_dim as f32).sqrt(),
-            score_cap: None,
-            window: None,
-            feed_forward_norm: norm("post_attention_layernorm.weight")?,
-            feed_forward: Box::new(self.swiglu(&name("mlp"), self.config.intermediate_size)?),
-        })
-    }
-}
-
 /// Llama's block.
 fn llama_block(parts: &Parts, index: usize) -> Result<Block> {
     let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
@@ -297,9 +232,35 @@ fn llama_block(parts: &Parts, index: usize) -> Result<Block> {
     parts.block(index, Box::new(projection))
 }
 
-/// Matrices as plain f32.
-pub fn dense(isa: Isa) -> impl Fn(Vec<f32>, usize, usize) -> Result<Box<dyn Linear>> {
-    move |weights, outputs, inputs| Ok(Box::new(DenseLinear::new(&weights, outputs, inputs, isa)?))
+/// Matrices as plain f32. A table that is both embedding and head is kept once.
+pub fn dense(isa: Isa) -> impl Packing {
+    Dense { isa }
+}
+
+struct Dense {
+    isa: Isa,
+}
+
+impl Packing for Dense {
+    fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
+        Ok(Box::new(DenseLinear::new(&weights, outputs, inputs, self.isa)?))
+    }
+
+    fn embedding(
+        &self,
+        name: &str,
+        [vocab, hidden]: [usize; 2],
+        is_tied: bool,
+        tensors: Tensors,
+    ) -> Result<EmbeddingAndHead> {
+        let table = tensors(name, &[vocab, hidden])?;
+        if is_tied {
+            let shared = Arc::new(DenseLinear::new(&table, vocab, hidden, self.isa)?);
+            return Ok((Box::new(Arc::clone(&shared)), Some(Box::new(shared))));
+        }
+        let table = Array2::from_shape_vec((vocab, hidden), table).expect("the shape was checked");
+        Ok((Box::new(table), None))
+    }
 }
 
 /// Tensors drawn at random, whatever the name: the same for the same seed.

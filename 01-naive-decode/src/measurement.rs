@@ -59,7 +59,11 @@ pub fn median(samples: &[f64]) -> f64 {
 impl Measurement {
     /// What the example `measure_*` of a package measured on this machine.
     pub fn by(package: &str, example: &str, series: Vec<Series>) -> Self {
-        let command = format!("cargo run --release -p {package} --example {example}");
+        let mut command = format!("cargo run --release -p {package} --example {example}");
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        if arguments.iter().any(|argument| argument.starts_with("--model")) {
+            command += &format!(" -- {}", arguments.join(" "));
+        }
         Measurement { machine: MachineName::this(), command, series }
     }
 

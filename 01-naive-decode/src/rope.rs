@@ -13,10 +13,15 @@ pub struct Rope {
     frequencies: Vec<f64>,
     magnitude: f64,
     positions: usize,
-    /// Each page `[PAGE][half]` of (cosine, sine), computed when a position on it is first asked
-    /// for: a checkpoint may claim a context of millions that nobody uses.
-    pages: Vec<OnceLock<Vec<(f32, f32)>>>,
+    /// Pages of the table, in shelves of 1, 2, 4, … of them. Shelves and pages are made when a position
+    /// on them is first asked for: a checkpoint may claim a context of millions that nobody uses.
+    shelves: Vec<Shelf>,
 }
+
+type Shelf = OnceLock<Vec<OnceLock<Page>>>;
+
+/// `[PAGE][half]` of (cosine, sine).
+type Page = Vec<(f32, f32)>;
 
 /// Positions to a page of the table.
 const PAGE: usize = 256;
@@ -36,8 +41,9 @@ impl Rope {
     /// Context extension is a choice of these. `magnitude` multiplies every cosine and sine, and so
     /// scales queries and keys alike; it is 1 but in YaRN.
     pub fn with_frequencies(frequencies: Vec<f64>, magnitude: f64, positions: usize) -> Self {
-        let pages = vec![OnceLock::new(); positions.div_ceil(PAGE)];
-        Rope { frequencies, magnitude, positions, pages }
+        // Enough for every number that a position can be.
+        let shelves = vec![OnceLock::new(); usize::BITS as usize];
+        Rope { frequencies, magnitude, positions, shelves }
     }
 
     /// Radians a position, one per pair.
@@ -53,7 +59,11 @@ impl Rope {
     /// (Cosine, sine) of each pair at a position below [`Rope::positions`].
     fn turns(&self, position: usize) -> &[(f32, f32)] {
         let first = position / PAGE * PAGE;
-        let page = self.pages[position / PAGE].get_or_init(|| {
+        // Shelf `n` has the pages from 2^n - 1 on.
+        let number = position / PAGE + 1;
+        let shelf = number.ilog2();
+        let pages = self.shelves[shelf as usize].get_or_init(|| vec![OnceLock::new(); 1 << shelf]);
+        let page = pages[number - (1 << shelf)].get_or_init(|| {
             let angles = (first..first + PAGE)
                 .flat_map(|position| self.frequencies.iter().map(move |f| position as f64 * f));
             // The `libm` crate rather than the platform's: the same table on every system.
@@ -124,6 +134,20 @@ mod tests {
         assert_eq!(head, [1.0, 2.0, 3.0, 4.0]);
         rope.rotate(&mut head, 63).unwrap();
         assert!((dot(&head, &head) - 30.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn every_position_has_its_own_turn_however_many_are_claimed() {
+        let rope = Rope::new(10_000.0, 2, usize::MAX);
+        assert_eq!(rope.positions(), usize::MAX);
+        for position in [0, 1, PAGE - 1, PAGE, 3 * PAGE - 1, 3 * PAGE, 7 * PAGE + 5, 100_000] {
+            let mut head = [1.0, 0.0];
+            rope.rotate(&mut head, position).unwrap();
+            let (sine, cosine) = libm::sincos(position as f64);
+            assert_eq!(head, [cosine as f32, sine as f32], "{position}");
+        }
+        let made: usize = rope.shelves.iter().filter_map(OnceLock::get).map(Vec::len).sum();
+        assert!(made < 1_024, "{made} pages have a place");
     }
 
     #[test]

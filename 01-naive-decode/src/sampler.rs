@@ -47,6 +47,14 @@ impl Sampler {
         Sampler { prompt_length: tokens, ..self }
     }
 
+    /// A sampler of the same kind with random numbers of its own, which have nothing to do with these.
+    pub fn fork(&mut self) -> Self {
+        let mut key = [0; 32];
+        self.generator.fill_bytes(&mut key);
+        let generator = ChaCha8Rng::from_seed(key);
+        Sampler { generator, ..self.clone() }
+    }
+
     /// The probability of each token to come next, `[vocabulary]`, summing to 1.
     ///
     /// `logits` is `[vocabulary]`; `context` is every token so far, prompt included. The order of

@@ -4,11 +4,11 @@
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use embedded_models::TARGET;
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, CachedDecoder, ContiguousStore, KvShape, ListStore, Store};
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{Decoder, LoadOptions, Model, NaiveDecoder};
+use naive_decode::{Decoder, Model, NaiveDecoder};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +19,8 @@ const ROUNDS: usize = 9;
 /// Measures the time for one more token at growing length.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -26,8 +28,7 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let options = LoadOptions { context: Some(LENGTHS[5] + 1), ..LoadOptions::default() };
-    let model = Arc::new(Model::embedded("target", TARGET.config, TARGET.weights, options)?);
+    let model = Arc::new(arguments.model.load_to_time(LENGTHS[5] + 1)?);
     let series = measure(&model)?;
 
     println!("milliseconds for one more token, median of {ROUNDS}\n");

@@ -4,11 +4,11 @@
 
 use anyhow::Result;
 use clap::Parser;
-use embedded_models::TARGET;
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape};
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series};
-use naive_decode::{LoadOptions, Model, Pass, Span, Want};
+use naive_decode::{Model, Pass, Span, Want};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -18,6 +18,8 @@ const ROUNDS: usize = 9;
 /// Measures passes of one to many rows on an empty cache.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -25,8 +27,7 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let options = LoadOptions::default();
-    let model = Model::embedded("target", TARGET.config, TARGET.weights, options)?;
+    let model = arguments.model.load_to_time(ROWS[9])?;
     let series = measure(&model)?;
 
     println!("one pass on an empty cache, best of {ROUNDS}\n");

@@ -17,6 +17,12 @@ impl Lengths {
         Lengths { held: vec![0; sequences], capacity }
     }
 
+    /// One more sequence, empty; its number.
+    pub fn add(&mut self) -> usize {
+        self.held.push(0);
+        self.held.len() - 1
+    }
+
     /// Most tokens that one sequence can have.
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -86,6 +92,15 @@ impl Lengths {
     /// Rolls a sequence back, which [`Lengths::check_truncate`] has allowed.
     pub fn truncate(&mut self, sequence: usize, length: usize) {
         debug_assert!(length <= self.held[sequence]);
+        self.held[sequence] = length;
+    }
+
+    /// Says what a sequence holds, where that has come about without a pass.
+    ///
+    /// # Panics
+    /// If it is more than the capacity, or there is no such sequence.
+    pub fn set(&mut self, sequence: usize, length: usize) {
+        assert!(length <= self.capacity, "{length} tokens where {} fit", self.capacity);
         self.held[sequence] = length;
     }
 

@@ -37,4 +37,4 @@ pub mod sparse;
 mod tiles;
 
 pub use reading::{Attended, Reading, attend_reading, dot};
-pub use ring::{HybridCache, Room};
+pub use ring::{HybridCache, Maker, Room, makers};

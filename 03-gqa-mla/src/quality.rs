@@ -82,6 +82,22 @@ impl Quality {
         self.mean(|text| text.divergence)
     }
 
+    /// Whether the mean KL divergence is below a bound, in nats a token.
+    ///
+    /// # Errors
+    /// If it is not, with both.
+    pub fn check_divergence(&self, bound: f64) -> Result<()> {
+        let found = self.divergence();
+        match found < bound {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "KL divergence from full precision",
+                format!("{found:.3} nats a token"),
+                format!("less than {bound}"),
+            )),
+        }
+    }
+
     /// Mean share of tokens where the likeliest next one is the same.
     pub fn agreement(&self) -> f64 {
         self.mean(|text| text.agreement)

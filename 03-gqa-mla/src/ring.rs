@@ -19,7 +19,7 @@ mod past;
 
 use kv_cache::{ContiguousStore, KvCache, KvShape, Lengths, Store};
 use layer::Layer;
-use makers::{Maker, makers};
+pub use makers::{Maker, makers};
 use naive_decode::{Attention, Error, Isa, KvSize, LayerSpec, Model, Pass, Result};
 use ndarray::{Array3, ArrayView3};
 

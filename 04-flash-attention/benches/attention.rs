@@ -78,7 +78,7 @@ impl Shape {
     /// A cache of `layers` layers that holds [`PAST`] tokens.
     fn cache(self, layers: usize, element: Element) -> FlashCache {
         let sizes = vec![Some(self.size()); layers];
-        let mut cache = FlashCache::of_sizes(&sizes, element, Isa::best(), PAST + CHUNK, 1);
+        let mut cache = FlashCache::of_sizes(&sizes, element.into(), Isa::best(), PAST + CHUNK, 1);
         let pass = Pass::one(Span::new(0, 0, &[0; PAST], Want::Nothing));
         cache.begin(&pass).expect("the past fits");
         let mut k = self.numbers(1, PAST, self.kv_heads, self.key_dim);

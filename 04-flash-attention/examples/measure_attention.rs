@@ -130,7 +130,7 @@ fn decode(bar: &ProgressBar) -> Result<Vec<Series>> {
             let isa = Isa::best();
             let sizes = [Some(SIZE); LAYERS];
             let mut slab = Cached::new(ContiguousStore::new(shape, past + 1, 1), isa);
-            let mut tiles = FlashCache::of_sizes(&sizes, element, isa, past + 1, 1);
+            let mut tiles = FlashCache::of_sizes(&sizes, element.into(), isa, past + 1, 1);
             fill(&mut slab, past, element)?;
             fill(&mut tiles, past, element)?;
             for _ in 0..ROUNDS {

@@ -25,10 +25,10 @@ pub use ragged_tile::{RAGGED_TILE, RaggedTile};
 use crate::head::Head;
 use crate::textbook::Textbook;
 use crate::traffic::Traffic;
-use gqa_mla::quality::{Judge, Material, Question, Quiz};
+use gqa_mla::quality::{Judge, Material};
 use kv_cache::faults::Stepper;
 use naive_decode::break_it::{Bench, BreakIt};
-use naive_decode::{Attention, CpuExecutor, Decoder, Error, Model, Result};
+use naive_decode::{Attention, CpuExecutor, Decoder, Model, Result};
 use ndarray::Array2;
 use std::sync::Arc;
 
@@ -59,18 +59,6 @@ const BOUND: f64 = 0.1;
 
 /// Whether a model predicts along the bench's prompt as the full one does.
 fn predicts_alike(bench: &Bench, full: &Model, model: &Model) -> Result<()> {
-    let (answer, prompt) = bench.prompt.split_last().expect("a prompt has tokens");
-    let (ask, prompt) = prompt.split_last().expect("a prompt has tokens");
-    let questions = vec![Question { ask: vec![*ask], answer: vec![*answer] }];
-    let quizzes = vec![Quiz { prompt: prompt.to_vec(), questions }];
-    let judge = Judge::new(full, Material { texts: vec![bench.prompt.clone()], quizzes })?;
-    let found = judge.judge_model(model)?.divergence();
-    match found < BOUND {
-        true => Ok(()),
-        false => Err(Error::invalid(
-            "KL divergence from full precision",
-            format!("{found:.3} nats a token"),
-            format!("less than {BOUND}"),
-        )),
-    }
+    let judge = Judge::new(full, Material::prompt_alone(&bench.prompt))?;
+    judge.judge_model(model)?.check_divergence(BOUND)
 }

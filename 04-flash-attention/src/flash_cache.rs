@@ -1,29 +1,11 @@
 //! The cache whose layout is the kernel's.
 //!
 //! Rung 01 copies keys and values of each split into tiles before it multiplies. Here they are *kept* in
-//! tiles: sixteen positions side by side, so that a register of keys gives sixteen scores. Nothing is copied,
-//! each key and value is loaded once for all the query heads that share it, and work is shared out by head,
-//! rows and split. The sums are those of [`naive_decode::attend_span`], in the same order.
-//!
-//! | File | Holds |
-//! |---|---|
-//! | `tiled.rs` | keys and values of one layer, and how they are written |
-//! | `element.rs` | the type of one number: f32, bf16, f16 |
-//! | `work.rs` | what is shared out among threads |
-//! | `run.rs` | one split of attention over what is kept |
-//! | `scores.rs`, `values.rs` | the two kernels |
-//! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
-//! | `blocks.rs` | queries by the handful |
+//! tiles, one stretch of memory for each sequence, as [`tile_attention`](crate::tile_attention) reads them.
 
-mod blocks;
-mod columns;
-mod element;
-mod run;
-mod scores;
 mod tiled;
-mod values;
-mod work;
 
+use crate::tile_attention::{self, KvType};
 use half::{bf16, f16};
 use kv_cache::{CachedDecoder, KvCache, Lengths};
 use naive_decode::{
@@ -48,11 +30,12 @@ pub struct FlashCache {
     pool: Vec<Partial>,
 }
 
-/// One layer, in the type that the model rounds keys and values to.
+/// One layer, by what its numbers are kept as.
 enum Layer {
     F32(Tiled<f32>),
     Bf16(Tiled<bf16>),
     F16(Tiled<f16>),
+    Int8(Tiled<i8>),
 }
 
 /// Runs the same code on whichever type it is.
@@ -62,6 +45,7 @@ macro_rules! on_layer {
             Layer::F32($tiled) => $code,
             Layer::Bf16($tiled) => $code,
             Layer::F16($tiled) => $code,
+            Layer::Int8($tiled) => $code,
         }
     };
 }
@@ -77,28 +61,29 @@ impl FlashCache {
             let expected = "its own: none come before";
             return Err(Error::invalid("layer 0's keys and values", "none", expected));
         }
-        Ok(FlashCache::of_sizes(&sizes, model.kv_element, model.isa, capacity, sequences))
+        let kept = KvType::Exact(model.kv_element);
+        Ok(FlashCache::of_sizes(&sizes, kept, model.isa, capacity, sequences))
     }
 
     /// The same for layers of these sizes, whatever model they are of; none for a layer that shares an
     /// earlier one's keys and values.
     pub fn of_sizes(
         sizes: &[Option<KvSize>],
-        element: Element,
+        kept: KvType,
         isa: Isa,
         capacity: usize,
         sequences: usize,
     ) -> Self {
-        let layer = |size: KvSize| match element {
-            Element::F32 => Layer::F32(Tiled::new(size, capacity, sequences)),
-            Element::Bf16 => Layer::Bf16(Tiled::new(size, capacity, sequences)),
-            Element::F16 => Layer::F16(Tiled::new(size, capacity, sequences)),
+        let layer = |size: KvSize| match kept {
+            KvType::Exact(Element::F32) => Layer::F32(Tiled::new(size, capacity, sequences)),
+            KvType::Exact(Element::Bf16) => Layer::Bf16(Tiled::new(size, capacity, sequences)),
+            KvType::Exact(Element::F16) => Layer::F16(Tiled::new(size, capacity, sequences)),
+            KvType::Int8 => Layer::Int8(Tiled::new(size, capacity, sequences)),
         };
-        let numbers: usize = sizes.iter().flatten().map(KvSize::numbers).sum();
         FlashCache {
             layers: sizes.iter().map(|size| size.map(layer)).collect(),
             lengths: Lengths::new(sequences, capacity),
-            bytes_per_token: numbers * element.bytes(),
+            bytes_per_token: sizes.iter().flatten().map(|&size| kept.bytes(size)).sum(),
             isa,
             pool: Vec::new(),
         }
@@ -159,7 +144,7 @@ impl Attention for FlashCache {
                     tiled.write(span.sequence, span.start, k, v.slice(s![rows, .., ..]));
                 }
             }
-            work::attend(self.isa, layer, pass, q, tiled, out.view_mut(), &mut self.pool);
+            tile_attention::attend(self.isa, layer, pass, q, tiled, out.view_mut(), &mut self.pool);
         });
         Ok(out)
     }

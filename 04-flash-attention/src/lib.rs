@@ -13,7 +13,8 @@
 //! | `flash_v1.rs`, `flash_v2.rs` | FlashAttention, in both loop orders |
 //! | `flash_decoding.rs` | a long past shared out by split; the unified maximum |
 //! | `textbook.rs` | these forms as attention of a model |
-//! | `flash_cache.rs` | the cache that serves: keys and values kept in tiles, as the kernels read them |
+//! | `tile_attention.rs` | the attention that serves: kernels over keys and values in tiles, wherever those lie |
+//! | `flash_cache.rs` | a cache in such tiles |
 //! | `fusion.rs` | operations joined by rules over their graph |
 //! | `threads.rs` | a pool of threads for regions of microseconds |
 //! | `packed.rs` | weights stored narrow, and multiplied as they are stored |
@@ -33,6 +34,7 @@ pub mod packed;
 mod standard;
 mod textbook;
 pub mod threads;
+pub mod tile_attention;
 mod tiles;
 pub mod traffic;
 

@@ -17,10 +17,12 @@
 //! | `memory.rs` | large pages, a stretch for each thread |
 //! | `linear.rs` | a packed matrix behind rung 01's `Linear` |
 //! | `packer.rs` | a whole model's matrices, packed as it is put together |
+//! | `file.rs` | packed matrices in a file, mapped at the next start |
 //! | `rows.rs` | activations, a few rows at a time |
 //! | `outliers.rs` | LLM.int8(): columns too large for eight bits, found and kept apart |
 
 mod encode;
+mod file;
 mod format;
 mod linear;
 mod memory;
@@ -29,6 +31,7 @@ mod packer;
 mod panels;
 mod rows;
 
+pub use file::{PackedFile, PackedFrom};
 pub use format::{Format, Rows};
 pub use linear::PackedLinear;
 pub use memory::Memory;

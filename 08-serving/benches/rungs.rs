@@ -1,18 +1,18 @@
 //! 32 tokens after a prompt of 128, on every rung.
 //!
 //!     cargo bench -p serving --bench rungs
+//!     LADDER_MODEL=WHAT cargo bench -p serving --bench rungs
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use embedded_models::TARGET;
-use naive_decode::{LoadOptions, Model, Request, Sampler, Sampling, Settings, Step, generate};
+use model_files::ModelArgs;
+use naive_decode::{Request, Sampler, Sampling, Settings, Step, generate};
 use serving::rungs;
 use std::sync::Arc;
 use std::time::Duration;
 
 fn every_rung(criterion: &mut Criterion) {
-    let options = LoadOptions::default();
-    let model = Model::embedded("target", TARGET.config, TARGET.weights, options);
-    let model = Arc::new(model.expect("the embedded model loads"));
+    let named = ModelArgs { model: std::env::var("LADDER_MODEL").ok() };
+    let model = Arc::new(named.load_to_time(160).expect("the model loads"));
     let prompt: Vec<u32> = (0..128).map(|i| 5 + i * 37 % 2000).collect();
     let run = |rung: &naive_decode::Rung| -> Vec<Step> {
         let settings = Settings { capacity: 160, prefill_chunk: None };

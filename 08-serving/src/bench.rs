@@ -3,12 +3,12 @@
 mod report;
 mod run;
 
-use crate::packed::load_packed;
-use crate::source::ModelArgs;
+use crate::packed::{Keep, load_packed};
 use anyhow::Result;
 use clap::Args;
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
+use model_files::ModelArgs;
 use naive_decode::LoadOptions;
 use naive_decode::measurement::MachineName;
 use naive_decode::roofline::probe::Memory;
@@ -43,6 +43,9 @@ pub struct BenchArgs {
     /// Samples of each figure
     #[arg(long, default_value_t = 5)]
     samples: usize,
+    /// Whether packed weights are kept in a file beside the model, to be mapped at the next start
+    #[arg(long, value_enum, default_value_t = Keep::Slow)]
+    keep: Keep,
     /// Print one JSON object with all samples
     #[arg(long)]
     json: bool,
@@ -77,13 +80,14 @@ fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
         // How far RoPE is stretched is all one to the clock.
         files.config.rope_scaling = None;
         let options = LoadOptions { context: Some(load.tokens()), ..LoadOptions::default() };
-        let (model, packed) = load_packed(&files, weights, options, &pool)?;
+        let loaded = load_packed(&files, weights, options, &pool, args.keep)?;
         drop(files);
-        let mut run = Run::new(&model, &packed, load, threads);
+        let model = &loaded.model;
+        let mut run = Run::new(&loaded, load, threads);
         run.load_ms = began.elapsed().as_secs_f64() * 1e3;
         for _ in 0..args.samples {
             report.bandwidth_gb_per_s.push(memory.read_rate(threads) / 1e9);
-            run.sample(&model)?;
+            run.sample(model)?;
         }
         run.peak_bytes = peak_bytes();
         if !args.json {

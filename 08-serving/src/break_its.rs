@@ -2,8 +2,11 @@
 
 use anyhow::{Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
+use model_files::ModelArgs;
+use naive_decode::LoadOptions;
 use naive_decode::break_it::{Bench, BreakIt, print};
 use serde_json::json;
+use std::sync::Arc;
 
 /// Columns of the table where there is no terminal to ask.
 const WIDTH_ELSEWHERE: u16 = 100;
@@ -14,8 +17,11 @@ pub struct Args {
     /// Which to run; without a name, all are listed
     pub name: Option<String>,
     /// List all break-its
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with_all = ["name", "model"])]
     pub list: bool,
+    /// Which model to break.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -28,6 +34,8 @@ pub fn all() -> Vec<BreakIt> {
         kv_cache::faults::all(),
         gqa_mla::faults::all(),
         flash_attention::faults::all(),
+        paged_cache::faults::all(),
+        prefix_radix::faults::all(),
     ]
     .concat()
 }
@@ -41,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
         None if args.json => println!("{}", list_as_json()),
         None => println!("{}\n\nRun one: ladder break NAME", list_as_table()),
         Some(name) => {
-            let report = (find(name)?.run)(&Bench::embedded()?)?;
+            let report = (find(name)?.run)(&bench(&args.model)?)?;
             match args.json {
                 true => println!("{}", report.to_json()),
                 false => print(&report),
@@ -49,6 +57,20 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Room for the prompt and what break-its write after it; a model's own may be far more, and caches here
+/// are as long as the model can take.
+const CONTEXT: usize = 1_024;
+
+fn bench(model: &ModelArgs) -> Result<Bench> {
+    if model.is_embedded() {
+        return Ok(Bench::embedded()?);
+    }
+    let files = model.files()?;
+    let context = Some(CONTEXT.min(files.config.trained_context));
+    let loaded = files.load(LoadOptions { context, ..LoadOptions::default() })?;
+    Ok(Bench::of(Arc::new(loaded), files.tokenizer)?)
 }
 
 fn find(name: &str) -> Result<BreakIt> {

@@ -5,10 +5,11 @@ mod run;
 
 use crate::rungs;
 use crate::shapes::{self, Shape};
-use crate::source::{Loaded, ModelArgs};
+use crate::source::Loaded;
 use anyhow::Result;
 use clap::Args;
 use embedded_models::recall::World;
+use model_files::ModelArgs;
 use naive_decode::measurement::MachineName;
 use naive_decode::{LoadOptions, Rung};
 use report::{Report, RungReport, shapes_table, table};
@@ -39,7 +40,7 @@ pub struct ClimbArgs {
 pub fn climb(args: &ClimbArgs) -> Result<()> {
     anyhow::ensure!(args.tokens > 0, "tokens to generate is 0, expected at least 1");
     let prompt = args.prompt.clone().unwrap_or_else(default_prompt);
-    let loaded = args.model.load_for(&prompt, args.tokens)?;
+    let loaded = Loaded::open_for(&args.model, &prompt, args.tokens)?;
     let prompt_tokens = loaded.encode(&prompt)?;
     let machine = MachineName::this();
     if !args.json {

@@ -1,8 +1,9 @@
 //! `ladder generate`: a prompt in, text out, as it comes.
 
-use crate::source::ModelArgs;
+use crate::source::Loaded;
 use anyhow::Result;
 use clap::Args;
+use model_files::ModelArgs;
 use naive_decode::{Request, Sampler, Sampling, Settings, generate as start};
 use std::io::Write;
 use std::time::Duration;
@@ -53,7 +54,7 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
         seed: args.seed,
         ..Sampling::default()
     })?;
-    let loaded = args.model.load()?;
+    let loaded = Loaded::open(&args.model)?;
     let prompt = loaded.encode(&args.prompt)?;
     let capacity = prompt.len().saturating_add(args.tokens);
     let settings = Settings { capacity, prefill_chunk: None };

@@ -7,7 +7,7 @@
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
 //! | `generate.rs` | `ladder generate`: continue a text |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
-//! | `packed.rs` | a model's files, packed for rung 04's kernels |
+//! | `packed.rs` | a model's files, packed for rung 04's kernels, and kept packed for the next start |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
 //! | `source.rs` | where the model comes from |
 
@@ -30,5 +30,8 @@ pub fn rungs() -> Vec<Rung> {
         kv_cache::CONTIGUOUS,
         gqa_mla::hybrid::RING,
         flash_attention::TILES,
+        paged_cache::PAGED,
+        prefix_radix::SHARED,
+        speculative::GUESSING,
     ]
 }

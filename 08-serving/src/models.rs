@@ -4,14 +4,13 @@
 //! and a list of models that are known by name.
 
 mod known;
+mod memory;
 mod table;
 
-use crate::rungs;
 use anyhow::Result;
 use clap::Args;
-use kv_cache::KvShape;
+use memory::{Memory, memory};
 use model_files::{Hub, ModelSummary};
-use naive_decode::{Config, Element, NAIVE};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -68,23 +67,6 @@ enum Found {
     },
 }
 
-/// What one rung needs to run a model with one sequence, in bytes.
-#[derive(Debug, Clone, Serialize)]
-struct Memory {
-    #[serde(rename = "crate")]
-    package: &'static str,
-    change: &'static str,
-    /// The weights as f32.
-    weights: u64,
-    /// Keys and values of [`SHORT`] tokens.
-    kv_at_2048: u64,
-    /// Keys and values of as many tokens as the model was trained to see.
-    kv_at_full_context: u64,
-}
-
-/// A context that a conversation fits in.
-const SHORT: usize = 2_048;
-
 /// Lists models.
 ///
 /// # Errors
@@ -124,7 +106,7 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
         }
         models.push(Listed { name: model.name.clone(), place: Place::Cached, found });
     }
-    for (known, config) in known {
+    for (known, architecture) in known {
         if cached.iter().any(|model| model.name == known.name) {
             continue;
         }
@@ -132,8 +114,8 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
             parameters: known.parameters,
             licence: Some(known.licence.into()),
             stored_bytes: None,
-            context: config.trained_context,
-            memory: memory(&config, known.parameters),
+            context: architecture.config.trained_context,
+            memory: memory(&architecture.config, &architecture.kv(), known.parameters),
         };
         models.push(Listed { name: known.name.into(), place: Place::Hub, found });
     }
@@ -167,7 +149,7 @@ fn found(summary: naive_decode::Result<ModelSummary>) -> Found {
         Err(problem) => Found::Refused { problem: problem.to_string() },
         Ok(summary) => Found::Model {
             context: summary.config.trained_context,
-            memory: memory(&summary.config, summary.parameters),
+            memory: memory(&summary.config, &summary.kv, summary.parameters),
             parameters: summary.parameters,
             licence: summary.licence,
             stored_bytes: Some(summary.stored_bytes),
@@ -175,38 +157,10 @@ fn found(summary: naive_decode::Result<ModelSummary>) -> Found {
     }
 }
 
-/// What each rung needs.
-fn memory(config: &Config, parameters: u64) -> Vec<Memory> {
-    // The head is packed for multiplying, the embedding table is looked up in: two copies, though
-    // the file may have one.
-    let twice = if config.tied_head { config.vocab_size * config.hidden_size } else { 0 };
-    let weights = (parameters + twice as u64) * size_of::<f32>() as u64;
-    let shape = KvShape {
-        layers: config.layers,
-        kv_heads: config.kv_heads,
-        key_dim: config.head_dim,
-        value_dim: config.head_dim,
-        element: Element::F32,
-    };
-    let needs = rungs().into_iter().map(|rung| {
-        let kept = |tokens: usize| match rung.package == NAIVE.package {
-            true => 0,
-            false => shape.bytes(tokens, 1) as u64,
-        };
-        Memory {
-            package: rung.package,
-            change: rung.change,
-            weights,
-            kv_at_2048: kept(SHORT),
-            kv_at_full_context: kept(config.trained_context),
-        }
-    });
-    needs.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rungs;
     use embedded_models::TARGET;
     use naive_decode::{LoadOptions, Model};
 
@@ -220,13 +174,16 @@ mod tests {
         else {
             panic!("the target is a model")
         };
-        let table = model.config.vocab_size * model.config.hidden_size * size_of::<f32>();
         let per_token = model.kv_bytes_per_token() as u64;
         assert!((4_000_000..6_000_000).contains(&parameters));
         assert_eq!(context, model.context());
         assert_eq!(memory.len(), rungs().len());
         for need in &memory {
-            assert_eq!(need.weights, (model.weight_bytes() + table) as u64);
+            assert_eq!(
+                need.weights,
+                model.weight_bytes() as u64,
+                "the table is the head: held once"
+            );
             let kept = if need.package == "naive-decode" { 0 } else { per_token };
             assert_eq!(need.kv_at_2048, 2_048 * kept);
             assert_eq!(need.kv_at_full_context, context as u64 * kept);

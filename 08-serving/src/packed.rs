@@ -1,29 +1,138 @@
-//! A model's files, packed for rung 04's kernels.
+//! A model's files, packed for rung 04's kernels, and kept packed for the next start.
 
-use flash_attention::packed::{Format, Packed, Packer, Rows, Weights};
+mod place;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use flash_attention::packed::{Format, Packed, PackedFile, PackedFrom, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
+use indicatif::{ProgressBar, ProgressStyle};
 use model_files::{BlockType, ModelFiles};
-use naive_decode::{LoadOptions, Model, Result};
+use naive_decode::{LoadOptions, Model};
+use place::Places;
+use serde::Serialize;
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// The model with its matrices packed for the pool's threads, and what became of them.
+/// Packing that takes longer than this is worth a file.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Numbers packed after which the pages that they came from are let go of.
+const RELEASE: usize = 8 << 20;
+
+/// Whether packed weights are kept in a file, to be mapped at the next start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Keep {
+    /// Neither read a file nor write one
+    Never,
+    /// Write one if packing takes longer than a second
+    Slow,
+    /// Write one if there is none
+    Always,
+}
+
+/// How a model came to be packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Came {
+    /// From its files.
+    Packed,
+    /// From its files, and a file of packed weights was written.
+    PackedAndKept,
+    /// From a file of packed weights.
+    Mapped,
+}
+
+/// A model with its matrices packed.
+pub struct PackedModel {
+    /// The model.
+    pub model: Model,
+    /// What became of its matrices.
+    pub packed: Vec<Packed>,
+    /// How.
+    pub came: Came,
+}
+
+/// The model with its matrices packed for the pool's threads, from a file of packed weights if there is
+/// one that fits. What is wrong with one that does not is said in a line on standard error, and it is
+/// replaced.
 ///
 /// # Errors
-/// Whatever is wrong with the files.
+/// Whatever is wrong with the model's files.
 pub fn load_packed(
     files: &ModelFiles,
     weights: Weights,
     options: LoadOptions,
     pool: &Arc<Pool>,
-) -> Result<(Model, Vec<Packed>)> {
+    keep: Keep,
+) -> Result<PackedModel> {
+    let origin = files.origin().filter(|_| keep != Keep::Never);
+    let places = origin.map(|origin| Places::of(origin, weights));
+    let from = origin.map(|origin| PackedFrom {
+        sources: origin.digest,
+        weights,
+        threads: pool.threads(),
+    });
+    let (mut file, mut is_odd) = (None, false);
+    if let (Some(places), Some(from)) = (&places, &from) {
+        file = places.there().find_map(|path| match PackedFile::open(path, from) {
+            Ok(file) => Some(file),
+            Err(problem) => {
+                eprintln!("{problem}; packing again");
+                is_odd = true;
+                None
+            }
+        });
+    }
+    let bar = bar(files, file.is_some());
+    let since = Cell::new(0);
+    let progress = |numbers: usize| {
+        bar.inc(numbers as u64);
+        since.set(since.get() + numbers);
+        if since.get() >= RELEASE {
+            since.set(0);
+            files.release_pages();
+        }
+    };
     let stored = |name: &str| rows(files, name);
-    let packer = Packer::new(weights, options.isa, pool, &stored);
+    let mut packer = Packer::new(weights, options.isa, pool, &stored).with_progress(&progress);
+    if let Some(file) = &file {
+        packer = packer.with_file(file);
+    }
+    let began = Instant::now();
     let model = files.assemble(options, &packer)?;
-    Ok((model, packer.packed()))
+    let took = began.elapsed();
+    bar.finish_and_clear();
+    let packed = packer.packed();
+    let mut came = if file.is_some() { Came::Mapped } else { Came::Packed };
+    if let (None, Some(places), Some(from)) = (&file, &places, &from)
+        && (is_odd || keep == Keep::Always || took > SLOW)
+    {
+        // A model that runs is worth more than a file that was not written.
+        match places.write(|path| Ok(packer.write(path, from)?)) {
+            Ok(path) => {
+                eprintln!("packed weights are kept in {}", path.display());
+                came = Came::PackedAndKept;
+            }
+            Err(problem) => eprintln!("packed weights are not kept: {problem}"),
+        }
+    }
+    Ok(PackedModel { model, packed, came })
+}
+
+/// A progress bar on standard error, where somebody is looking and there is something to wait for.
+fn bar(files: &ModelFiles, is_mapped: bool) -> ProgressBar {
+    if is_mapped {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("packing {wide_bar} {percent} %, {eta} left")
+        .expect("the template is well formed");
+    ProgressBar::new(files.parameters() as u64).with_style(style)
 }
 
 /// A matrix as the file stores it, if the kernels can multiply that.
-fn rows<'a>(files: &'a ModelFiles, name: &str) -> Result<Option<Rows<'a>>> {
+fn rows<'a>(files: &'a ModelFiles, name: &str) -> naive_decode::Result<Option<Rows<'a>>> {
     let Some(raw) = files.raw(name) else { return Ok(None) };
     let format = match raw.kind {
         BlockType::F32 => Format::F32,

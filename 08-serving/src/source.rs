@@ -1,21 +1,10 @@
 //! Where the model comes from: built in, or files of somebody else's.
 
 use anyhow::Result;
-use clap::Args;
-use embedded_models::TARGET;
 use kv_cache::RopeScaling;
-use model_files::ModelFiles;
+use model_files::{ModelArgs, ModelFiles};
 use naive_decode::{Error, LoadOptions, Model, Tokenizer};
 use std::sync::Arc;
-
-/// Which model to run.
-#[derive(Debug, Clone, Args)]
-pub struct ModelArgs {
-    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file, or owner/name on its
-    /// hub; the embedded target if not given
-    #[arg(long, value_name = "WHAT")]
-    pub model: Option<String>,
-}
 
 /// A model with its tokenizer.
 pub struct Loaded {
@@ -33,54 +22,45 @@ pub struct Loaded {
 /// of what it learnt.
 const MOST_STRETCH: usize = 8;
 
-impl ModelArgs {
-    /// Whether it is the embedded target, no model of the reader's own.
-    pub fn is_embedded(&self) -> bool {
-        self.model.is_none()
-    }
-
-    /// Loads the model with the context that it was trained for, or that its config stretches it to.
+impl Loaded {
+    /// Loads a model with the context that it was trained for, or that its config stretches it to.
     ///
     /// # Errors
     /// Whatever is wrong with the files.
-    pub fn load(&self) -> Result<Loaded> {
-        Loaded::new(self.files()?, |_| Ok(0))
+    pub fn open(model: &ModelArgs) -> Result<Self> {
+        Loaded::new(model.files()?, |_| Ok(0))
     }
 
-    /// Loads the model with room for a text and `more` tokens after it. A context longer than the
+    /// Loads a model with room for a text and `more` tokens after it. A context longer than the
     /// model was trained for is stretched with YaRN, unless the model brings its own stretching.
     ///
     /// # Errors
     /// Whatever is wrong with the files or the text, or a text longer than any stretching reaches.
-    pub fn load_for(&self, text: &str, more: usize) -> Result<Loaded> {
+    pub fn open_for(model: &ModelArgs, text: &str, more: usize) -> Result<Self> {
         let room = |tokenizer: &Tokenizer| {
             // The last token is never fed back.
             Ok(encode(tokenizer, text)?.len().saturating_add(more).saturating_sub(1))
         };
-        Loaded::new(self.files()?, room)
+        Loaded::new(model.files()?, room)
     }
 
-    /// The model's files, opened but not loaded.
-    ///
-    /// # Errors
-    /// Whatever is wrong with them.
-    pub fn files(&self) -> Result<ModelFiles> {
-        Ok(match &self.model {
-            None => ModelFiles::embedded(&TARGET)?,
-            Some(what) => model_files::open(what)?,
-        })
-    }
-}
-
-impl Loaded {
     fn new(mut files: ModelFiles, room: impl FnOnce(&Tokenizer) -> Result<usize>) -> Result<Self> {
         let own = files.config.rope_scaling.take();
         let own = own.map(|json| RopeScaling::from_json(&json, &files.config)).transpose()?;
+        let mut options = LoadOptions::default();
         let scaling = match own {
             Some(own) => Some(own),
-            None => stretch_to(room(&files.tokenizer)?, files.config.trained_context)?,
+            None => {
+                let (room, trained) = (room(&files.tokenizer)?, files.config.trained_context);
+                let reached = files.longest_context();
+                // Some models have frequencies of their own for long texts (Phi-3's longrope).
+                if room > trained && reached > trained {
+                    options.context = Some(reached);
+                }
+                stretch_to(room, reached)?
+            }
         };
-        let mut model = files.load(LoadOptions::default())?;
+        let mut model = files.load(options)?;
         if let Some(scaling) = scaling {
             scaling.stretch(&mut model);
         }

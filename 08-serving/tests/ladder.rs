@@ -280,3 +280,21 @@ fn models_are_listed_wherever_they_are() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read no such place"));
 }
+
+#[test]
+fn break_its_take_other_models_or_say_why_not() {
+    let directory = tempfile::tempdir().unwrap();
+    write_model(directory.path(), TARGET.tokenizer);
+    let model = ["--model", directory.path().to_str().unwrap()];
+    let report = json(&[&["break", "wrong-layer", "--json"], &model[..]].concat());
+    assert_eq!(report["guard"]["on_clean"], Value::Null);
+    assert!(report["guard"]["on_broken"].is_string(), "{report}");
+    for (name, why) in [
+        ("overwritten-key", "needs the recall task"),
+        ("rotated-latent", "needs the embedded latents"),
+        ("group-scale", "needs the embedded weights"),
+    ] {
+        assert_refused(&[&["break", name], &model[..]].concat(), &["the embedded one", why]);
+    }
+    assert_refused(&["break", "wrong-layer", "--model", "nothing"], &["nothing"]);
+}

@@ -19,12 +19,13 @@ mod measured;
 mod numbers;
 mod quiz;
 mod snippets;
+mod steppers;
 
 /// Notes what one kind of mark-up on a page becomes, and what is wrong with it.
 type Pass = fn(&Page, &Place, &mut Findings);
 
 /// All passes. They read the page as it is on disk, so their order does not matter.
-const PASSES: [Pass; 12] = [
+const PASSES: [Pass; 13] = [
     break_its::find,
     callouts::find,
     captured::find,
@@ -37,6 +38,7 @@ const PASSES: [Pass; 12] = [
     numbers::find,
     quiz::find,
     snippets::find,
+    steppers::find,
 ];
 
 /// Runs every pass over a page.

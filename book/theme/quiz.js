@@ -1,5 +1,5 @@
 // Tells a reader whether an answer is right, and keeps written predictions in this browser. Without scripts,
-// answers are still there to unfold.
+// answers are still there to unfold, and steppers still step.
 
 for (const question of document.querySelectorAll(".question")) {
     const details = question.querySelector("details");
@@ -35,4 +35,4 @@ document.querySelectorAll(".predict").forEach((callout, index) => {
     callout.insertBefore(label, callout.querySelector("details"));
 });
 
-for (const typed of document.querySelectorAll(".typed input")) typed.addEventListener("keydown", event => event.stopPropagation());
+for (const input of document.querySelectorAll(".typed input, .stepper input")) input.addEventListener("keydown", event => event.stopPropagation());

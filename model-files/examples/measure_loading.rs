@@ -7,7 +7,7 @@ use clap::Parser;
 use embedded_models::TARGET;
 use model_files::{ModelFiles, open};
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{LoadOptions, Model};
+use naive_decode::{Config, LoadOptions, Model};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -80,9 +80,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the model as it stands: packed matrices, norms, and the embedding table.
+/// Bytes of the model as it stands: matrices, norms, and the embedding table if it is not the head too.
 fn packed_bytes(model: &Model) -> usize {
-    model.weight_bytes() + model.config.vocab_size * model.config.hidden_size * size_of::<f32>()
+    let Config { vocab_size, hidden_size, tied_head, .. } = model.config;
+    let table = if tied_head { 0 } else { vocab_size * hidden_size * size_of::<f32>() };
+    model.weight_bytes() + table
 }
 
 /// The most memory at a time, in bytes.

@@ -25,7 +25,9 @@ mod windows;
 
 use fields::Fields;
 use kv_cache::RopeScaling;
-use naive_decode::{Config, LoadOptions, Model, Pack, Result, Tensors, dense, random_tensors};
+use naive_decode::{
+    Config, KvSize, LoadOptions, Model, Pack, Result, Tensors, dense, random_tensors,
+};
 
 /// Reads the `config.json` of one family.
 type Read = fn(&Fields) -> Result<Architecture>;
@@ -54,6 +56,15 @@ pub struct Architecture {
     pub(crate) family: Box<dyn Family>,
 }
 
+/// What one layer keeps of each token, before any weight is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerKv {
+    /// Sizes of the keys and values that it makes; none if it shares an earlier layer's.
+    pub size: Option<KvSize>,
+    /// How many tokens back a row sees; everything if not said.
+    pub window: Option<usize>,
+}
+
 /// How the blocks of a family are put together.
 pub(crate) trait Family: Send + Sync {
     /// The model of `config`, whose RoPE nothing stretches, from tensors named as Hugging Face
@@ -62,6 +73,23 @@ pub(crate) trait Family: Send + Sync {
     /// # Errors
     /// Whatever `tensors` or `pack` refuses.
     fn assemble(&self, config: Config, from: Source) -> Result<Model>;
+
+    /// Longest context that the family reaches by itself, for whoever asks for it when the model is put
+    /// together.
+    fn longest_context(&self, config: &Config) -> usize {
+        config.trained_context
+    }
+
+    /// How many tokens back a row of each layer sees, of families that have windows.
+    fn windows(&self) -> &[Option<usize>] {
+        &[]
+    }
+
+    /// Sizes of the keys and values that a layer makes; none if it shares an earlier one's.
+    fn kv(&self, config: &Config, _layer: usize) -> Option<KvSize> {
+        let Config { kv_heads: heads, head_dim, .. } = *config;
+        Some(KvSize { heads, key_dim: head_dim, value_dim: head_dim })
+    }
 }
 
 /// Where a model's weights come from and how they are to be kept.
@@ -98,6 +126,16 @@ impl Architecture {
         let expected = format!("one of: {}", names.join(", "));
         let (_, read) = known.ok_or_else(|| fields.refusal("architectures", &expected))?;
         read(&fields)
+    }
+
+    /// What each layer keeps of a token.
+    pub fn kv(&self) -> Vec<LayerKv> {
+        let windows = self.family.windows();
+        let layer = |layer: usize| LayerKv {
+            size: self.family.kv(&self.config, layer),
+            window: windows.get(layer).copied().flatten(),
+        };
+        (0..self.config.layers).map(layer).collect()
     }
 
     /// The names of all architectures that are read, as `config.json` has them.

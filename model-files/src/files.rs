@@ -4,11 +4,13 @@ use crate::architectures::{self, Architecture, Family, Source, Writer};
 use crate::blocks::RawTensor;
 use crate::chat::ChatTemplate;
 use crate::gguf::Gguf;
+use crate::origin::{Origin, Stamp};
 use crate::safetensors::Safetensors;
 use crate::text_file::{is_there, read};
 use embedded_models::EmbeddedModel;
 use naive_decode::{Checkpoint, Config, LoadOptions, Model, Pack, Result, Tokenizer, dense};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 /// A model's files.
 pub struct ModelFiles {
@@ -23,6 +25,7 @@ pub struct ModelFiles {
     pub chat_template: Option<ChatTemplate>,
     family: Box<dyn Family>,
     weights: Weights,
+    pub(crate) origin: Option<Origin>,
 }
 
 enum Weights {
@@ -49,7 +52,9 @@ impl ModelFiles {
         let weights = Checkpoint::embedded(&name("model.safetensors"), model.weights)?;
         let weights = Weights::Safetensors(weights.into());
         let called = format!("{} (embedded)", model.name);
-        ModelFiles { name: called, config, tokenizer, chat_template, family, weights }.checked()
+        let origin = None;
+        ModelFiles { name: called, config, tokenizer, chat_template, family, weights, origin }
+            .checked()
     }
 
     /// A directory in Hugging Face's layout: `config.json`, `tokenizer.json`, the weights in
@@ -89,8 +94,9 @@ impl ModelFiles {
                 Some(ChatTemplate::new(&file, source, beginning, end)?)
             }
         };
+        let origin = Some(Origin::new(path, &[gguf.stamp()]));
         let (name, weights) = (path.display().to_string(), Weights::Gguf(gguf));
-        ModelFiles { name, config, tokenizer, chat_template, family, weights }.checked()
+        ModelFiles { name, config, tokenizer, chat_template, family, weights, origin }.checked()
     }
 
     fn from_parts(
@@ -99,7 +105,10 @@ impl ModelFiles {
         weights: &dyn Fn(&Path) -> Result<Safetensors>,
     ) -> Result<Self> {
         let path = directory.join("config.json");
-        let architecture = Architecture::from_json(&path.display().to_string(), &read(&path)?)?;
+        let json = read(&path)?;
+        // How the tensors become matrices hangs on the config, whenever it was written.
+        let config_stamp = Stamp::new(&path, UNIX_EPOCH, json.len(), &json);
+        let architecture = Architecture::from_json(&path.display().to_string(), &json)?;
         let Architecture { mut config, family } = architecture;
         let path = directory.join("generation_config.json");
         if is_there(&path) {
@@ -108,9 +117,38 @@ impl ModelFiles {
         let path = directory.join("tokenizer.json");
         let tokenizer = Tokenizer::from_bytes(&path.display().to_string(), &read(&path)?)?;
         let chat_template = read_template(directory)?;
-        let weights = Weights::Safetensors(weights(directory)?);
-        let name = named.display().to_string();
-        ModelFiles { name, config, tokenizer, chat_template, family, weights }.checked()
+        let weights = weights(directory)?;
+        let origin = Some(Origin::new(named, &[weights.stamps(), &[config_stamp]].concat()));
+        let (name, weights) = (named.display().to_string(), Weights::Safetensors(weights));
+        ModelFiles { name, config, tokenizer, chat_template, family, weights, origin }.checked()
+    }
+
+    /// Where the files are, and what tells them from others; none of a model that is part of the program.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
+    }
+
+    /// Longest context that the model reaches without being stretched by anybody: beyond the trained one
+    /// only if it is asked for when the model is loaded ([`LoadOptions::context`]).
+    pub fn longest_context(&self) -> usize {
+        self.family.longest_context(&self.config)
+    }
+
+    /// Lets go of the pages that were read so far: whoever packs weights has no more use for them, and
+    /// while they are mapped they count as the program's memory.
+    pub fn release_pages(&self) {
+        match &self.weights {
+            Weights::Safetensors(safetensors) => safetensors.release_pages(),
+            Weights::Gguf(gguf) => gguf.release_pages(),
+        }
+    }
+
+    /// Numbers in all weights.
+    pub fn parameters(&self) -> usize {
+        match &self.weights {
+            Weights::Safetensors(safetensors) => safetensors.parameters(),
+            Weights::Gguf(gguf) => gguf.parameters(),
+        }
     }
 
     /// Vocabulary and model belong together, and the template's end of turn is known as an end.

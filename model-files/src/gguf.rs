@@ -18,20 +18,23 @@ pub use metadata::Metadata;
 
 use crate::architectures::Architecture;
 use crate::blocks::{RawTensor, dequantise};
+use crate::origin::Stamp;
 use crate::text_file::check_is_file;
-use dialect::{Dialect, ROPE_DIVISORS, SHORT_DIVISORS};
+use dialect::{Dialect, LONG_DIVISORS, ROPE_DIVISORS, SHORT_DIVISORS};
 use header::{Header, TensorPlace};
 use memmap2::Mmap;
-use naive_decode::{Error, Result, Tokenizer};
+use naive_decode::{Error, Result, Tokenizer, release_pages};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// An open GGUF file. Tensors are asked for by their names in Hugging Face's layout.
 pub struct Gguf {
     file: String,
     bytes: Mmap,
+    modified: SystemTime,
     header: Header,
     dialect: &'static Dialect,
     /// Query and key-value heads, whose rows may have to change places.
@@ -48,6 +51,7 @@ impl Gguf {
     /// If it cannot be read, is no whole GGUF file, or has an architecture that is not known here.
     pub fn open(path: &Path) -> Result<Self> {
         check_is_file(path)?;
+        let modified = Stamp::modified(path)?;
         let io = |source| Error::Io { path: path.to_owned(), source };
         let opened = File::open(path).map_err(io)?;
         // SAFETY: the map is read-only, and nobody may change or shorten the file while it is
@@ -58,7 +62,7 @@ impl Gguf {
         let metadata = Metadata { file: &file, bytes: &bytes, entries: &header.metadata };
         let dialect = Dialect::of(&metadata)?;
         let heads = dialect.heads(&metadata)?;
-        Ok(Gguf { file, bytes, header, dialect, heads })
+        Ok(Gguf { file, bytes, modified, header, dialect, heads })
     }
 
     /// Name that errors give this file.
@@ -69,6 +73,18 @@ impl Gguf {
     /// Size of the file in bytes.
     pub fn size(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Lets go of the pages that were read, as [`Checkpoint::release_pages`](naive_decode::Checkpoint::release_pages).
+    pub fn release_pages(&self) {
+        release_pages(&self.bytes);
+    }
+
+    /// What tells the file from others.
+    pub(crate) fn stamp(&self) -> Stamp {
+        let starts = self.header.tensors.values().map(|place| place.start);
+        let head = &self.bytes[..starts.min().unwrap_or(self.bytes.len())];
+        Stamp::new(Path::new(&self.file), self.modified, self.bytes.len(), head)
     }
 
     /// Numbers in its weights, RoPE's divisors aside: they are part of the shape.
@@ -102,6 +118,7 @@ impl Gguf {
             has_biases: tensors.keys().any(|it| it.contains(".attn_") && it.ends_with(".bias")),
             rope_divisors: numbers(ROPE_DIVISORS),
             short_divisors: numbers(SHORT_DIVISORS),
+            long_divisors: numbers(LONG_DIVISORS),
         };
         config::from_metadata(&self.metadata(), self.dialect, found)
     }

@@ -8,11 +8,13 @@
 //! | File | Holds |
 //! |---|---|
 //! | `source.rs` | what `--model WHAT` means |
+//! | `arguments.rs` | `--model` as an argument of programs |
 //! | `source/hub.rs` | the Hugging Face hub and its cache |
 //! | `architectures.rs` | families of models beyond Llama, and which one a config names |
 //! | `source/hub/cached.rs` | what that cache has |
 //! | `summary.rs` | what a model is, from the beginnings of its files |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
+//! | `origin.rs` | what tells its files from others, and from themselves before a change |
 //! | `gguf.rs` | a GGUF file |
 //! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
 //! | `gguf/value.rs`, `metadata.rs` | its metadata |
@@ -27,20 +29,24 @@
 //! | `chat/encode.rs` | from a conversation to tokens, special ones the template's own |
 
 mod architectures;
+mod arguments;
 mod blocks;
 mod chat;
 mod files;
 mod gguf;
+mod origin;
 mod safetensors;
 mod source;
 mod summary;
 mod text_file;
 
-pub use architectures::Architecture;
+pub use architectures::{Architecture, LayerKv};
+pub use arguments::ModelArgs;
 pub use blocks::{BlockType, RawTensor, dequantise};
 pub use chat::{ChatTemplate, Message};
 pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
+pub use origin::Origin;
 pub use safetensors::Safetensors;
 pub use source::{CachedModel, Hub, HubName, open};
 pub use summary::ModelSummary;

@@ -1,6 +1,7 @@
 //! Weights in safetensors files: one, or several with an index.
 
 use crate::blocks::{BlockType, RawTensor};
+use crate::origin::Stamp;
 use crate::text_file::{check_is_file, is_there, read};
 use ::safetensors::Dtype;
 use naive_decode::{Checkpoint, Error, Result};
@@ -22,6 +23,8 @@ pub struct Safetensors {
     shards: Vec<Checkpoint>,
     /// Which shard has which tensor; empty if there is but one.
     places: HashMap<String, usize>,
+    /// Of the index, if there is one, and of each file; none of what is part of the program.
+    stamps: Vec<Stamp>,
 }
 
 /// What is read of an index.
@@ -37,7 +40,8 @@ impl Safetensors {
     /// # Errors
     /// If it cannot be opened, or is not a whole safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
-        open_file(path).map(Self::from)
+        let (only, stamp) = open_file(path)?;
+        Ok(Safetensors { stamps: vec![stamp], ..Self::from(only) })
     }
 
     /// Opens every file that an index names, beside it.
@@ -50,11 +54,17 @@ impl Safetensors {
         let mut places = HashMap::new();
         let mut shards: Vec<Checkpoint> = Vec::new();
         let mut known: HashMap<String, usize> = HashMap::new();
-        for (tensor, name) in read_index(path)? {
+        let modified = Stamp::modified(path)?;
+        let index = read_index(path)?;
+        let content = format!("{index:?}");
+        let mut stamps = vec![Stamp::new(path, modified, content.len(), content.as_bytes())];
+        for (tensor, name) in index {
             let place = match known.get(&name) {
                 Some(&place) => place,
                 None => {
-                    shards.push(open_shard(path, &name)?);
+                    let (shard, stamp) = open_shard(path, &name)?;
+                    shards.push(shard);
+                    stamps.push(stamp);
                     known.insert(name, shards.len() - 1);
                     shards.len() - 1
                 }
@@ -65,7 +75,7 @@ impl Safetensors {
             }
             places.insert(tensor, place);
         }
-        Ok(Safetensors { file, shards, places })
+        Ok(Safetensors { file, shards, places, stamps })
     }
 
     /// Opens the weights in a directory: one file, or an index and what it names.
@@ -111,6 +121,16 @@ impl Safetensors {
         self.shards.iter().map(Checkpoint::numbers).sum()
     }
 
+    /// Lets go of the pages that were read, as [`Checkpoint::release_pages`].
+    pub fn release_pages(&self) {
+        self.shards.iter().for_each(Checkpoint::release_pages);
+    }
+
+    /// What tells the files from others.
+    pub(crate) fn stamps(&self) -> &[Stamp] {
+        &self.stamps
+    }
+
     /// Bytes of all files.
     pub fn size(&self) -> usize {
         self.shards.iter().map(Checkpoint::size).sum()
@@ -127,7 +147,7 @@ impl Safetensors {
 impl From<Checkpoint> for Safetensors {
     fn from(only: Checkpoint) -> Self {
         let file = only.file().to_owned();
-        Safetensors { file, shards: vec![only], places: HashMap::new() }
+        Safetensors { file, shards: vec![only], places: HashMap::new(), stamps: Vec::new() }
     }
 }
 
@@ -152,7 +172,7 @@ pub(crate) fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     Ok(index.weight_map)
 }
 
-fn open_shard(index: &Path, name: &str) -> Result<Checkpoint> {
+fn open_shard(index: &Path, name: &str) -> Result<(Checkpoint, Stamp)> {
     let path = index.with_file_name(name);
     if !is_there(&path) {
         let problem = format!("names {name}, which is not there: expected every file beside it");
@@ -161,7 +181,10 @@ fn open_shard(index: &Path, name: &str) -> Result<Checkpoint> {
     open_file(&path)
 }
 
-fn open_file(path: &Path) -> Result<Checkpoint> {
+fn open_file(path: &Path) -> Result<(Checkpoint, Stamp)> {
     check_is_file(path)?;
-    Checkpoint::open(path)
+    let modified = Stamp::modified(path)?;
+    let opened = Checkpoint::open(path)?;
+    let stamp = Stamp::new(path, modified, opened.size(), opened.head());
+    Ok((opened, stamp))
 }

@@ -31,6 +31,9 @@ pub fn open(what: &str) -> Result<ModelFiles> {
     {
         let mut files = open_path(&Hub::from_environment()?.fetch(&name)?)?;
         files.name = what.to_owned();
+        if let Some(origin) = &mut files.origin {
+            origin.is_shared = true;
+        }
         return Ok(files);
     }
     open_path(path)

@@ -1,6 +1,6 @@
 //! What a model is, from the beginnings of its files: neither weights nor vocabulary are read.
 
-use crate::architectures::Architecture;
+use crate::architectures::{Architecture, LayerKv};
 use crate::gguf::Gguf;
 use crate::safetensors::Safetensors;
 use crate::text_file::{is_there, read};
@@ -13,6 +13,8 @@ use std::path::Path;
 pub struct ModelSummary {
     /// Its shape.
     pub config: Config,
+    /// What each of its layers keeps of a token.
+    pub kv: Vec<LayerKv>,
     /// Numbers in its weights.
     pub parameters: u64,
     /// Bytes of its weights as they are stored.
@@ -32,9 +34,10 @@ impl ModelSummary {
         if extension == Some("gguf") && !path.is_dir() {
             let gguf = Gguf::open(path)?;
             let (parameters, stored_bytes) = (gguf.parameters() as u64, gguf.size() as u64);
-            let config = gguf.architecture()?.config;
+            let architecture = gguf.architecture()?;
+            let (kv, config) = (architecture.kv(), architecture.config);
             let licence = gguf.metadata().text("general.license")?.map(str::to_owned);
-            return Ok(ModelSummary { config, parameters, stored_bytes, licence });
+            return Ok(ModelSummary { config, kv, parameters, stored_bytes, licence });
         }
         let (directory, weights) = match path.is_file() {
             true => (path.parent().unwrap_or(Path::new("")), Safetensors::open(path)?),
@@ -43,11 +46,12 @@ impl ModelSummary {
         let (parameters, stored_bytes) = (weights.parameters() as u64, weights.size() as u64);
         let file = directory.join("config.json");
         let json = read(&file)?;
-        let config = Architecture::from_json(&file.display().to_string(), &json)?.config;
+        let architecture = Architecture::from_json(&file.display().to_string(), &json)?;
+        let (kv, config) = (architecture.kv(), architecture.config);
         let card = directory.join("README.md");
         let card = if is_there(&card) { read(&card).ok() } else { None };
         let licence = card.and_then(|card| licence(&String::from_utf8_lossy(&card)));
-        Ok(ModelSummary { config, parameters, stored_bytes, licence })
+        Ok(ModelSummary { config, kv, parameters, stored_bytes, licence })
     }
 
     /// A model that is part of the program, under the program's licence.
@@ -56,11 +60,12 @@ impl ModelSummary {
     /// If its files do not go together.
     pub fn embedded(model: &EmbeddedModel) -> Result<Self> {
         let name = |file: &str| format!("embedded {}/{file}", model.name);
-        let config = Architecture::from_json(&name("config.json"), model.config)?.config;
+        let architecture = Architecture::from_json(&name("config.json"), model.config)?;
+        let (kv, config) = (architecture.kv(), architecture.config);
         let weights = Checkpoint::embedded(&name("model.safetensors"), model.weights)?;
         let (parameters, stored_bytes) = (weights.numbers() as u64, weights.size() as u64);
         let licence = Some(env!("CARGO_PKG_LICENSE").to_owned());
-        Ok(ModelSummary { config, parameters, stored_bytes, licence })
+        Ok(ModelSummary { config, kv, parameters, stored_bytes, licence })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::attention::NaiveAttention;
 use crate::decode::{Decoder, NaiveDecoder};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::executor::CpuExecutor;
 use crate::load::LoadOptions;
 use crate::model::Model;
@@ -20,13 +20,15 @@ const TALE_SENTENCES: usize = 4;
 
 /// The model and the prompt.
 pub struct Bench {
-    /// The embedded target.
+    /// The embedded target, or another.
     pub model: Arc<Model>,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
     /// Facts, and the first question about them. The model goes on to answer this one and to ask
     /// the others itself, so nearly every sentence it writes can be checked against the prompt.
     pub prompt: Vec<u32>,
+    /// Whether the model is the embedded target.
+    pub is_embedded: bool,
 }
 
 impl Bench {
@@ -40,9 +42,33 @@ impl Bench {
         let name = format!("{}/tokenizer.json", TARGET.name);
         let tokenizer = Tokenizer::from_bytes(&name, TARGET.tokenizer)?;
         tokenizer.check_vocab_size(model.config.vocab_size)?;
+        Ok(Bench { is_embedded: true, ..Bench::of(Arc::new(model), tokenizer)? })
+    }
+
+    /// The same prompt for another model: it reads facts and a question, whatever it makes of them.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot write the text.
+    pub fn of(model: Arc<Model>, tokenizer: Tokenizer) -> Result<Self> {
         let world = Bench::world(0, 5, 2);
-        let prompt = tokenizer.encode(&(world.prompt().to_owned() + &world.question(0)))?;
-        Ok(Bench { model: Arc::new(model), tokenizer, prompt })
+        let text = world.prompt().to_owned() + &world.question(0);
+        let prompt = tokenizer.encode_with_special(&text)?;
+        Ok(Bench { model, tokenizer, prompt, is_embedded: false })
+    }
+
+    /// Refuses other models than the embedded target, for break-its that hang on what that one learnt or
+    /// how it is made: `why`.
+    ///
+    /// # Errors
+    /// If the model is another.
+    pub fn only_embedded(&self, why: &str) -> Result<()> {
+        match self.is_embedded {
+            true => Ok(()),
+            false => {
+                let expected = format!("the embedded one: this break-it needs {why}");
+                Err(Error::invalid("the model of a break-it", "another", expected))
+            }
+        }
     }
 
     /// The same with another prompt.
@@ -52,7 +78,7 @@ impl Bench {
     pub fn with_prompt(&self, text: &str) -> Result<Self> {
         let prompt = self.tokenizer.encode(text)?;
         let (model, tokenizer) = (Arc::clone(&self.model), self.tokenizer.clone());
-        Ok(Bench { model, tokenizer, prompt })
+        Ok(Bench { model, tokenizer, prompt, is_embedded: self.is_embedded })
     }
 
     /// The beginning of a tale, whose seed training never used. What happens next is open, and so

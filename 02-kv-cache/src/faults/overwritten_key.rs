@@ -85,6 +85,7 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
     guard: "a checksum of every key and value, taken when written, still holds",
     weaker_test: Some("the first 20 tokens are the naive loop's"),
     run: |bench| {
+        bench.only_embedded("the recall task")?;
         let found = Search::run(bench)?;
         let (bench, slot, tried) = &text_that_runs_into_it(bench, found.offset)?;
         let at = bench.prompt.len() + BEFORE;

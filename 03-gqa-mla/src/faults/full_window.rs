@@ -87,6 +87,7 @@ pub const FULL_WINDOW: BreakIt = BreakIt {
     guard: "masked full attention over a cache of everything gives every layer the same answer",
     weaker_test: Some("the same for a text that is no longer than the window"),
     run: |bench| {
+        bench.only_embedded("windows, and answers from within them")?;
         let bench = &hybrid_bench(bench)?;
         let decoder = |side| -> Result<Box<dyn Decoder>> {
             Ok(Box::new(stepper(&bench.model, rings(&bench.model, side)?)))
@@ -111,7 +112,8 @@ fn hybrid_bench(bench: &Bench) -> Result<Bench> {
     let model = hybrid::embedded(HYBRID.name, HYBRID.config, HYBRID.weights, options)?;
     let world = Bench::world(0, 2, 0);
     let prompt = bench.tokenizer.encode(&(world.prompt().to_owned() + &world.question(0)))?;
-    Ok(Bench { model: Arc::new(model), tokenizer: bench.tokenizer.clone(), prompt })
+    let (model, tokenizer) = (Arc::new(model), bench.tokenizer.clone());
+    Ok(Bench { model, tokenizer, prompt, is_embedded: bench.is_embedded })
 }
 
 /// A cache for one sequence; on the broken side its rings roll early.

@@ -1,11 +1,11 @@
 //! One scale for all, and one number that is far from all.
 
 use super::TOKENS;
-use crate::quality::{Judge, Material, Question, Quiz};
+use crate::quality::{Judge, Material};
 use crate::quantized::{Codec, Int8, QuantizedCache, Recent, Scheme, int8_code};
 use embedded_models::TARGET;
 use kv_cache::{Cached, CachedDecoder, ContiguousStore, KvCache, KvShape, Place, Store};
-use naive_decode::break_it::{Bench, BreakIt, Side, Trial};
+use naive_decode::break_it::{BreakIt, Side, Trial};
 use naive_decode::{
     Checkpoint, Config, Decoder, Error, LoadOptions, Model, Pass, Result, Span, Want, dense,
 };
@@ -100,6 +100,7 @@ pub const OUTLIER_SCALE: BreakIt = BreakIt {
     guard: "predictions along the prompt part from full precision's by less than 0.1 nats a token",
     weaker_test: Some("the squared error of all keys is less than 1 % of their squared size"),
     run: |bench| {
+        bench.only_embedded("the embedded weights, with an outlier put in")?;
         let model = Arc::new(with_outlier(OUTLIER)?);
         let kept = Kept::by(&model, &bench.prompt)?;
         let decoder = |side| -> Result<Box<dyn Decoder>> {
@@ -107,19 +108,11 @@ pub const OUTLIER_SCALE: BreakIt = BreakIt {
             Ok(Box::new(CachedDecoder::new(model.clone(), cache, None)?))
         };
         let guard = |side| {
-            let judge = Judge::new(&model, prompt_alone(bench))?;
+            let judge = Judge::new(&model, Material::prompt_alone(&bench.prompt))?;
             let quality = judge.judge(&|model, capacity, sequences| {
                 Ok(Box::new(cache(model, scheme(&kept, side), capacity, sequences)?))
             })?;
-            let found = quality.divergence();
-            match found < BOUND {
-                true => Ok(()),
-                false => Err(Error::invalid(
-                    "KL divergence from full precision",
-                    format!("{found:.3} nats a token"),
-                    format!("less than {BOUND}"),
-                )),
-            }
+            quality.check_divergence(BOUND)
         };
         let weaker = |side| {
             let found = kept.error_of_keys(&*scheme(&kept, side).keys);
@@ -143,15 +136,6 @@ pub const OUTLIER_SCALE: BreakIt = BreakIt {
         .run_until_it_shows(bench)
     },
 };
-
-/// The bench's prompt as the only text, its last token as the only answer.
-fn prompt_alone(bench: &Bench) -> Material {
-    let (answer, prompt) = bench.prompt.split_last().expect("a prompt has tokens");
-    let (ask, prompt) = prompt.split_last().expect("a prompt has tokens");
-    let questions = vec![Question { ask: vec![*ask], answer: vec![*answer] }];
-    let quizzes = vec![Quiz { prompt: prompt.to_vec(), questions }];
-    Material { texts: vec![bench.prompt.clone()], quizzes }
-}
 
 /// INT8 with a scale for each vector, or one for all.
 fn scheme(kept: &Kept, side: Side) -> Scheme {

@@ -26,10 +26,12 @@ pub const ROTATED_LATENT: BreakIt = BreakIt {
     guard: "absorbed and explicit form give the same logits, but for rounding, at every position",
     weaker_test: Some("decoding with a cache gives the logits of decoding without"),
     run: |bench| {
+        bench.only_embedded("the embedded latents")?;
         let bench = &Bench {
             model: Arc::new(latent_model(Form::Absorbed)?),
             tokenizer: bench.tokenizer.clone(),
             prompt: bench.prompt.clone(),
+            is_embedded: bench.is_embedded,
         };
         let start = |rung: &Rung, side| {
             let settings = Settings { capacity: bench.model.context(), prefill_chunk: None };

@@ -31,11 +31,17 @@ impl AbsorbedMla {
         let kv_b = format!("{prefix}.kv_b_proj.weight");
         let o = format!("{prefix}.o_proj.weight");
         // [heads][nope + value][latent]
-        let up = parts.tensor(&kv_b, &[heads * (nope + value), latent])?;
-        let per_head =
-            || up.chunks_exact((nope + value) * latent).map(|h| h.split_at(nope * latent));
-        let query_up = per_head().map(|(k, _)| parts.pack(transposed(k, latent), latent, nope));
-        let value_up = per_head().map(|(_, v)| parts.pack(v.to_vec(), value, latent));
+        let shape = [heads * (nope + value), latent];
+        let up = parts.when_asked(&kv_b, &shape);
+        let (plain, both) = (nope * latent, (nope + value) * latent);
+        let query_up = (0..heads).map(|head| {
+            let make = || Ok(transposed(&up()?[head * both..][..plain], latent));
+            parts.derived(&format!("{kv_b}[{head}].queries"), latent, nope, &make)
+        });
+        let value_up = (0..heads).map(|head| {
+            let make = || Ok(up()?[head * both..][plain..both].to_vec());
+            parts.derived(&format!("{kv_b}[{head}].values"), value, latent, &make)
+        });
         Ok(AbsorbedMla {
             compression: Compression::read(config, parts, prefix)?,
             query_up: query_up.collect::<Result<_>>()?,

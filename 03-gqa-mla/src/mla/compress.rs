@@ -41,8 +41,11 @@ impl Compression {
         // A matrix whose outputs are blocks of plain rows and rotary rows.
         let turned = |part: &str, before: usize, blocks: usize, inputs: usize| {
             let outputs = blocks * (before + rope);
-            let weights = parts.tensor(&name(part), &[outputs, inputs])?;
-            parts.pack(pairs_to_halves(&weights, before, rope, inputs), outputs, inputs)
+            let make = || {
+                let weights = parts.tensor(&name(part), &[outputs, inputs])?;
+                Ok(pairs_to_halves(&weights, before, rope, inputs))
+            };
+            parts.derived(&format!("{}.turned", name(part)), outputs, inputs, &make)
         };
         let heads = config.model.heads;
         Ok(Compression {

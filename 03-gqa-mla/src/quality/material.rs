@@ -54,6 +54,18 @@ impl Material {
             quizzes: (0..WORLDS).map(|number| quiz(tokenizer, number)).collect::<Result<_>>()?,
         })
     }
+
+    /// A prompt as the only text, its last token as the only answer.
+    ///
+    /// # Panics
+    /// If the prompt has fewer than two tokens.
+    pub fn prompt_alone(prompt: &[u32]) -> Self {
+        let (answer, before) = prompt.split_last().expect("a prompt has tokens");
+        let (ask, before) = before.split_last().expect("a prompt has tokens");
+        let questions = vec![Question { ask: vec![*ask], answer: vec![*answer] }];
+        let quizzes = vec![Quiz { prompt: before.to_vec(), questions }];
+        Material { texts: vec![prompt.to_vec()], quizzes }
+    }
 }
 
 /// Tales one after another, until there are enough tokens.

@@ -3,18 +3,19 @@
 use naive_decode::{Error, KvSize, Model, Result};
 
 /// A layer that makes keys and values.
-pub(super) struct Maker {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Maker {
     /// Their sizes.
-    pub(super) size: KvSize,
+    pub size: KvSize,
     /// Widest window of the layers that read them; everything if one of those has none.
-    pub(super) window: Option<usize>,
+    pub window: Option<usize>,
 }
 
 /// By layer; none for one that reads an earlier layer's.
 ///
 /// # Errors
 /// If the first layer makes none.
-pub(super) fn makers(model: &Model) -> Result<Vec<Option<Maker>>> {
+pub fn makers(model: &Model) -> Result<Vec<Option<Maker>>> {
     let mut makers: Vec<Option<Maker>> = Vec::new();
     let mut latest = None;
     for (index, block) in model.blocks.iter().enumerate() {

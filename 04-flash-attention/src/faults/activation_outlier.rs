@@ -53,6 +53,7 @@ pub const ACTIVATION_OUTLIER: BreakIt = BreakIt {
     guard: "predictions along the prompt part from full precision's by less than 0.1 nats a token",
     weaker_test: Some("every weight is within a step of what the checkpoint has"),
     run: |bench| {
+        bench.only_embedded("the embedded weights, with an outlier put in")?;
         let options = LoadOptions::default();
         let full = with_outlier_column(OUTLIER, &dense(options.isa))?;
         let columns = columns(&bench.prompt)?;

@@ -1,11 +1,9 @@
-//! Keys and values of one layer, as the kernels read them.
+//! Keys and values of one layer in one stretch of memory.
 
-use super::element::TileElement;
-use super::run::Run;
+use crate::tile_attention::{Gathered, Run, TileElement, TileSource};
+use naive_decode::KvSize;
 use naive_decode::numerics::LANES;
-use naive_decode::{KvSize, Visible};
-use ndarray::{ArrayView2, ArrayView3, Axis};
-use std::ops::Range;
+use ndarray::{ArrayView1, ArrayView3};
 
 // ANCHOR: layout
 /// Keys in tiles whose lanes are positions, values position by position.
@@ -13,7 +11,8 @@ use std::ops::Range;
 /// Keys: `[sequences][kv_heads][capacity / 16][D][16 positions]`. A tile is a panel whose outputs are
 /// sixteen scores, so the kernel reads keys straight forward, and no lane adds to its neighbour.
 /// Values: `[sequences][kv_heads][capacity][width]`, where `width` is `D_v` filled up to whole
-/// registers; nothing if a value is the beginning of its key.
+/// registers; nothing if a value is the beginning of its key. Scales, where numbers are codes:
+/// `[sequences][kv_heads][capacity]`.
 pub(super) struct Tiled<E> {
     size: KvSize,
     /// Tiles of one head.
@@ -21,6 +20,8 @@ pub(super) struct Tiled<E> {
     width: usize,
     keys: Vec<[E; LANES]>,
     values: Vec<E>,
+    key_scales: Vec<f32>,
+    value_scales: Vec<f32>,
 }
 // ANCHOR_END: layout
 
@@ -29,17 +30,22 @@ impl<E: TileElement> Tiled<E> {
         let tiles = capacity.div_ceil(LANES);
         let width = size.value_dim.next_multiple_of(LANES);
         let heads = sequences * size.heads;
-        let keys = vec![[E::default(); LANES]; heads * tiles * size.key_dim];
-        let values = vec![E::default(); heads * tiles * LANES * width];
-        Tiled { size, tiles, width, keys, values }
-    }
-
-    pub(super) fn kv_heads(&self) -> usize {
-        self.size.heads
+        let slots = heads * tiles * LANES;
+        let scales = |kept: bool| vec![0.0; if E::SCALED && kept { slots } else { 0 }];
+        Tiled {
+            size,
+            tiles,
+            width,
+            keys: vec![[E::default(); LANES]; heads * tiles * size.key_dim],
+            values: vec![E::default(); slots * width],
+            key_scales: scales(true),
+            value_scales: scales(width > 0),
+        }
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {
-        size_of_val(self.keys.as_slice()) + size_of_val(self.values.as_slice())
+        let scales = size_of_val(self.key_scales.as_slice()) + size_of_val(&self.value_scales[..]);
+        size_of_val(self.keys.as_slice()) + size_of_val(self.values.as_slice()) + scales
     }
 
     /// Keeps the rows of a span from slot `start` on: `k [rows, kv_heads, D]`,
@@ -51,93 +57,72 @@ impl<E: TileElement> Tiled<E> {
         k: ArrayView3<f32>,
         v: ArrayView3<f32>,
     ) {
-        for kv_head in 0..self.size.heads {
-            let head = sequence * self.size.heads + kv_head;
-            self.write_keys(head, start, k.index_axis(Axis(1), kv_head));
-            if self.width > 0 {
-                self.write_values(head, start, v.index_axis(Axis(1), kv_head));
-            }
-        }
-    }
-
-    /// `k [rows, D]` goes to columns of tiles, tile by tile.
-    fn write_keys(&mut self, head: usize, start: usize, k: ArrayView2<f32>) {
-        let dim = self.size.key_dim;
-        let (mut row, end) = (0, k.nrows());
-        while row < end {
-            let (tile, lane) = ((start + row) / LANES, (start + row) % LANES);
-            let rows = row..end.min(row + LANES - lane);
-            let tile = &mut self.keys[(head * self.tiles + tile) * dim..][..dim];
-            for (lanes, k) in tile.iter_mut().zip(k.columns()) {
-                for (to, row) in lanes[lane..].iter_mut().zip(rows.clone()) {
-                    *to = E::narrow(k[row]);
+        for (slot, (k, v)) in (start..).zip(k.outer_iter().zip(v.outer_iter())) {
+            for (kv_head, (k, v)) in k.outer_iter().zip(v.outer_iter()).enumerate() {
+                let head = sequence * self.size.heads + kv_head;
+                self.write_key(head, slot, k);
+                if self.width > 0 {
+                    self.write_value(head, slot, v);
                 }
             }
-            row = rows.end;
         }
     }
 
-    fn write_values(&mut self, head: usize, start: usize, v: ArrayView2<f32>) {
-        let first = (head * self.tiles * LANES + start) * self.width;
-        let kept = self.values[first..].chunks_exact_mut(self.width);
-        for (kept, v) in kept.zip(v.rows()) {
-            kept.iter_mut().zip(v).for_each(|(to, &from)| *to = E::narrow(from));
+    /// A key `[D]` is one lane of its tile.
+    fn write_key(&mut self, head: usize, slot: usize, k: ArrayView1<f32>) {
+        let dim = self.size.key_dim;
+        let scale = E::scale(k);
+        let tile = &mut self.keys[(head * self.tiles + slot / LANES) * dim..][..dim];
+        for (lanes, &k) in tile.iter_mut().zip(k) {
+            lanes[slot % LANES] = E::narrow(k, scale);
+        }
+        if E::SCALED {
+            self.key_scales[head * self.tiles * LANES + slot] = scale;
         }
     }
 
-    /// One head's keys and values, where they are kept.
-    pub(super) fn head(&self, sequence: usize, kv_head: usize) -> Run<'_, E> {
+    fn write_value(&mut self, head: usize, slot: usize, v: ArrayView1<f32>) {
+        let scale = E::scale(v);
+        let place = head * self.tiles * LANES + slot;
+        let kept = &mut self.values[place * self.width..][..self.width];
+        kept.iter_mut().zip(v).for_each(|(to, &from)| *to = E::narrow(from, scale));
+        if E::SCALED {
+            self.value_scales[place] = scale;
+        }
+    }
+}
+
+impl<E: TileElement> TileSource for Tiled<E> {
+    type Element = E;
+
+    fn size(&self) -> KvSize {
+        self.size
+    }
+
+    fn has_whole_tiles(&self) -> bool {
+        true
+    }
+
+    /// One head's keys and values, all of them.
+    fn run(&self, sequence: usize, kv_head: usize, _slot: usize) -> Run<'_, E> {
         let head = sequence * self.size.heads + kv_head;
-        let (tiles, values) = (self.tiles * self.size.key_dim, self.tiles * LANES * self.width);
+        let slots = self.tiles * LANES;
+        let keys = self.tiles * self.size.key_dim;
+        // A value that is the beginning of its key has its key's scale.
+        let value_scales = if self.width > 0 { &self.value_scales } else { &self.key_scales };
+        let scales = if E::SCALED { head * slots..(head + 1) * slots } else { 0..0 };
         Run {
             first: 0,
-            keys: &self.keys[head * tiles..][..tiles],
-            values: &self.values[head * values..][..values],
+            keys: &self.keys[head * keys..][..keys],
+            values: &self.values[head * slots * self.width..][..slots * self.width],
+            key_scales: &self.key_scales[scales.clone()],
+            value_scales: &value_scales[scales],
             key_dim: self.size.key_dim,
             width: self.width,
         }
     }
 
-    /// The end of a draft tree's line of slots, copied: the places that do not stand where their slots
-    /// do, and those that share a tile with them.
-    pub(super) fn branch(&self, sequence: usize, kv_head: usize, sees: &Visible) -> Branch<E> {
-        let whole = self.head(sequence, kv_head);
-        let places = branch_start(sees)..sees.range.end + sees.also.len();
-        let dim = self.size.key_dim;
-        let mut keys = vec![[E::default(); LANES]; places.len().div_ceil(LANES) * dim];
-        let mut values = Vec::with_capacity(places.len() * self.width);
-        for (i, slot) in places.clone().map(|place| sees.slot(place)).enumerate() {
-            let from = &whole.keys[slot / LANES * dim..][..dim];
-            let to = &mut keys[i / LANES * dim..][..dim];
-            to.iter_mut().zip(from).for_each(|(to, from)| to[i % LANES] = from[slot % LANES]);
-            values.extend_from_slice(&whole.values[slot * self.width..][..self.width]);
-        }
-        Branch { places, keys, values }
-    }
-}
-
-/// First place of the tile in which a row's line of slots leaves the slots' own order.
-fn branch_start(sees: &Visible) -> usize {
-    sees.range.end / LANES * LANES
-}
-
-/// Keys and values of some last places of a line of slots.
-pub(super) struct Branch<E> {
-    places: Range<usize>,
-    keys: Vec<[E; LANES]>,
-    values: Vec<E>,
-}
-
-impl<E: TileElement> Branch<E> {
-    /// The line as two runs: what stands where it is kept, and the copied end.
-    pub(super) fn line<'a>(&'a self, whole: Run<'a, E>) -> [Run<'a, E>; 2] {
-        let Run { key_dim, width, .. } = whole;
-        let first = self.places.start;
-        let before = Run {
-            keys: &whole.keys[..first / LANES * key_dim],
-            values: &whole.values[..first * width],
-            ..whole
-        };
-        [before, Run { first, keys: &self.keys, values: &self.values, key_dim, width }]
+    fn gather(&self, sequence: usize, kv_head: usize, slot: usize, copy: Gathered<'_, E>) {
+        self.run(sequence, kv_head, slot).copy_to(slot, copy);
     }
 }

@@ -23,7 +23,7 @@ pub struct PackedLinear {
     simd: Simd,
     pool: Arc<Pool>,
     /// One for each thread of the pool: its panels, one after another.
-    shares: Vec<Block>,
+    shares: Arc<[Block]>,
 }
 
 impl PackedLinear {
@@ -118,8 +118,25 @@ impl PackedLinear {
                 }
             }
         });
+        Ok(Self::from_shares(format, outputs, inputs, simd, pool, shares.into()))
+    }
+
+    /// A matrix that was packed before: each thread's panels, which are [`share_bytes`] long.
+    pub(super) fn from_shares(
+        format: Format,
+        outputs: usize,
+        inputs: usize,
+        simd: Simd,
+        pool: &Arc<Pool>,
+        shares: Arc<[Block]>,
+    ) -> Self {
         let scaling = Scaling::Group;
-        Ok(PackedLinear { format, scaling, inputs, outputs, simd, pool: pool.clone(), shares })
+        PackedLinear { format, scaling, inputs, outputs, simd, pool: pool.clone(), shares }
+    }
+
+    /// Each thread's panels, for whoever keeps them.
+    pub(super) fn shares(&self) -> &Arc<[Block]> {
+        &self.shares
     }
 
     /// What the weights are stored as.
@@ -229,6 +246,17 @@ impl PackedLinear {
         out.truncate(self.outputs);
         out
     }
+}
+
+/// Bytes of a thread's panels of a matrix; none if no machine has so many.
+pub(super) fn share_bytes(
+    format: Format,
+    outputs: usize,
+    inputs: usize,
+    threads: usize,
+    thread: usize,
+) -> Option<usize> {
+    panels_of(outputs, threads, thread).len().checked_mul(format.panel_bytes(inputs))
 }
 
 fn check_count(weights: usize, outputs: usize, inputs: usize) -> Result<()> {

@@ -4,8 +4,10 @@
 //! of them then follow one another, so what it asks for ahead of time at the end of one matrix is the
 //! beginning of its next. Pages of 2 MB instead of 4 KB spare the processor most of the work of finding
 //! out where in memory a page is.
+//!
+//! Weights that were packed before lie in a file in the same order, and are used where they are mapped.
 
-use memmap2::{MmapMut, MmapRaw};
+use memmap2::{Mmap, MmapMut, MmapRaw};
 use naive_decode::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +18,7 @@ const CHUNK: usize = 64 << 20;
 const PAGE: usize = 2 << 20;
 
 /// Every block begins on a cache line.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Memory for the weights of one model, in as many stretches as there are threads.
 pub struct Memory {
@@ -26,20 +28,22 @@ pub struct Memory {
 /// What one thread's blocks are cut from.
 #[derive(Default)]
 struct Stretch {
-    chunk: Option<Arc<Chunk>>,
+    chunk: Option<Arc<Pages>>,
     /// Bytes of the chunk that are given away.
     used: usize,
 }
 
-/// Some address space, and where in it the first large page begins.
-struct Chunk {
-    map: MmapRaw,
-    first: usize,
+/// Where a block's bytes are.
+enum Pages {
+    /// Memory of one's own, to be written once.
+    Own(MmapRaw),
+    /// A file, read-only.
+    File(Arc<Mmap>),
 }
 
 /// Some of it, which belongs to whoever holds this.
 pub(super) struct Block {
-    chunk: Arc<Chunk>,
+    pages: Arc<Pages>,
     /// From the beginning of the map.
     start: usize,
     length: usize,
@@ -58,23 +62,25 @@ impl Memory {
     pub(super) fn take(&self, thread: usize, length: usize) -> Result<Block> {
         let mut stretch = self.stretches[thread].lock().unwrap_or_else(PoisonError::into_inner);
         let start = stretch.used.next_multiple_of(LINE);
-        let chunk = match &stretch.chunk {
-            Some(chunk) if start + length <= chunk.map.len() => chunk.clone(),
+        let pages = match &stretch.chunk {
+            Some(pages) if start + length <= pages.length() => pages.clone(),
             _ => {
-                let chunk = Arc::new(Chunk::new(length)?);
-                stretch.used = chunk.first;
-                stretch.chunk = Some(chunk.clone());
-                chunk
+                let (pages, first) = Pages::own(length)?;
+                let pages = Arc::new(pages);
+                stretch.used = first;
+                stretch.chunk = Some(pages.clone());
+                pages
             }
         };
         let start = stretch.used.next_multiple_of(LINE);
         stretch.used = start + length;
-        Ok(Block { chunk, start, length })
+        Ok(Block { pages, start, length })
     }
 }
 
-impl Chunk {
-    fn new(at_least: usize) -> Result<Self> {
+impl Pages {
+    /// New address space, and where in it the first large page begins.
+    fn own(at_least: usize) -> Result<(Self, usize)> {
         let length = CHUNK.max(at_least.next_multiple_of(PAGE)) + PAGE;
         let map = MmapMut::map_anon(length).map_err(|refused| {
             Error::invalid("memory for weights", format!("{length} bytes"), refused.to_string())
@@ -83,23 +89,48 @@ impl Chunk {
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let first = map.as_ptr().addr().next_multiple_of(PAGE) - map.as_ptr().addr();
-        Ok(Chunk { map: MmapRaw::from(map), first })
+        Ok((Pages::Own(MmapRaw::from(map)), first))
+    }
+
+    fn length(&self) -> usize {
+        match self {
+            Pages::Own(map) => map.len(),
+            Pages::File(map) => map.len(),
+        }
+    }
+
+    fn start(&self) -> *const u8 {
+        match self {
+            Pages::Own(map) => map.as_ptr(),
+            Pages::File(map) => map.as_ptr(),
+        }
     }
 }
 
 impl Block {
+    /// A part of a mapped file.
+    ///
+    /// # Panics
+    /// If the file ends before.
+    pub(super) fn mapped(map: &Arc<Mmap>, start: usize, length: usize) -> Self {
+        assert!(start.checked_add(length).is_some_and(|end| end <= map.len()), "in the file");
+        Block { pages: Arc::new(Pages::File(map.clone())), start, length }
+    }
+
     /// Its bytes.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the block lies in the map, which lives as long as it, and no other block has the same
-        // bytes: `Memory::take` gives each away once.
-        unsafe { std::slice::from_raw_parts(self.chunk.map.as_ptr().add(self.start), self.length) }
+        // SAFETY: the block lies in the map, which lives as long as it. In memory of one's own no other
+        // block has the same bytes: `Memory::take` gives each away once. A file is only read.
+        unsafe { std::slice::from_raw_parts(self.pages.start().add(self.start), self.length) }
     }
 
     /// Its bytes, to write.
+    ///
+    /// # Panics
+    /// If they are a file's.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        let Pages::Own(map) = &*self.pages else { panic!("a mapped file is only read") };
         // SAFETY: as above, and the block is borrowed whole.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.chunk.map.as_mut_ptr().add(self.start), self.length)
-        }
+        unsafe { std::slice::from_raw_parts_mut(map.as_mut_ptr().add(self.start), self.length) }
     }
 }

@@ -47,6 +47,6 @@ fn a_byte_serves_as_many_queries_as_share_it() {
 #[test]
 fn room_comes_in_whole_tiles() {
     let size = KvSize { heads: 2, key_dim: 64, value_dim: 64 };
-    let cache = FlashCache::of_sizes(&[Some(size)], Element::F32, Isa::best(), 161, 1);
+    let cache = FlashCache::of_sizes(&[Some(size)], Element::F32.into(), Isa::best(), 161, 1);
     assert_eq!(cache.allocated_bytes() / cache.bytes_per_token(), 176);
 }

@@ -72,7 +72,7 @@ impl Case {
         let isa = Isa::available()[self.isa % Isa::available().len()];
         let shape = KvShape { layers: LAYERS, kv_heads, key_dim, value_dim, element: self.element };
         Pair {
-            tiles: FlashCache::of_sizes(&sizes, self.element, isa, CAPACITY, SEQUENCES),
+            tiles: FlashCache::of_sizes(&sizes, self.element.into(), isa, CAPACITY, SEQUENCES),
             slab: Cached::new(ContiguousStore::new(shape, CAPACITY, SEQUENCES), Isa::best()),
         }
     }
@@ -160,9 +160,9 @@ fn splits_shared_out_among_threads_change_nothing() {
 #[test]
 fn bytes_are_what_the_model_keeps() {
     let size = |value_dim| Some(KvSize { heads: 2, key_dim: 64, value_dim });
-    let cache = |value_dim, element, capacity| {
+    let cache = |value_dim, element: Element, capacity| {
         let sizes = [size(value_dim), None, size(value_dim)];
-        FlashCache::of_sizes(&sizes, element, Isa::best(), capacity, 3)
+        FlashCache::of_sizes(&sizes, element.into(), Isa::best(), capacity, 3)
     };
     // Whole tiles of whole registers: exactly the formula's bytes.
     for (value_dim, element) in [(64, Element::F32), (64, Element::Bf16), (0, Element::F16)] {
@@ -180,7 +180,7 @@ fn bytes_are_what_the_model_keeps() {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let size = KvSize { heads: 1, key_dim: 4, value_dim: 4 };
-    let mut cache = FlashCache::of_sizes(&[Some(size)], Element::F32, Isa::best(), 10, 1);
+    let mut cache = FlashCache::of_sizes(&[Some(size)], Element::F32.into(), Isa::best(), 10, 1);
     let mut refuse = |pass: &Pass, words: &str| {
         let said = cache.begin(pass).unwrap_err().to_string();
         assert!(said.contains(words), "{said}");

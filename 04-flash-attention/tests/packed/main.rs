@@ -2,6 +2,7 @@
 //! same numbers as the weights that were packed.
 
 mod bits;
+mod file;
 mod formats;
 mod models;
 

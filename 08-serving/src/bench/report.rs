@@ -1,6 +1,7 @@
 //! What was measured, as JSON and in words.
 
 use super::run::Run;
+use crate::packed::Came;
 use naive_decode::measurement::{MachineName, median};
 use serde::Serialize;
 
@@ -31,7 +32,11 @@ pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) {
         bytes / 1e6,
         run.weights
     );
-    println!("  loaded in {:.0} ms; memory reads {gb:.1} GB/s", run.load_ms);
+    let came = match run.came {
+        Came::Mapped => "mapped, packed before",
+        Came::Packed | Came::PackedAndKept => "packed",
+    };
+    println!("  loaded in {:.0} ms ({came}); memory reads {gb:.1} GB/s", run.load_ms);
     if !run.prefill_tokens_per_second.is_empty() {
         println!("  prefill {:.0} tokens/s", median(&run.prefill_tokens_per_second));
     }

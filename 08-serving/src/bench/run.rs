@@ -1,6 +1,6 @@
 //! One model under one load.
 
-use flash_attention::packed::Packed;
+use crate::packed::{Came, PackedModel};
 use kv_cache::{Cached, ContiguousStore, KvShape};
 use naive_decode::{Model, Pass, Result, Span, Want};
 use serde::Serialize;
@@ -41,12 +41,14 @@ pub(super) struct Run {
     /// Most memory that the process has had so far, where the system says so.
     pub(super) peak_bytes: Option<u64>,
     pub(super) load_ms: f64,
+    /// Whether what was loaded had been packed before.
+    pub(super) came: Came,
 }
 
 impl Run {
     /// No samples yet.
-    pub(super) fn new(model: &Model, packed: &[Packed], load: Load, threads: usize) -> Self {
-        let mut packed = packed.to_vec();
+    pub(super) fn new(loaded: &PackedModel, load: Load, threads: usize) -> Self {
+        let mut packed = loaded.packed.clone();
         packed.sort_by_key(|entry| std::cmp::Reverse(entry.matrices));
         let names = packed.iter().map(|entry| {
             let way = if entry.as_stored { "" } else { " (converted)" };
@@ -62,9 +64,10 @@ impl Run {
             batch: load.batch,
             prefill_tokens_per_second: Vec::new(),
             decode_tokens_per_second: Vec::new(),
-            weight_bytes: model.weight_bytes(),
+            weight_bytes: loaded.model.weight_bytes(),
             peak_bytes: None,
             load_ms: 0.0,
+            came: loaded.came,
         }
     }
 

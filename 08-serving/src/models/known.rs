@@ -1,7 +1,7 @@
 //! Models on the hub that are known by name: what they are, as their makers say.
 
 use model_files::Architecture;
-use naive_decode::{Config, Result};
+use naive_decode::Result;
 
 /// A model on the hub.
 pub(super) struct Known {
@@ -16,14 +16,14 @@ pub(super) struct Known {
 }
 
 impl Known {
-    fn config(&self) -> Result<Config> {
-        Ok(Architecture::from_json(self.name, self.config.as_bytes())?.config)
+    fn architecture(&self) -> Result<Architecture> {
+        Architecture::from_json(self.name, self.config.as_bytes())
     }
 }
 
 /// All of them.
-pub(super) fn known() -> Result<Vec<(&'static Known, Config)>> {
-    KNOWN.iter().map(|known| Ok((known, known.config()?))).collect()
+pub(super) fn known() -> Result<Vec<(&'static Known, Architecture)>> {
+    KNOWN.iter().map(|known| Ok((known, known.architecture()?))).collect()
 }
 
 /// Smallest first within an architecture.

@@ -4,7 +4,8 @@ use crate::page::{Findings, Page};
 use crate::place::Place;
 
 /// Fences that a pass draws something from.
-const OURS: [&str; 7] = ["break-it", "captured", "changes", "measure", "quiz", "roofline", "rust"];
+const OURS: [&str; 8] =
+    ["break-it", "captured", "changes", "measure", "quiz", "roofline", "rust", "stepper"];
 
 /// Fences that are shown as they are.
 const SHOWN: [&str; 6] = ["sh", "text", "json", "toml", "console", "markdown"];

@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::{Architecture, Family, Source};
 use gqa_mla::mla::{self, Form, MlaConfig};
-use naive_decode::{Config, Model, Result};
+use naive_decode::{Config, KvSize, Model, Result};
 
 /// In the absorbed form, whose cache is the small one.
 struct DeepSeek(MlaConfig);
@@ -19,5 +19,9 @@ impl Family for DeepSeek {
     fn assemble(&self, config: Config, from: Source) -> Result<Model> {
         let latent = MlaConfig { model: config, ..self.0.clone() };
         mla::assemble(&latent, Form::Absorbed, from.options, from.tensors, from.pack)
+    }
+
+    fn kv(&self, _config: &Config, _layer: usize) -> Option<KvSize> {
+        Some(self.0.kv(Form::Absorbed))
     }
 }

@@ -65,6 +65,10 @@ impl Family for Gemma {
         }
         Ok(model)
     }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.windows
+    }
 }
 
 impl Gemma {

@@ -156,13 +156,18 @@ pub(super) fn fused<const N: usize>(
     outputs: [usize; N],
     inputs: usize,
 ) -> Result<[Box<dyn Linear>; N]> {
-    let all = parts.tensor(name, &[outputs.iter().sum(), inputs])?;
-    let mut rest = all.as_slice();
-    let mut matrices = Vec::with_capacity(N);
-    for outputs in outputs {
-        let (own, others) = rest.split_at(outputs * inputs);
-        rest = others;
-        matrices.push(parts.pack(own.to_vec(), outputs, inputs)?);
+    let shape = [outputs.iter().sum(), inputs];
+    let all = parts.when_asked(name, &shape);
+    let mut first = 0;
+    let matrices = outputs.map(|outputs| {
+        let rows = first..first + outputs;
+        first = rows.end;
+        let make = || Ok(all()?[rows.start * inputs..rows.end * inputs].to_vec());
+        parts.derived(&format!("{name}[{rows:?}]"), outputs, inputs, &make)
+    });
+    let mut made = Vec::with_capacity(N);
+    for matrix in matrices {
+        made.push(matrix?);
     }
-    Ok(matrices.try_into().ok().expect("one matrix for each number of rows"))
+    Ok(made.try_into().ok().expect("one matrix for each number of rows"))
 }

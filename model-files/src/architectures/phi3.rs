@@ -3,8 +3,9 @@
 //! 2024).
 //!
 //! Longrope has two lists of factors, one for texts within the length that the model was trained at
-//! first, one for longer ones. A text that grows past it would change frequencies under the keys
-//! that are cached already. So the first list is used, and the context ends where it ends.
+//! first, one for longer ones. A text that grew past it would change frequencies under the keys
+//! that are cached already. So one list is chosen when the model is loaded, by the context that is
+//! asked for: the first, and the context ends where it ends; or, if more is asked for, the second.
 
 use super::fields::Fields;
 use super::parts::fused;
@@ -28,6 +29,8 @@ struct Phi3 {
 struct Turns {
     /// Radians a position, one for each pair that is turned.
     frequencies: Vec<f64>,
+    /// The same for contexts longer than the trained one, and how long those may be.
+    long: Option<(Vec<f64>, usize)>,
     /// Factor on every cosine and sine.
     magnitude: f64,
 }
@@ -59,7 +62,10 @@ pub(super) fn read(fields: &Fields) -> Result<Architecture> {
                 "1: heads of which a part is turned, and stretching besides, are not read";
             return Err(fields.refusal("partial_rotary_factor", expected));
         }
-        None => Some(Turns { frequencies: plain.frequencies().to_vec(), magnitude: 1.0 }),
+        None => {
+            let frequencies = plain.frequencies().to_vec();
+            Some(Turns { frequencies, long: None, magnitude: 1.0 })
+        }
     };
     Ok(Architecture { config, family: Box::new(Phi3 { windows: shape.windows, turns }) })
 }
@@ -87,10 +93,12 @@ fn turned_width(fields: &Fields, head_dim: usize) -> Result<usize> {
 struct LongRope {
     /// One divisor for each frequency, for texts within `trained`.
     short: Vec<f64>,
+    /// The same for longer texts, if it is said.
+    long: Option<Vec<f64>>,
     /// Tokens that the model was trained at first.
     trained: usize,
-    /// How many times that the context was stretched to.
-    factor: f64,
+    /// Tokens that the context was stretched to.
+    stretched: usize,
     /// Factor on cosines and sines, if it is said.
     magnitude: Option<f64>,
 }
@@ -109,11 +117,16 @@ impl LongRope {
             let problem = format!("rope_scaling.{part} is {found}, expected {expected}");
             Error::file(fields.file(), problem)
         };
-        let short = scaling.get("short_factor").and_then(Value::as_array);
-        let short =
-            short.and_then(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
-        let short = short.filter(|list| list.iter().all(|&f| f > 0.0));
-        let short = short.ok_or_else(|| refuse("short_factor", "a list of numbers above 0"))?;
+        let list = |name: &str| {
+            let list = scaling.get(name).and_then(Value::as_array);
+            let list =
+                list.and_then(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
+            let list = list.filter(|list| list.iter().all(|&f| f > 0.0));
+            list.ok_or_else(|| refuse(name, "a list of numbers above 0"))
+        };
+        let short = list("short_factor")?;
+        let told = scaling.get("long_factor").and_then(Value::as_array);
+        let long = told.filter(|told| !told.is_empty()).map(|_| list("long_factor")).transpose()?;
         let original = "original_max_position_embeddings";
         let inner = scaling.get(original).and_then(Value::as_u64).map(|n| n as usize);
         let trained = match fields.count(original)?.or(inner).filter(|&n| n > 1) {
@@ -123,34 +136,49 @@ impl LongRope {
         let stretched = fields.count("max_position_embeddings")?.unwrap_or(trained);
         Ok(Some(LongRope {
             short,
+            long,
             trained,
-            factor: stretched as f64 / trained as f64,
+            stretched,
             magnitude: scaling.get("attention_factor").and_then(Value::as_f64),
         }))
     }
 
     fn turns(&self, fields: &Fields, plain: &[f64]) -> Result<Turns> {
-        if self.short.len() != plain.len() {
-            let problem = format!(
-                "rope_scaling.short_factor has {} numbers, expected {}, one for each pair",
-                self.short.len(),
-                plain.len()
-            );
-            return Err(Error::file(fields.file(), problem));
-        }
-        let frequencies = plain.iter().zip(&self.short).map(|(f, divisor)| f / divisor).collect();
-        let usual = match self.factor > 1.0 {
-            true => (1.0 + libm::log(self.factor) / libm::log(self.trained as f64)).sqrt(),
+        let slower = |name: &str, divisors: &[f64]| {
+            if divisors.len() != plain.len() {
+                let problem = format!(
+                    "rope_scaling.{name} has {} numbers, expected {}, one for each pair",
+                    divisors.len(),
+                    plain.len()
+                );
+                return Err(Error::file(fields.file(), problem));
+            }
+            Ok(plain.iter().zip(divisors).map(|(f, divisor)| f / divisor).collect())
+        };
+        let factor = self.stretched as f64 / self.trained as f64;
+        let usual = match factor > 1.0 {
+            true => (1.0 + libm::log(factor) / libm::log(self.trained as f64)).sqrt(),
             false => 1.0,
         };
-        Ok(Turns { frequencies, magnitude: self.magnitude.unwrap_or(usual) })
+        Ok(Turns {
+            frequencies: slower("short_factor", &self.short)?,
+            long: match &self.long {
+                Some(long) => Some((slower("long_factor", long)?, self.stretched)),
+                None => None,
+            },
+            magnitude: self.magnitude.unwrap_or(usual),
+        })
     }
 }
 
 impl Turns {
     fn rope(&self, config: &Config, options: LoadOptions) -> Arc<Rope> {
         let context = options.context.unwrap_or(config.trained_context);
-        Arc::new(Rope::with_frequencies(self.frequencies.clone(), self.magnitude, context))
+        let (frequencies, positions) = match &self.long {
+            Some((long, most)) if context > config.trained_context => (long, context.min(*most)),
+            _ => (&self.frequencies, context),
+        };
+        Arc::new(Rope::with_frequencies(frequencies.clone(), self.magnitude, positions))
     }
 }
 
@@ -159,6 +187,15 @@ impl Family for Phi3 {
         let rope = self.turns.as_ref().map(|turns| turns.rope(&config, from.options));
         let block = |parts: &Parts, index: usize| self.block(parts, index, rope.as_ref());
         Model::assemble_blocks(config, from.options, from.tensors, from.pack, &block)
+    }
+
+    fn longest_context(&self, config: &Config) -> usize {
+        let long = self.turns.as_ref().and_then(|turns| turns.long.as_ref());
+        long.map_or(config.trained_context, |(_, most)| *most)
+    }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.windows
     }
 }
 

@@ -21,6 +21,10 @@ impl Family for Qwen2 {
         let block = |parts: &Parts, index: usize| self.block(parts, index);
         Model::assemble_blocks(config, from.options, from.tensors, from.pack, &block)
     }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.0
+    }
 }
 
 impl Qwen2 {

@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::{Architecture, Family, Source};
 use gqa_mla::hybrid::{self, HybridConfig};
-use naive_decode::{Config, Model, Result};
+use naive_decode::{Config, KvSize, Model, Result};
 
 /// Windows, QK norm, layers that share.
 struct Windowed(HybridConfig);
@@ -19,5 +19,15 @@ impl Family for Windowed {
     fn assemble(&self, config: Config, from: Source) -> Result<Model> {
         let hybrid = HybridConfig { base: config, ..self.0.clone() };
         hybrid::assemble(hybrid, from.options, from.tensors, from.pack)
+    }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.0.windows
+    }
+
+    fn kv(&self, config: &Config, layer: usize) -> Option<KvSize> {
+        let Config { kv_heads: heads, head_dim, .. } = *config;
+        let own = KvSize { heads, key_dim: head_dim, value_dim: head_dim };
+        self.0.shares[layer].is_none().then_some(own)
     }
 }

@@ -44,6 +44,7 @@ pub(super) struct Found {
     pub(super) rope_divisors: Option<Vec<f32>>,
     /// The same in texts within the length that the model was trained at first.
     pub(super) short_divisors: Option<Vec<f32>>,
+    pub(super) long_divisors: Option<Vec<f32>>,
 }
 
 /// Reads the sizes of a model whose file is in `dialect`.
@@ -88,7 +89,11 @@ pub(super) fn from_metadata(
         .filter_map(|name| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).transpose())
         .collect::<Result<_>>()?;
     fields.insert("eos_token_id".into(), end.into());
-    families::add(metadata, dialect, found.short_divisors.as_deref(), &mut fields)?;
+    let longrope = families::Longrope {
+        short: found.short_divisors.as_deref(),
+        long: found.long_divisors.as_deref(),
+    };
+    families::add(metadata, dialect, longrope, &mut fields)?;
     let json = Value::Object(fields).to_string();
     Architecture::from_json(&format!("{}, metadata", metadata.file), json.as_bytes())
 }

@@ -121,3 +121,52 @@ fn names_of_fields_are_text_too() {
     let written = template.render(&messages, false).unwrap();
     assert_eq!(tokenizer.decode_with_special(&tokens).unwrap(), written);
 }
+
+/// The embedded tokenizer with tokens that are added but not special, as Qwen's has: by this crate, and as
+/// Hugging Face's library runs it when it is told to read no special tokens (`split_special_tokens`).
+fn with_added_tokens() -> (Tokenizer, tokenizers::Tokenizer) {
+    let mut file: serde_json::Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
+    let added = file["added_tokens"].as_array_mut().unwrap();
+    for (i, (content, strips)) in
+        [("<think>", false), ("</think>", false), ("<tool_call>", true)].into_iter().enumerate()
+    {
+        added.push(json!({
+            "id": 2_048 + i, "content": content, "single_word": false, "lstrip": false,
+            "rstrip": strips, "normalized": false, "special": false,
+        }));
+    }
+    let file = serde_json::to_vec(&file).unwrap();
+    let mut library = tokenizers::Tokenizer::from_bytes(&file).unwrap();
+    library.set_encode_special_tokens(true);
+    (Tokenizer::from_bytes("tokenizer.json", &file).unwrap(), library)
+}
+
+proptest! {
+    #[test]
+    fn added_tokens_in_messages_are_found_whatever_else_is_written(
+        said in prop::collection::vec(
+            prop::collection::vec(
+                prop_oneof![
+                    Just("<think>"), Just("</think>"), Just("<tool_call>"), Just("<|end|>"),
+                    Just("<|"), Just("<"), Just(" "), Just("\n"), Just("wörd"), Just("12"),
+                ],
+                0..7,
+            ),
+            1..4,
+        ),
+    ) {
+        let (tokenizer, library) = with_added_tokens();
+        let template = ChatTemplate::new("template", TEMPLATES[0], None, None).unwrap();
+        let said: Vec<String> = said.iter().map(|parts| parts.concat()).collect();
+        let messages: Vec<Message> = said.iter().map(|text| Message::new("user", text)).collect();
+        let tokens = template.encode(&tokenizer, &messages, false).unwrap();
+        let [user, end] = ["<|user|>", "<|end|>"].map(|it| tokenizer.token_id(it).unwrap());
+        let mut expected = Vec::new();
+        for text in &said {
+            expected.push(user);
+            expected.extend(library.encode_fast(text.as_str(), false).unwrap().get_ids());
+            expected.push(end);
+        }
+        prop_assert_eq!(tokens, expected, "{:?}", said);
+    }
+}

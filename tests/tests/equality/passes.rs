@@ -9,6 +9,7 @@ use naive_decode::{
     Visible, Want,
 };
 use ndarray::{Array2, Array3, ArrayView2};
+use paged_cache::{PagedCache, Room};
 use std::sync::Arc;
 
 /// Every cache that can be driven pass by pass, with room for so many sequences.
@@ -16,8 +17,16 @@ fn caches(
     model: &Model,
     capacity: usize,
     sequences: usize,
-) -> [(&'static str, Box<dyn KvCache>); 3] {
+) -> [(&'static str, Box<dyn KvCache>); 5] {
     let shape = KvShape::of(model);
+    let paged = |block| -> Box<dyn KvCache> {
+        let room = Room { block, ..Room::for_tokens(model, sequences * (capacity + 256)).unwrap() };
+        let mut cache = PagedCache::new(model, room).unwrap();
+        for _ in 0..sequences {
+            cache.open();
+        }
+        Box::new(cache)
+    };
     [
         ("lists", Box::new(Cached::new(ListStore::new(shape, capacity, sequences), model.isa))),
         (
@@ -25,6 +34,8 @@ fn caches(
             Box::new(Cached::new(ContiguousStore::new(shape, capacity, sequences), model.isa)),
         ),
         ("tiles", Box::new(FlashCache::new(model, capacity, sequences).unwrap())),
+        ("blocks of 8", paged(8)),
+        ("blocks of 128", paged(128)),
     ]
 }
 

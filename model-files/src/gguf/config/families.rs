@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 pub(super) fn add(
     metadata: &Metadata,
     dialect: &Dialect,
-    short_divisors: Option<&[f32]>,
+    longrope: Longrope,
     fields: &mut Map<String, Value>,
 ) -> Result<()> {
     let family = Family { metadata, dialect };
@@ -32,10 +32,17 @@ pub(super) fn add(
             fields.insert("architectures".into(), json!(["MistralForCausalLM"]));
             Ok(())
         }
-        "phi3" => family.add_longrope(short_divisors, fields),
+        "phi3" => family.add_longrope(longrope, fields),
         "gemma2" | "gemma3" => family.add_gemma(fields),
         _ => Ok(()),
     }
+}
+
+/// Phi-3's divisors of RoPE's frequencies, for short texts and for long ones.
+#[derive(Clone, Copy)]
+pub(super) struct Longrope<'a> {
+    pub(super) short: Option<&'a [f32]>,
+    pub(super) long: Option<&'a [f32]>,
 }
 
 struct Family<'a> {
@@ -58,15 +65,14 @@ impl Family<'_> {
     }
 
     /// Phi-3's stretching, whose divisors are tensors.
-    fn add_longrope(
-        &self,
-        short_divisors: Option<&[f32]>,
-        fields: &mut Map<String, Value>,
-    ) -> Result<()> {
-        let Some(divisors) = short_divisors else { return Ok(()) };
+    fn add_longrope(&self, longrope: Longrope, fields: &mut Map<String, Value>) -> Result<()> {
+        let Some(short) = longrope.short else { return Ok(()) };
         let mut scaling = Map::new();
         scaling.insert("rope_type".into(), "longrope".into());
-        scaling.insert("short_factor".into(), json!(divisors));
+        scaling.insert("short_factor".into(), json!(short));
+        if let Some(long) = longrope.long {
+            scaling.insert("long_factor".into(), json!(long));
+        }
         if let Some(magnitude) = self.float("rope.scaling.attn_factor")? {
             scaling.insert("attention_factor".into(), magnitude.into());
         }

@@ -158,3 +158,37 @@ fn longrope_turns_with_its_short_factors_as_far_as_they_reach() {
     };
     assert_eq!(short(&said), short(&unsaid));
 }
+
+#[test]
+fn longrope_turns_with_its_long_factors_if_a_longer_context_is_asked_for() {
+    let with_factors = |short: [f64; 6], long: [f64; 6], trained: usize| {
+        let scaling = json!({ "type": "longrope", "short_factor": short, "long_factor": long,
+            "attention_factor": 1.25 });
+        let fields =
+            json!({ "original_max_position_embeddings": trained, "rope_scaling": scaling });
+        with(tiny::phi3(), fields)
+    };
+    let (short, long) = ([1.0, 1.0, 1.5, 2.0, 3.0, 4.0], [1.0, 2.0, 4.0, 8.0, 9.0, 9.5]);
+    let model = |config: &Value, context: Option<usize>| {
+        read(config).random(5, LoadOptions { context, ..LoadOptions::default() }).unwrap()
+    };
+    let run = |model: &Model, tokens: usize| {
+        let pass = Pass::one(Span::new(0, 0, &tiny::tokens(tokens), Want::All));
+        model.forward(&pass, &mut NaiveAttention::new(model.isa))
+    };
+    let both = with_factors(short, long, 16);
+    // All of a longer context is turned by the long factors, also where it is short still.
+    let expected = model(&with_factors(long, short, 64), None);
+    let found = model(&both, Some(64));
+    assert_eq!(run(&found, 60).unwrap(), run(&expected, 60).unwrap());
+    assert_eq!(run(&found, 9).unwrap(), run(&expected, 9).unwrap());
+    // What the model was trained on at first is enough for who asks for no more.
+    let before = model(&with_factors(short, short, 64), None);
+    for context in [None, Some(16), Some(9)] {
+        let found = model(&both, context);
+        assert_eq!(run(&found, 9).unwrap(), run(&before, 9).unwrap());
+    }
+    assert_ne!(run(&before, 9).unwrap(), run(&expected, 9).unwrap());
+    // Nor does it reach further than it was stretched to.
+    assert!(run(&model(&both, Some(100)), 65).is_err());
+}

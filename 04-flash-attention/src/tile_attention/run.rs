@@ -2,31 +2,69 @@
 
 use super::blocks::Block;
 use super::element::TileElement;
+use super::line::Line;
+use super::source::{Gathered, TileSource};
 use super::{columns, scores, values};
 use naive_decode::kernels::{soft_cap, softmax_weights};
 use naive_decode::numerics::LANES;
 use naive_decode::{Isa, Partial, SPLIT};
 use std::ops::Range;
 
-/// Consecutive places of one key-value head, from the beginning of a tile on.
-#[derive(Clone, Copy)]
-pub(super) struct Run<'a, E> {
-    /// First place.
-    pub(super) first: usize,
+/// Consecutive places of one key-value head that lie together, from the beginning of a tile on.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a, E> {
+    /// First place; a multiple of sixteen.
+    pub first: usize,
     /// `[tiles][D][16 places]`
-    pub(super) keys: &'a [[E; LANES]],
+    pub keys: &'a [[E; LANES]],
     /// `[places][width]`; none if a value is the beginning of its key.
-    pub(super) values: &'a [E],
-    pub(super) key_dim: usize,
-    pub(super) width: usize,
+    pub values: &'a [E],
+    /// `[places]`: what each key's numbers are to be multiplied by; none unless they are codes.
+    pub key_scales: &'a [f32],
+    /// The same for values.
+    pub value_scales: &'a [f32],
+    /// `D`
+    pub key_dim: usize,
+    /// Numbers of a value, filled up to whole registers; 0 if a value is the beginning of its key.
+    pub width: usize,
 }
 
 impl<E: TileElement> Run<'_, E> {
+    /// One past the last place, whole tiles counted.
+    pub fn end(&self) -> usize {
+        self.first + self.keys.len() / self.key_dim * LANES
+    }
+
+    /// The part before `end`, a multiple of sixteen.
+    pub(super) fn until(self, end: usize) -> Self {
+        let places = end.clamp(self.first, self.end()) - self.first;
+        let scales = if E::SCALED { places } else { 0 };
+        Run {
+            keys: &self.keys[..places / LANES * self.key_dim],
+            values: &self.values[..places * self.width],
+            key_scales: &self.key_scales[..scales],
+            value_scales: &self.value_scales[..scales],
+            ..self
+        }
+    }
+
+    /// Copies the key and value in a slot of this run.
+    pub fn copy_to(&self, slot: usize, copy: Gathered<'_, E>) {
+        let place = slot - self.first;
+        let tile = &self.keys[place / LANES * self.key_dim..][..self.key_dim];
+        for (to, from) in copy.tile.iter_mut().zip(tile) {
+            to[copy.lane] = from[place % LANES];
+        }
+        copy.value.copy_from_slice(&self.values[place * self.width..][..self.width]);
+        if let Some((key, value)) = copy.scales {
+            (*key, *value) = (self.key_scales[place], self.value_scales[place]);
+        }
+    }
+
     /// Those of `places` that are in this run, counted from its beginning.
     fn within(&self, places: &Range<usize>) -> Range<usize> {
-        let end = self.first + self.keys.len() / self.key_dim * LANES;
-        let start = places.start.clamp(self.first, end);
-        start - self.first..places.end.clamp(start, end) - self.first
+        let start = places.start.clamp(self.first, self.end());
+        start - self.first..places.end.clamp(start, self.end()) - self.first
     }
 }
 
@@ -55,12 +93,12 @@ pub(super) struct Room {
 }
 
 impl Queries<'_> {
-    /// Attention over one split of a line of runs; the results are not normalised. `partials` has one
-    /// entry for each query, as wide as values are kept.
-    pub(super) fn attend<E: TileElement>(
+    /// Attention over one split of a line; the results are not normalised. `partials` has one entry for
+    /// each query, as wide as values are kept.
+    pub(super) fn attend<S: TileSource>(
         &self,
         split: usize,
-        line: &[Run<E>],
+        line: &mut Line<S>,
         room: &mut Room,
         partials: &mut [Partial],
     ) {
@@ -70,15 +108,22 @@ impl Queries<'_> {
         let first = (split * SPLIT).max(start / LANES * LANES);
         let places = first..((split + 1) * SPLIT).min(end).max(first);
         let tiles = places.len().div_ceil(LANES);
-        room.scores.resize(self.sees.len() * tiles, [0.0; LANES]);
-        for run in line {
+        line.gather(&places);
+        // Each run, its places, and where their scores stand in a row.
+        let runs = line.runs(&places).map(|run| {
             let within = run.within(&places);
+            let at = (run.first + within.start).saturating_sub(first);
+            (run, within, at)
+        });
+        room.scores.resize(self.sees.len() * tiles, [0.0; LANES]);
+        for (run, within, at) in runs.clone() {
             let keys = within.start / LANES * run.key_dim..within.end.div_ceil(LANES) * run.key_dim;
-            let at = (run.first + within.start).saturating_sub(first) / LANES;
             let queries = (self.blocks, self.packed);
-            let (keys, dim) = (&run.keys[keys], run.key_dim);
-            scores::score(self.isa, self.scale, queries, keys, dim, &mut room.scores, (at, tiles));
+            let (keys, dim, at) = (&run.keys[keys], run.key_dim, (at / LANES, tiles));
+            scores::score(self.isa, self.scale, queries, keys, dim, &mut room.scores, at);
         }
+        let row = tiles * LANES;
+        multiply(&mut room.scores, row, runs.clone().map(|(run, at, to)| (run.key_scales, at, to)));
         if let Some(cap) = self.score_cap {
             soft_cap(self.isa, room.scores.as_flattened_mut(), cap);
         }
@@ -90,16 +135,12 @@ impl Queries<'_> {
             let scores = &mut room.scores[i * tiles..][..tiles];
             (partial.maximum, partial.sum) = softmax_weights(self.isa, scores, &mask[..tiles]);
         }
-        // Each run, its places, and where their weights stand in a row.
-        let runs = line.iter().map(|run| {
-            let within = run.within(&places);
-            let at = (run.first + within.start).saturating_sub(first);
-            (run, within, at)
-        });
-        let row = tiles * LANES;
-        match line[0] {
-            Run { width: 0, key_dim, .. } => {
-                let width = partials[0].values.len().min(key_dim);
+        let scales = runs.clone().map(|(run, at, to)| (run.value_scales, at, to));
+        multiply(&mut room.scores, row, scales);
+        let size = line.size();
+        match size.value_dim {
+            0 => {
+                let width = partials[0].values.len().min(size.key_dim);
                 self.add_columns(runs, width, row, room, partials);
             }
             _ => self.add_values(runs, row, room, partials),
@@ -109,7 +150,7 @@ impl Queries<'_> {
     /// Weighted values of some runs; weights stand in rows of `row`.
     fn add_values<'a, E: TileElement>(
         &self,
-        runs: impl Iterator<Item = (&'a Run<'a, E>, Range<usize>, usize)>,
+        runs: impl Iterator<Item = (Run<'a, E>, Range<usize>, usize)>,
         row: usize,
         room: &mut Room,
         partials: &mut [Partial],
@@ -131,7 +172,7 @@ impl Queries<'_> {
     /// The same where a value is the first `width` numbers of its key.
     fn add_columns<'a, E: TileElement>(
         &self,
-        runs: impl Iterator<Item = (&'a Run<'a, E>, Range<usize>, usize)>,
+        runs: impl Iterator<Item = (Run<'a, E>, Range<usize>, usize)>,
         width: usize,
         row: usize,
         room: &mut Room,
@@ -148,6 +189,20 @@ impl Queries<'_> {
         }
         for (query, partial) in partials.iter_mut().enumerate() {
             partial.values.iter_mut().zip(columns.sum(query)).for_each(|(to, sum)| *to = sum);
+        }
+    }
+}
+
+/// Multiplies every row of scores, or weights, by the scales of its places, where there are any.
+fn multiply<'a>(
+    rows: &mut [[f32; LANES]],
+    row: usize,
+    scales: impl Iterator<Item = (&'a [f32], Range<usize>, usize)>,
+) {
+    for (scales, within, at) in scales.filter(|(scales, ..)| !scales.is_empty()) {
+        let scales = &scales[within];
+        for row in rows.as_flattened_mut().chunks_exact_mut(row) {
+            row[at..].iter_mut().zip(scales).for_each(|(number, scale)| *number *= scale);
         }
     }
 }

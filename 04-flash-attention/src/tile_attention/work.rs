@@ -1,9 +1,9 @@
 //! How attention of one layer is shared out among threads.
 
 use super::blocks::{Block, blocks, pack};
-use super::element::TileElement;
-use super::run::{Queries, Room, Run};
-use super::tiled::Tiled;
+use super::line::Line;
+use super::run::{Queries, Room};
+use super::source::TileSource;
 use naive_decode::{Isa, LayerSpec, Partial, Pass, SPLIT, Visible};
 use ndarray::{ArrayView3, ArrayViewMut3, Axis, s};
 use rayon::prelude::*;
@@ -37,12 +37,15 @@ struct Unit<'a> {
 /// Work is shared out by key-value head and rows; where that gives too few pieces, as for a single row
 /// over a long past, also by split (Flash-Decoding, Dao et al. 2023). `pool` is room for the splits'
 /// results.
-pub(super) fn attend<E: TileElement>(
+///
+/// # Panics
+/// If the number of query heads is not a multiple of the number of key-value heads.
+pub fn attend<S: TileSource>(
     isa: Isa,
     layer: LayerSpec,
     pass: &Pass,
     q: ArrayView3<f32>,
-    kept: &Tiled<E>,
+    kept: &S,
     out: ArrayViewMut3<f32>,
     pool: &mut Vec<Partial>,
 ) {
@@ -50,7 +53,7 @@ pub(super) fn attend<E: TileElement>(
     // ANCHOR: share_out
     let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
     let serial = rayon::current_num_threads() == 1 || q.len() * reach < SERIAL_WORK;
-    let mut units = units(pass, q, kept.kv_heads(), out);
+    let mut units = units(pass, q, kept.size().heads, out);
     let whole = |unit: &mut Unit| unit.attend(isa, layer, kept, width);
     if serial {
         units.iter_mut().for_each(whole);
@@ -97,10 +100,10 @@ fn units<'a>(
 }
 
 /// Every split of every unit is a task; then the results of each unit are joined in order.
-fn attend_splits<E: TileElement>(
+fn attend_splits<S: TileSource>(
     isa: Isa,
     layer: LayerSpec,
-    kept: &Tiled<E>,
+    kept: &S,
     width: usize,
     units: &mut [Unit],
     pool: &mut Vec<Partial>,
@@ -117,7 +120,7 @@ fn attend_splits<E: TileElement>(
         }
     }
     tasks.into_par_iter().for_each(|(unit, split, partials)| {
-        let run = |room: &mut Room, queries: &Queries, line: &[Run<E>]| {
+        let run = |room: &mut Room, queries: &Queries, line: &mut Line<S>| {
             queries.attend(split, line, room, partials);
         };
         unit.with_queries(isa, layer, kept, run);
@@ -163,13 +166,7 @@ impl Unit<'_> {
     }
 
     /// All splits, one after another.
-    fn attend<E: TileElement>(
-        &mut self,
-        isa: Isa,
-        layer: LayerSpec,
-        kept: &Tiled<E>,
-        width: usize,
-    ) {
+    fn attend<S: TileSource>(&mut self, isa: Isa, layer: LayerSpec, kept: &S, width: usize) {
         let (mut part, mut whole) = RESULTS.take();
         provide(&mut part, self.queries(), width);
         provide(&mut whole, self.queries(), width);
@@ -187,12 +184,12 @@ impl Unit<'_> {
     }
 
     /// Packs the queries, finds what they see, and hands both to `run`.
-    fn with_queries<E: TileElement>(
+    fn with_queries<S: TileSource>(
         &self,
         isa: Isa,
         layer: LayerSpec,
-        kept: &Tiled<E>,
-        run: impl FnOnce(&mut Room, &Queries, &[Run<E>]),
+        kept: &S,
+        run: impl FnOnce(&mut Room, &Queries, &mut Line<S>),
     ) {
         let mut bench = BENCH.take();
         let Bench { room, blocks: handfuls, packed, sees, .. } = &mut bench;
@@ -209,14 +206,7 @@ impl Unit<'_> {
         let scale = layer.scale * std::f32::consts::LOG2_E;
         let score_cap = layer.score_cap.map(|cap| cap * std::f32::consts::LOG2_E);
         let queries = Queries { isa, scale, score_cap, blocks: handfuls, packed, sees };
-        let whole = kept.head(self.sequence, self.kv_head);
-        match self.sees {
-            [sees] if !sees.also.is_empty() => {
-                let branch = kept.branch(self.sequence, self.kv_head, sees);
-                run(room, &queries, &branch.line(whole));
-            }
-            _ => run(room, &queries, &[whole]),
-        }
+        run(room, &queries, &mut Line::new(kept, self.sequence, self.kv_head, self.sees));
         BENCH.set(bench);
     }
 

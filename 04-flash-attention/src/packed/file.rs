@@ -1,0 +1,128 @@
+//! A file of packed weights: a model is packed once, and mapped ever after.
+//!
+//! Mapped weights cost nothing until they are read: starting is then a matter of page faults, and the
+//! system keeps one copy for all programs that use the file. It holds what [`Memory`](super::Memory) would hold:
+//! for each thread a stretch with its panels of all matrices, in the order of packing.
+//!
+//! ```text
+//! prefix   magic, version, length of the header, checksum of all before the stretches
+//! header   JSON: what was packed, and how; each matrix, with place, length and checksum
+//! stretch  of the first thread, at the beginning of a page; each block at that of a cache line
+//! stretch  of the second, and so on
+//! ```
+//!
+//! Prefix and header are checked whenever a file is opened, so one that is damaged there, cut short, of
+//! another version or packed from something else is refused. Blocks have checksums too, but nobody
+//! reads every page of a large file at every start: [`PackedFile::verify`] does, for whoever asks.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `header.rs` | prefix and header, every number doubted |
+//! | `write.rs` | a new file beside the old one, then in its place |
+
+mod header;
+mod write;
+
+use super::format::Format;
+use super::linear::PackedLinear;
+use super::memory::Block;
+use super::packer::Weights;
+use crate::kernels::Simd;
+use crate::threads::Pool;
+use header::{Entry, Header};
+use memmap2::Mmap;
+use naive_decode::{Error, Result};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) use write::{Kept, write};
+
+/// What a file was packed from, and how. Any difference makes it useless.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedFrom {
+    /// A hash of whatever tells the model's files from others, and from themselves before a change.
+    pub sources: [u8; 32],
+    /// What the weights were to be stored as.
+    pub weights: Weights,
+    /// Threads that share out the panels.
+    pub threads: usize,
+}
+
+/// A file of packed weights, mapped.
+pub struct PackedFile {
+    name: String,
+    map: Arc<Mmap>,
+    matrices: HashMap<String, Entry>,
+}
+
+impl PackedFile {
+    /// Maps a file and checks all of it but the blocks.
+    ///
+    /// The file must stay as it is while it is mapped. [`Packer::write`](super::Packer::write) keeps to that: it writes a
+    /// new one and puts it in the old one's place.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no whole file of packed weights, or was packed from something else.
+    pub fn open(path: &Path, from: &PackedFrom) -> Result<Self> {
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        let name = path.display().to_string();
+        // Opening a pipe would wait for somebody to write to it.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(Error::file(name, "is no file, expected packed weights"));
+        }
+        let file = File::open(path).map_err(io)?;
+        // SAFETY: the map is read-only, and nobody may change or shorten the file while it is mapped:
+        // that is this function's stated condition, and writers here put new files in place of old.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let header = Header::read(&map).map_err(|problem| Error::file(&name, problem))?;
+        header.check_from(from).map_err(|problem| Error::file(&name, problem))?;
+        // Only a wish: pages come from disk before they are asked for.
+        #[cfg(unix)]
+        let _ = map.advise(memmap2::Advice::WillNeed);
+        let named = |entry: Entry| (entry.name.clone(), entry);
+        let matrices = header.matrices.into_iter().map(named).collect();
+        Ok(PackedFile { name, map: Arc::new(map), matrices })
+    }
+
+    /// Reads every block and compares it with its checksum.
+    ///
+    /// # Errors
+    /// Names a matrix that is not what was written.
+    pub fn verify(&self) -> Result<()> {
+        let odd = self.matrices.par_iter().find_any(|(_, entry)| {
+            let blocks = entry.shares.iter().map(|&[start, length]| &self.map[start..][..length]);
+            header::checksum(blocks) != entry.checksum
+        });
+        match odd {
+            None => Ok(()),
+            Some((matrix, _)) => {
+                let problem = format!("matrix `{matrix}` is not what was written: damaged");
+                Err(Error::file(&self.name, problem))
+            }
+        }
+    }
+
+    /// A matrix where it is mapped, and whether it was taken as its source had it; none if it is not in
+    /// the file, or has another shape.
+    pub(super) fn matrix(
+        &self,
+        name: &str,
+        [outputs, inputs]: [usize; 2],
+        simd: Simd,
+        pool: &Arc<Pool>,
+    ) -> Option<(PackedLinear, bool)> {
+        let entry = self.matrices.get(name)?;
+        let format: Format = entry.format.parse().ok()?;
+        let same = (entry.outputs, entry.inputs) == (outputs, inputs);
+        if !same || entry.shares.len() != pool.threads() {
+            return None;
+        }
+        let blocks = entry.shares.iter().map(|&[at, length]| Block::mapped(&self.map, at, length));
+        let shares = blocks.collect();
+        let linear = PackedLinear::from_shares(format, outputs, inputs, simd, pool, shares);
+        Some((linear, entry.as_stored))
+    }
+}

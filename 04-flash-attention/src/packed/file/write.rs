@@ -1,0 +1,94 @@
+//! Writing packed weights to a file.
+
+use super::PackedFrom;
+use super::header::{Entry, Header, PREFIX, checksum, hexadecimal};
+use crate::packed::memory::{Block, LINE};
+use crate::packed::packer::Packed;
+use naive_decode::{Error, Result};
+use rayon::prelude::*;
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A stretch begins at a multiple of this: the largest page that systems map files in.
+const PAGE: usize = 1 << 16;
+
+/// A packed matrix that may yet be written.
+pub(in crate::packed) struct Kept {
+    pub(in crate::packed) name: String,
+    pub(in crate::packed) packed: Packed,
+    pub(in crate::packed) outputs: usize,
+    pub(in crate::packed) inputs: usize,
+    pub(in crate::packed) shares: Arc<[Block]>,
+}
+
+/// Writes a file of these matrices. Whoever has an older one at `path` mapped keeps what they have;
+/// a program that is stopped half-way leaves the older one in place.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(in crate::packed) fn write(path: &Path, from: &PackedFrom, kept: &[Kept]) -> Result<()> {
+    let refused = |e: std::io::Error| {
+        Error::file(path.display().to_string(), format!("cannot be written: {e}"))
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    // Readable by whoever can read the model, if that is what the user's new files are.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let new = builder.prefix(".packing-").tempfile_in(folder.unwrap_or(Path::new(".")));
+    let new = new.map_err(refused)?;
+    write_to(new.as_file(), from, kept).map_err(refused)?;
+    // On disk before it has the name under which it is believed.
+    new.as_file().sync_all().map_err(refused)?;
+    new.persist(path).map_err(|e| refused(e.error))?;
+    Ok(())
+}
+
+fn write_to(file: &File, from: &PackedFrom, kept: &[Kept]) -> std::io::Result<()> {
+    let header = lay_out(from, kept);
+    let mut out = BufWriter::new(file);
+    out.write_all(&header.to_bytes())?;
+    for thread in 0..from.threads {
+        for (entry, kept) in header.matrices.iter().zip(kept) {
+            // What is skipped reads as zeros.
+            out.seek(SeekFrom::Start(entry.shares[thread][0] as u64))?;
+            out.write_all(kept.shares[thread].bytes())?;
+        }
+    }
+    out.flush()?;
+    file.set_len(header.length as u64)
+}
+
+/// Gives every block its place.
+fn lay_out(from: &PackedFrom, kept: &[Kept]) -> Header {
+    let entry = |kept: &Kept| Entry {
+        name: kept.name.clone(),
+        format: kept.packed.format.name().into(),
+        as_stored: kept.packed.as_stored,
+        outputs: kept.outputs,
+        inputs: kept.inputs,
+        // As long as a place can be, so that the header is not longer once places are known.
+        shares: kept.shares.iter().map(|share| [usize::MAX, share.bytes().len()]).collect(),
+        checksum: checksum(kept.shares.iter().map(Block::bytes)),
+    };
+    let mut header = Header {
+        sources: hexadecimal(&from.sources),
+        weights: from.weights.name().into(),
+        threads: from.threads,
+        length: usize::MAX,
+        matrices: kept.par_iter().map(entry).collect(),
+    };
+    let mut end = header.to_bytes().len().max(PREFIX);
+    for thread in 0..from.threads {
+        end = end.next_multiple_of(PAGE);
+        for entry in &mut header.matrices {
+            let [start, length] = &mut entry.shares[thread];
+            *start = end.next_multiple_of(LINE);
+            end = *start + *length;
+        }
+    }
+    header.length = end;
+    header
+}

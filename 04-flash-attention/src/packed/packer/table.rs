@@ -1,0 +1,38 @@
+//! A table that is embedding and head at once.
+
+use super::PackedLinear;
+use naive_decode::{Embedding, Linear};
+use ndarray::{Array2, ArrayView2};
+use std::sync::Arc;
+
+/// A packed matrix that is looked up by row, multiplied, or both.
+#[derive(Clone)]
+pub(super) struct Table(pub(super) Arc<PackedLinear>);
+
+impl Embedding for Table {
+    fn rows(&self, tokens: &[usize]) -> Array2<f32> {
+        let mut rows = Array2::zeros((tokens.len(), self.0.inputs()));
+        for (mut row, &token) in rows.rows_mut().into_iter().zip(tokens) {
+            self.0.row(token, row.as_slice_mut().expect("rows are contiguous"));
+        }
+        rows
+    }
+}
+
+impl Linear for Table {
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+        self.0.apply(x)
+    }
+
+    fn inputs(&self) -> usize {
+        self.0.inputs()
+    }
+
+    fn outputs(&self) -> usize {
+        self.0.outputs()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}

@@ -1,0 +1,34 @@
+//! Attention over keys and values that are kept in tiles, wherever the tiles lie.
+//!
+//! A tile is sixteen positions side by side, so that a register of keys gives sixteen scores. Nothing is
+//! copied, each key and value is loaded once for all the query heads that share it, and work is shared out by
+//! head, rows and split. The sums are those of [`naive_decode::attend_span`], in the same order.
+//!
+//! Where tiles lie is a [`TileSource`]'s business: one stretch of memory for a sequence
+//! ([`FlashCache`](crate::FlashCache)), or blocks all over a pool (rung 05).
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `source.rs` | where tiles lie |
+//! | `element.rs` | the type of one number: f32, bf16, f16, INT8 |
+//! | `line.rs` | the places that rows see, as runs of tiles |
+//! | `work.rs` | what is shared out among threads |
+//! | `run.rs` | one split of attention over what is kept |
+//! | `scores.rs`, `values.rs` | the two kernels |
+//! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
+//! | `blocks.rs` | queries by the handful |
+
+mod blocks;
+mod columns;
+mod element;
+mod line;
+mod run;
+mod scores;
+mod source;
+mod values;
+mod work;
+
+pub use element::{KvType, TileElement};
+pub use run::Run;
+pub use source::{Gathered, TileSource};
+pub use work::attend;

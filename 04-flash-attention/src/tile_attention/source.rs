@@ -1,0 +1,45 @@
+//! Where tiles lie.
+
+use super::element::TileElement;
+use super::run::Run;
+use naive_decode::KvSize;
+use naive_decode::numerics::LANES;
+
+// ANCHOR: source
+/// Keys and values of one layer's sequences, somewhere in memory.
+pub trait TileSource: Sync {
+    /// What they are kept as.
+    type Element: TileElement;
+
+    /// Heads and widths.
+    fn size(&self) -> KvSize;
+
+    /// Whether the sixteen slots of a tile lie together. If not, whoever reads copies slot by slot.
+    fn has_whole_tiles(&self) -> bool;
+
+    /// What lies together in memory around `slot`, from the beginning of a tile on. Asked for only where
+    /// tiles are whole, and for slots that hold something.
+    fn run(&self, sequence: usize, kv_head: usize, slot: usize) -> Run<'_, Self::Element>;
+
+    /// Copies one slot's key and value; leaves the copy as it is where the slot holds nothing any more.
+    fn gather(
+        &self,
+        sequence: usize,
+        kv_head: usize,
+        slot: usize,
+        copy: Gathered<'_, Self::Element>,
+    );
+}
+// ANCHOR_END: source
+
+/// Room for one slot's key and value among others.
+pub struct Gathered<'a, E> {
+    /// `[D][16]`: the tile that the key is a lane of.
+    pub tile: &'a mut [[E; LANES]],
+    /// Which lane.
+    pub lane: usize,
+    /// `[width]`; none if a value is the beginning of its key.
+    pub value: &'a mut [E],
+    /// Scales of key and value, where numbers are codes.
+    pub scales: Option<(&'a mut f32, &'a mut f32)>,
+}

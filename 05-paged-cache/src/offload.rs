@@ -1,0 +1,66 @@
+//! Somewhere else to keep blocks that the pool has no room for.
+//!
+//! The pool is the fastest memory and the smallest. A block that is pushed out of it need not be computed
+//! again if its bytes went somewhere slower first: to the host's memory, or to a file. Such a place is a
+//! *tier*. It promises little, and that is what makes it simple: it may lose whatever it was given, as long
+//! as it never hands out bytes that are not the ones it was given.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `host.rs` | [`HostTier`]: blocks in ordinary memory |
+//! | `file.rs` | [`FileTier`]: blocks in a file that outlives the process, each with a checksum |
+//! | `directory.rs` | which name is in which slot, and which was used longest ago |
+
+mod directory;
+mod file;
+mod host;
+
+pub use file::{FileOptions, FileTier};
+pub use host::HostTier;
+
+use crate::blocks::BlockId;
+use naive_decode::Result;
+
+/// Name of a block's content. Equal content may have several; different content never shares one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(pub [u8; 32]);
+
+// ANCHOR: tier
+/// Keeps the bytes of blocks by name.
+///
+/// A tier is a cache too: it may let go of the oldest to make room, and what it has lost or finds damaged
+/// is simply not there. Whoever asks must be able to compute it again.
+pub trait Tier: Send {
+    /// Keeps a block's bytes, in place of any that had this name.
+    ///
+    /// # Errors
+    /// If it cannot be written. What was there under other names is still there.
+    fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()>;
+    /// Copies a block's bytes to `bytes`, and says whether they were there. Damaged ones are not. What
+    /// `bytes` held before is gone either way.
+    ///
+    /// # Errors
+    /// If reading fails altogether.
+    fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool>;
+    /// Whether something is kept under this name, as far as is known without reading it.
+    fn contains(&self, key: Key) -> bool;
+    /// Forgets what is kept under this name, and says whether anything was.
+    ///
+    /// # Errors
+    /// If it cannot be written that it is gone.
+    fn remove(&mut self, key: Key) -> Result<bool>;
+}
+// ANCHOR_END: tier
+
+/// A pool's memory, a block at a time.
+pub trait BlockBytes {
+    /// Bytes of one block.
+    fn block_bytes(&self) -> usize;
+    /// Copies a block's bytes to the end of `bytes`.
+    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>);
+    /// Overwrites a block.
+    ///
+    /// # Errors
+    /// If `bytes` is not as long as a block.
+    fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()>;
+}

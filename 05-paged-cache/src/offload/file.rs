@@ -1,0 +1,236 @@
+//! Blocks in a file that outlives the process.
+//!
+//! The file is a header and then slots of one size, each for one block. There is no index in it that could
+//! disagree with the blocks: whoever opens the file reads every slot and keeps what its checksum says is
+//! whole. That makes every moment a good moment to be killed: at worst the slot that was being
+//! written is lost, and what was in it is computed again.
+//!
+//! Two things keep one model's bytes from another: the header has a fingerprint that the caller gives, and
+//! a file with another one is refused and left as it is; and a block is checked each time that it is read,
+//! against a checksum of its name and its bytes. The checksum guards against accidents, not against
+//! somebody who may write to the file.
+//!
+//! Nothing is flushed to the disk. After a kill the operating system still has what was written; after a
+//! power cut some blocks may be gone, and the checksums find out which.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `header.rs` | what the file is, and whose |
+//! | `slot.rs` | one block with its name and checksum |
+//! | `disk.rs` | the file itself, locked |
+
+mod disk;
+mod header;
+mod slot;
+
+use super::directory::Directory;
+use super::{Key, Tier};
+use disk::Disk;
+use naive_decode::{Error, Result};
+use slot::{Block, Slot};
+use std::path::Path;
+
+/// What a file of blocks is for.
+#[derive(Debug, Clone)]
+pub struct FileOptions {
+    /// A digest of everything that decides what a block's bytes mean: weights, layers and heads, element
+    /// type, tokens to a block. Files with another one are refused.
+    pub fingerprint: [u8; 32],
+    /// The most bytes that a block has.
+    pub block_bytes: usize,
+    /// The most bytes that the file may have.
+    pub budget: u64,
+}
+
+/// Keeps blocks in one file, up to a budget of bytes, and lets go of the least recently used.
+///
+/// One process at a time has the file: it is locked until the tier is dropped or the process ends.
+#[derive(Debug)]
+pub struct FileTier {
+    disk: Disk,
+    block_bytes: usize,
+    /// The most slots that the budget allows.
+    limit: usize,
+    directory: Directory,
+    /// How many blocks have been written to the file, in all its life.
+    written: u64,
+    damaged: usize,
+    /// As long as one slot.
+    buffer: Vec<u8>,
+}
+
+impl FileTier {
+    // ANCHOR: open
+    /// Opens the file, or makes it, and takes stock of the blocks in it: what was written last counts as
+    /// used last. Where the file is larger than the budget, the blocks past it are let go of.
+    ///
+    /// # Errors
+    /// If the budget has no room for one block, if the file cannot be opened, if another process has it,
+    /// or if it is not a file of these blocks. It is then as it was.
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
+        let slot_bytes = slot::HEADER.saturating_add(options.block_bytes);
+        let least = (header::BYTES as u64).saturating_add(slot_bytes as u64);
+        if options.block_bytes == 0 {
+            return Err(Error::invalid("bytes of a block", 0, "at least 1"));
+        }
+        if options.budget < least {
+            let expected = format!("at least {least} bytes, the header and one block");
+            return Err(Error::invalid("budget of the file", options.budget, expected));
+        }
+        let limit = (options.budget - header::BYTES as u64) / slot_bytes as u64;
+        let mut tier = FileTier {
+            disk: Disk::open(path.as_ref())?,
+            block_bytes: options.block_bytes,
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            directory: Directory::new(),
+            written: 0,
+            damaged: 0,
+            buffer: vec![0; slot_bytes],
+        };
+        tier.check_header(options)?;
+        tier.take_stock()?;
+        Ok(tier)
+    }
+
+    /// Makes sure that the file is ours, and writes the header if there is nothing yet.
+    fn check_header(&mut self, options: &FileOptions) -> Result<()> {
+        let mut first = [0; header::BYTES];
+        let length = self.disk.read_at(0, &mut first)?;
+        match header::inspect(&first[..length], options) {
+            header::Found::Ours => Ok(()),
+            header::Found::Unfinished => self.disk.write_at(0, &header::encode(options)),
+            header::Found::Foreign(problem) => {
+                let advice = "it is left as it is; name another file, or delete this one";
+                Err(self.disk.refused(format!("{problem}; {advice}")))
+            }
+        }
+    }
+
+    /// Reads every slot and keeps what is whole.
+    fn take_stock(&mut self) -> Result<()> {
+        let length = self.disk.length()?;
+        if length > self.offset(self.limit) {
+            self.disk.truncate(self.offset(self.limit))?;
+        }
+        let mut found = Vec::new();
+        let mut count = 0;
+        while count < self.limit && self.offset(count) < length {
+            match self.read_slot(count)? {
+                Slot::Whole(block) => found.push((block.sequence, count, block.key)),
+                Slot::Empty => {}
+                Slot::Damaged => self.damaged += 1,
+            }
+            count += 1;
+        }
+        found.sort_unstable_by_key(|&(sequence, slot, _)| (sequence, slot));
+        self.written = found.last().map_or(0, |&(sequence, ..)| sequence.saturating_add(1));
+        let named = found.into_iter().map(|(_, slot, key)| (slot, key));
+        self.directory = Directory::restore(count, named);
+        Ok(())
+    }
+    // ANCHOR_END: open
+
+    /// How many blocks are kept.
+    pub fn len(&self) -> usize {
+        self.directory.len()
+    }
+
+    /// Whether no block is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many blocks the budget has room for.
+    pub fn capacity(&self) -> usize {
+        self.limit
+    }
+
+    /// How many slots were found damaged and given up, since the file was opened.
+    pub fn damaged(&self) -> usize {
+        self.damaged
+    }
+
+    /// Whether names, slots and order of use agree, and the budget is kept.
+    ///
+    /// # Errors
+    /// Names the first thing that does not.
+    pub fn check_integrity(&self) -> Result<()> {
+        self.directory.check_integrity()?;
+        let length = self.disk.length()?;
+        if self.len() > self.limit || length > self.offset(self.limit) {
+            let expected = format!("at most {}: {} slots", self.offset(self.limit), self.limit);
+            return Err(Error::invalid("bytes of the file", length, expected));
+        }
+        Ok(())
+    }
+
+    /// Where a slot begins.
+    fn offset(&self, slot: usize) -> u64 {
+        (slot as u64).saturating_mul(self.buffer.len() as u64).saturating_add(header::BYTES as u64)
+    }
+
+    fn read_slot(&mut self, slot: usize) -> Result<Slot<'_>> {
+        let length = self.disk.read_at(self.offset(slot), &mut self.buffer)?;
+        Ok(slot::decode(&self.buffer[..length]))
+    }
+}
+
+impl Tier for FileTier {
+    // ANCHOR: put
+    /// # Errors
+    /// If there are no bytes, or more than a slot has room for: nothing is then changed. If they cannot be
+    /// written: the block is then not there.
+    fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() || bytes.len() > self.block_bytes {
+            let expected = format!("1 to {}, what a slot of the file holds", self.block_bytes);
+            return Err(Error::invalid("bytes of a block", bytes.len(), expected));
+        }
+        let slot = self.directory.find(key).unwrap_or_else(|| {
+            if self.directory.len() == self.limit {
+                let oldest = self.directory.oldest().expect("a budget for at least one block");
+                self.directory.remove(oldest);
+            }
+            self.directory.insert(key)
+        });
+        self.directory.touch(slot);
+        let block = Block { key, sequence: self.written, bytes };
+        slot::encode(&block, &mut self.buffer);
+        self.written = self.written.saturating_add(1);
+        let written = self.disk.write_at(self.offset(slot), &self.buffer);
+        if written.is_err() {
+            self.directory.remove(key);
+        }
+        written
+    }
+    // ANCHOR_END: put
+
+    // ANCHOR: get
+    fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool> {
+        bytes.clear();
+        let Some(slot) = self.directory.find(key) else { return Ok(false) };
+        self.directory.touch(slot);
+        match self.read_slot(slot)? {
+            Slot::Whole(block) if block.key == key => {
+                bytes.extend_from_slice(block.bytes);
+                Ok(true)
+            }
+            _ => {
+                self.directory.remove(key);
+                self.damaged += 1;
+                Ok(false)
+            }
+        }
+    }
+    // ANCHOR_END: get
+
+    fn contains(&self, key: Key) -> bool {
+        self.directory.find(key).is_some()
+    }
+
+    fn remove(&mut self, key: Key) -> Result<bool> {
+        let Some(slot) = self.directory.remove(key) else { return Ok(false) };
+        // Without its checksum a slot is empty for whoever opens the file next.
+        self.disk.write_at(self.offset(slot), &slot::EMPTY)?;
+        Ok(true)
+    }
+}

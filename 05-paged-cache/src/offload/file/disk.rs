@@ -1,0 +1,97 @@
+//! A file on the disk that one process has to itself: positioned reads and writes, and errors that name it.
+
+use naive_decode::{Error, Result};
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// An open, locked file.
+///
+/// The lock ends with it, or with the process.
+#[derive(Debug)]
+pub(super) struct Disk {
+    path: PathBuf,
+    file: File,
+}
+
+impl Disk {
+    /// Opens the file, or makes an empty one, and locks it.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or another process has it locked.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let unreadable = |source| Error::Io { path: path.to_path_buf(), source };
+        let mut options = File::options();
+        // Not truncated: whose it is has yet to be seen.
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(path).map_err(unreadable)?;
+        let disk = Disk { path: path.to_path_buf(), file };
+        match disk.file.try_lock() {
+            Ok(()) => Ok(disk),
+            Err(TryLockError::WouldBlock) => {
+                Err(disk.refused("is in use; end the process that has it, or name another file"))
+            }
+            Err(TryLockError::Error(source)) => Err(unreadable(source)),
+        }
+    }
+
+    /// An error about the file as a whole.
+    pub(super) fn refused(&self, problem: impl ToString) -> Error {
+        Error::file(self.path.display().to_string(), problem)
+    }
+
+    /// Length in bytes.
+    pub(super) fn length(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(|source| self.unreadable(source))?.len())
+    }
+
+    /// Cuts the file off at a length.
+    pub(super) fn truncate(&mut self, length: u64) -> Result<()> {
+        self.file.set_len(length).map_err(|error| self.unwritable(&error))
+    }
+
+    /// Reads from an offset until the buffer is full or the file ends; returns how much there was.
+    pub(super) fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut length = 0;
+        let mut read = || {
+            self.file.seek(SeekFrom::Start(offset))?;
+            while length < buffer.len() {
+                match self.file.read(&mut buffer[length..]) {
+                    Ok(0) => break,
+                    Ok(more) => length += more,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|source| self.unreadable(source))?;
+        Ok(length)
+    }
+
+    /// Writes all bytes at an offset.
+    pub(super) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut write = || {
+            self.file.seek(SeekFrom::Start(offset))?;
+            self.file.write_all(bytes)
+        };
+        write().map_err(|error| self.unwritable(&error))
+    }
+
+    fn unreadable(&self, source: std::io::Error) -> Error {
+        Error::Io { path: self.path.clone(), source }
+    }
+
+    fn unwritable(&self, error: &std::io::Error) -> Error {
+        self.refused(format!("cannot be written: {error}"))
+    }
+}
+
+impl Drop for Disk {
+    /// Closing is not enough: a child process that another thread is just starting has a copy of the open
+    /// file until it runs its own program, and the lock with it. Unlocking ends the lock for both.
+    fn drop(&mut self) {
+        // Nobody is left to tell, and the lock ends with the process at the latest.
+        let _ = self.file.unlock();
+    }
+}

@@ -1,0 +1,234 @@
+//! The pool's memory, and the kernels' way into it.
+
+use crate::blocks::BlockId;
+use crate::layout::{LayerPlace, Layout};
+use crate::offload::BlockBytes;
+use crate::table::Tables;
+use flash_attention::tile_attention::{Gathered, Run, TileElement, TileSource};
+use naive_decode::numerics::LANES;
+use naive_decode::{Error, KvSize, Result};
+use ndarray::ArrayView1;
+use std::ops::Range;
+
+// ANCHOR: pages
+/// All blocks of a pool, one after another: `[blocks][layers of a group][…]`.
+///
+/// A block's bytes follow each other, whatever layers they are of, so that a block is copied, offloaded and
+/// brought back in one piece. In a layer, keys are `[kv_heads][tokens / lanes][D][lanes]`, tiles as rung 04
+/// keeps them, and values `[kv_heads][tokens][width]`. Blocks of fewer than sixteen tokens have tiles of as many lanes.
+pub(crate) struct Pages<E> {
+    tokens: usize,
+    numbers_per_block: usize,
+    scales_per_block: usize,
+    numbers: Vec<E>,
+    scales: Vec<f32>,
+}
+// ANCHOR_END: pages
+
+impl<E: TileElement> Pages<E> {
+    pub(crate) fn new(layout: &Layout, blocks: usize) -> Self {
+        Pages {
+            tokens: layout.tokens(),
+            numbers_per_block: layout.numbers,
+            scales_per_block: layout.scales,
+            // Zeroed memory of the system's: it costs nothing until it is written.
+            numbers: bytemuck::zeroed_vec(blocks * layout.numbers),
+            scales: bytemuck::zeroed_vec(blocks * layout.scales),
+        }
+    }
+
+    /// Slots whose keys lie side by side.
+    fn lanes(&self) -> usize {
+        self.tokens.min(LANES)
+    }
+
+    fn numbers_of(&self, block: BlockId) -> Range<usize> {
+        let first = block.index() * self.numbers_per_block;
+        first..first + self.numbers_per_block
+    }
+
+    fn scales_of(&self, block: BlockId) -> Range<usize> {
+        let first = block.index() * self.scales_per_block;
+        first..first + self.scales_per_block
+    }
+
+    // ANCHOR: write
+    /// Writes one head's key `[D]` and value `[D_v]` to a slot of a block.
+    pub(crate) fn write(
+        &mut self,
+        layer: &LayerPlace,
+        (block, offset): (BlockId, usize),
+        kv_head: usize,
+        key: ArrayView1<f32>,
+        value: ArrayView1<f32>,
+    ) {
+        let (tokens, lanes, dim) = (self.tokens, self.lanes(), layer.size.key_dim);
+        let page = self.numbers_of(block);
+        let page = &mut self.numbers[page];
+        let tile = layer.keys + (kv_head * tokens + offset / lanes * lanes) * dim;
+        let scale = E::scale(key);
+        for (d, &number) in key.iter().enumerate() {
+            page[tile + d * lanes + offset % lanes] = E::narrow(number, scale);
+        }
+        let slot = kv_head * tokens + offset;
+        let value_scale = E::scale(value);
+        if layer.width > 0 {
+            let kept = &mut page[layer.values + slot * layer.width..][..layer.width];
+            for (to, &number) in kept.iter_mut().zip(value) {
+                *to = E::narrow(number, value_scale);
+            }
+        }
+        if E::SCALED {
+            let scales = self.scales_of(block);
+            let scales = &mut self.scales[scales];
+            if layer.width > 0 {
+                scales[layer.value_scales + slot] = value_scale;
+            }
+            scales[layer.key_scales + slot] = scale;
+        }
+    }
+    // ANCHOR_END: write
+
+    /// Copies one slot of a layer, all heads, to another slot.
+    pub(crate) fn copy_slot(
+        &mut self,
+        layer: &LayerPlace,
+        (from, from_offset): (BlockId, usize),
+        (to, to_offset): (BlockId, usize),
+    ) {
+        let (tokens, lanes) = (self.tokens, self.lanes());
+        let LayerPlace { size, width, keys, values, key_scales, value_scales, .. } = *layer;
+        let (from_page, to_page) = (self.numbers_of(from).start, self.numbers_of(to).start);
+        let (from_scales, to_scales) = (self.scales_of(from).start, self.scales_of(to).start);
+        for kv_head in 0..size.heads {
+            let slot = kv_head * tokens;
+            let key = |page: usize, offset: usize, d: usize| {
+                let tile = keys + (slot + offset / lanes * lanes) * size.key_dim;
+                page + tile + d * lanes + offset % lanes
+            };
+            for d in 0..size.key_dim {
+                self.numbers[key(to_page, to_offset, d)] =
+                    self.numbers[key(from_page, from_offset, d)];
+            }
+            let value = |page: usize, offset: usize| page + values + (slot + offset) * width;
+            let from_value = value(from_page, from_offset);
+            let to_value = value(to_page, to_offset);
+            self.numbers.copy_within(from_value..from_value + width, to_value);
+            if E::SCALED {
+                // Where both are the same, the second copy changes nothing.
+                for scales in [key_scales, value_scales] {
+                    self.scales[to_scales + scales + slot + to_offset] =
+                        self.scales[from_scales + scales + slot + from_offset];
+                }
+            }
+        }
+    }
+
+    /// Makes `to` what `from` is.
+    pub(crate) fn copy(&mut self, from: BlockId, to: BlockId) {
+        let (numbers, scales) = (self.numbers_of(from), self.scales_of(from));
+        let (to_numbers, to_scales) = (self.numbers_of(to).start, self.scales_of(to).start);
+        self.numbers.copy_within(numbers, to_numbers);
+        self.scales.copy_within(scales, to_scales);
+    }
+}
+
+impl<E: TileElement> BlockBytes for Pages<E> {
+    fn block_bytes(&self) -> usize {
+        self.numbers_per_block * size_of::<E>() + self.scales_per_block * size_of::<f32>()
+    }
+
+    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(bytemuck::cast_slice(&self.numbers[self.numbers_of(block)]));
+        bytes.extend_from_slice(bytemuck::cast_slice(&self.scales[self.scales_of(block)]));
+    }
+
+    fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()> {
+        if bytes.len() != self.block_bytes() {
+            let expected = format!("{}, a block", self.block_bytes());
+            return Err(Error::invalid("bytes to bring back", bytes.len(), expected));
+        }
+        let (numbers, scales) = (self.numbers_of(block), self.scales_of(block));
+        let (first, second) = bytes.split_at(numbers.len() * size_of::<E>());
+        bytemuck::cast_slice_mut(&mut self.numbers[numbers]).copy_from_slice(first);
+        bytemuck::cast_slice_mut(&mut self.scales[scales]).copy_from_slice(second);
+        Ok(())
+    }
+}
+
+// ANCHOR: paged_layer
+/// One layer of all sequences, read through their tables.
+pub(crate) struct PagedLayer<'a, E> {
+    pub(crate) pages: &'a Pages<E>,
+    pub(crate) place: LayerPlace,
+    /// By sequence; none for those that are closed.
+    pub(crate) tables: &'a [Option<Tables>],
+}
+
+impl<'a, E: TileElement> PagedLayer<'a, E> {
+    /// The block that a slot is in; none if it has been given back.
+    fn block(&self, sequence: usize, slot: usize) -> Option<BlockId> {
+        let tables = self.tables[sequence].as_ref()?;
+        tables.groups[self.place.group].block(slot / self.pages.tokens)
+    }
+    // ANCHOR_END: paged_layer
+
+    /// One head's part of a block, whose tiles are whole.
+    fn part(&self, block: BlockId, kv_head: usize, first: usize) -> Run<'a, E> {
+        let LayerPlace { size, width, keys, values, key_scales, value_scales, .. } = self.place;
+        let tokens = self.pages.tokens;
+        let page = &self.pages.numbers[self.pages.numbers_of(block)];
+        let scales = &self.pages.scales[self.pages.scales_of(block)];
+        let of_head = |first: usize| match E::SCALED {
+            true => &scales[first + kv_head * tokens..][..tokens],
+            false => &scales[..0],
+        };
+        let keys = &page[keys + kv_head * tokens * size.key_dim..][..tokens * size.key_dim];
+        Run {
+            first,
+            keys: keys.as_chunks().0,
+            values: &page[values + kv_head * tokens * width..][..tokens * width],
+            key_scales: of_head(key_scales),
+            value_scales: of_head(value_scales),
+            key_dim: size.key_dim,
+            width,
+        }
+    }
+}
+
+impl<E: TileElement> TileSource for PagedLayer<'_, E> {
+    type Element = E;
+
+    fn size(&self) -> KvSize {
+        self.place.size
+    }
+
+    fn has_whole_tiles(&self) -> bool {
+        self.pages.tokens >= LANES
+    }
+
+    // ANCHOR: run
+    /// As far as memory goes on: one block.
+    fn run(&self, sequence: usize, kv_head: usize, slot: usize) -> Run<'_, E> {
+        let block = self.block(sequence, slot).expect("slots that rows see are in blocks");
+        self.part(block, kv_head, slot / self.pages.tokens * self.pages.tokens)
+    }
+    // ANCHOR_END: run
+
+    fn gather(&self, sequence: usize, kv_head: usize, slot: usize, copy: Gathered<'_, E>) {
+        let Some(block) = self.block(sequence, slot) else { return };
+        let LayerPlace { size, width, keys, values, key_scales, value_scales, .. } = self.place;
+        let (tokens, lanes) = (self.pages.tokens, self.pages.lanes());
+        let (offset, page) = (slot % tokens, &self.pages.numbers[self.pages.numbers_of(block)]);
+        let tile = keys + (kv_head * tokens + offset / lanes * lanes) * size.key_dim;
+        for (d, to) in copy.tile.iter_mut().enumerate() {
+            to[copy.lane] = page[tile + d * lanes + offset % lanes];
+        }
+        let place = kv_head * tokens + offset;
+        copy.value.copy_from_slice(&page[values + place * width..][..width]);
+        if let Some((key, value)) = copy.scales {
+            let scales = &self.pages.scales[self.pages.scales_of(block)];
+            (*key, *value) = (scales[key_scales + place], scales[value_scales + place]);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A sequence out of the pool, and back.
+//!
+//! A request that has to wait can keep its blocks elsewhere: in ordinary memory while the pool is a GPU's, in
+//! a file while the pool is memory. Bringing them back costs a copy; computing them again costs a prefill.
+//! Blocks are named by what they contain, so what a tier gives back is right or nothing: a block that was
+//! lost, torn or overwritten is missing, and the tokens from there on are computed again.
+
+use crate::blocks::BlockId;
+use crate::offload::{BlockBytes, Key, Tier};
+use crate::paged_cache::PagedCache;
+use crate::table::{Table, Tables};
+use kv_cache::KvCache;
+use naive_decode::{Error, Result};
+
+/// A sequence whose blocks are in a tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parked {
+    /// Tokens that it had.
+    length: usize,
+    /// By group and place; none where the block had been given back already.
+    keys: Vec<Vec<Option<Key>>>,
+}
+
+impl Parked {
+    /// Tokens that it had.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Blocks that bringing it back takes.
+    pub fn blocks(&self) -> usize {
+        self.keys.iter().flatten().flatten().count()
+    }
+}
+
+impl PagedCache {
+    // ANCHOR: park
+    /// Moves a sequence's blocks to a tier, and ends it here.
+    ///
+    /// # Errors
+    /// If there is no such sequence, or the tier cannot be written; the sequence is then as it was.
+    pub fn park(&mut self, sequence: usize, tier: &mut dyn Tier) -> Result<Parked> {
+        let (length, tables) = (self.len(sequence), self.tables(sequence)?.clone());
+        let places = self.layout().blocks_for(length);
+        let mut bytes = Vec::with_capacity(self.layout().block_bytes());
+        let mut put = |block: BlockId, memory: &dyn BlockBytes| -> Result<Key> {
+            bytes.clear();
+            memory.copy_out(block, &mut bytes);
+            let key = name(&bytes);
+            tier.put(key, &bytes)?;
+            Ok(key)
+        };
+        let (_, memory) = self.parts();
+        let keys = tables.groups.iter().map(|table| {
+            let places = (0..places).map(|place| table.block(place));
+            places.map(|block| block.map(|block| put(block, memory)).transpose()).collect()
+        });
+        let parked = Parked { length, keys: keys.collect::<Result<_>>()? };
+        self.close(sequence)?;
+        Ok(parked)
+    }
+    // ANCHOR_END: park
+
+    // ANCHOR: unpark
+    /// Brings a sequence back, as much of it as the tier still has, and gives its number; its length says
+    /// how many tokens that are. What comes after them has to be computed again.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] if the pool has fewer free blocks than [`Parked::blocks`]; whatever the tier says
+    /// if it cannot be read at all. Nothing has then changed.
+    pub fn unpark(&mut self, parked: &Parked, tier: &mut dyn Tier) -> Result<usize> {
+        let (free, tokens) = (self.blocks().free(), self.layout().tokens());
+        if parked.blocks() > free {
+            return Err(Error::Capacity {
+                what: "the free part of the pool".into(),
+                capacity: free * tokens,
+                asked: parked.blocks() * tokens,
+            });
+        }
+        self.check_length(parked.length)?;
+        let mut groups: Vec<Vec<Option<BlockId>>> = Vec::new();
+        let mut bytes = Vec::new();
+        let mut outcome = Ok(());
+        for keys in &parked.keys {
+            groups.push(Vec::new());
+            for key in keys {
+                let block = match (&outcome, key) {
+                    (Ok(()), Some(key)) => self.bring_back(*key, tier, &mut bytes),
+                    _ => Ok(None),
+                };
+                let block = block.unwrap_or_else(|error| {
+                    outcome = Err(error);
+                    None
+                });
+                groups.last_mut().expect("just pushed").push(block);
+            }
+        }
+        let length = match outcome {
+            Ok(()) => self.usable(parked, &groups),
+            Err(_) => 0,
+        };
+        let mut tables: Vec<Table> = groups.into_iter().map(Table::of).collect();
+        for (group, table) in tables.iter_mut().enumerate() {
+            let first = self.first_seen(group, length) / tokens;
+            table.give_back_before(first, self.parts().0);
+        }
+        let sequence = self.open_with(Tables { groups: tables }, length);
+        // What lies past the usable part is of no use.
+        self.truncate(sequence, length)?;
+        match outcome {
+            Ok(()) => Ok(sequence),
+            Err(error) => self.close(sequence).and(Err(error)),
+        }
+    }
+    // ANCHOR_END: unpark
+
+    /// A block with what the tier has under this name, if it has that whole.
+    fn bring_back(
+        &mut self,
+        key: Key,
+        tier: &mut dyn Tier,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<BlockId>> {
+        bytes.clear();
+        let there = tier.get(key, bytes)? && name(bytes) == key;
+        let (blocks, memory) = self.parts();
+        if !there || bytes.len() != memory.block_bytes() {
+            return Ok(None);
+        }
+        let block = blocks.take().expect("there are enough");
+        memory.copy_in(block, bytes)?;
+        Ok(Some(block))
+    }
+
+    /// The longest part of a parked sequence that can go on from these blocks.
+    fn usable(&self, parked: &Parked, groups: &[Vec<Option<BlockId>>]) -> usize {
+        let tokens = self.layout().tokens();
+        let has_all = |length: &usize| {
+            let mut all = groups.iter().enumerate().map(|(group, blocks)| {
+                let first = self.first_seen(group, *length) / tokens;
+                blocks[..length.div_ceil(tokens)].iter().skip(first).all(Option::is_some)
+            });
+            all.all(|has| has)
+        };
+        let borders = (0..parked.length.div_ceil(tokens)).rev().map(|place| place * tokens);
+        std::iter::once(parked.length).chain(borders).find(has_all).unwrap_or(0)
+    }
+}
+
+/// The name of a block's content.
+fn name(bytes: &[u8]) -> Key {
+    Key(*blake3::hash(bytes).as_bytes())
+}

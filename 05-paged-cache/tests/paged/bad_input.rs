@@ -1,0 +1,124 @@
+//! What is refused, and how.
+
+use kv_cache::KvCache;
+use naive_decode::{Attention, Config, Isa, LoadOptions, Model, Pass, Request, Span, Want};
+use paged_cache::crowd::{Crowd, Preemption};
+use paged_cache::{Behind, PagedCache, Room};
+use std::sync::Arc;
+
+fn model() -> Arc<Model> {
+    let json = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 16,
+        "vocab_size": 20, "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+        "tie_word_embeddings": true}"#;
+    let config = Config::from_json("config.json", json.as_bytes()).unwrap();
+    let options = LoadOptions { context: Some(64), isa: Isa::best(), ..LoadOptions::default() };
+    Arc::new(Model::random(config, 1, options).unwrap())
+}
+
+/// Bytes of one block of `block` tokens: 8 numbers for a key, 16 (a whole register) for a value.
+fn room(model: &Model, blocks: usize, block: usize) -> Room {
+    let kept = model.kv_element.into();
+    let bytes = blocks * block * (8 + 16) * model.kv_element.bytes();
+    Room { bytes, block, capacity: 64, kept, behind: Behind::Kept, rollback: 0 }
+}
+
+fn pass(sequence: usize, start: usize, rows: usize) -> Pass {
+    Pass::one(Span::new(sequence, start, &vec![1; rows], Want::Last))
+}
+
+#[test]
+fn a_pool_without_room_for_a_block_is_refused() {
+    let model = model();
+    let said = |room: Room| PagedCache::new(&model, room).err().unwrap().to_string();
+    let Room { bytes, .. } = room(&model, 1, 16);
+    let short = Room { bytes: bytes - 1, ..room(&model, 1, 16) };
+    let expected =
+        format!("bytes of the pool is {}, expected at least {bytes}, one block", bytes - 1);
+    assert_eq!(said(short), expected);
+    for block in [0, 12, 512] {
+        let expected = "expected a power of two from 1 to 256";
+        assert_eq!(
+            said(Room { block, ..room(&model, 1, 16) }),
+            format!("block size in tokens is {block}, {expected}")
+        );
+    }
+}
+
+#[test]
+fn a_pool_that_is_full_refuses_and_changes_nothing() {
+    let model = model();
+    let mut cache = PagedCache::new(&model, room(&model, 3, 4)).unwrap();
+    let (a, b) = (cache.open(), cache.open());
+    model.forward(&pass(a, 0, 7), &mut cache).unwrap();
+    let said = model.forward(&pass(b, 0, 5), &mut cache).unwrap_err().to_string();
+    assert_eq!(said, "the pool of blocks holds 12 tokens; 16 were asked for");
+    cache.check_integrity([]).unwrap();
+    assert_eq!((cache.len(b), cache.blocks().used()), (0, 2));
+    model.forward(&pass(b, 0, 4), &mut cache).unwrap();
+    assert_eq!(cache.blocks().free(), 0);
+}
+
+#[test]
+fn a_pass_that_fails_keeps_no_block() {
+    let model = model();
+    let mut cache = PagedCache::new(&model, room(&model, 3, 4)).unwrap();
+    let a = cache.open();
+    cache.begin(&pass(a, 0, 12)).unwrap();
+    // Nothing is committed: the next pass begins from what there was.
+    model.forward(&pass(a, 0, 2), &mut cache).unwrap();
+    assert_eq!(cache.blocks().used(), 1);
+    cache.check_integrity([]).unwrap();
+}
+
+#[test]
+fn sequences_that_are_not_there_are_refused() {
+    let model = model();
+    let mut cache = PagedCache::new(&model, room(&model, 3, 4)).unwrap();
+    let a = cache.open();
+    cache.close(a).unwrap();
+    let expected = "sequence is 0, expected one that is open";
+    assert_eq!(cache.begin(&pass(a, 0, 1)).unwrap_err().to_string(), expected);
+    assert_eq!(cache.fork(a).unwrap_err().to_string(), expected);
+    assert_eq!(cache.close(a).unwrap_err().to_string(), expected);
+    assert_eq!(cache.truncate(a, 0).unwrap_err().to_string(), expected);
+    assert!(cache.begin(&pass(5, 0, 1)).is_err());
+    let again = cache.open();
+    assert_eq!(again, a, "its number is used again");
+    let said = cache.truncate(again, 1).unwrap_err().to_string();
+    assert!(said.contains("length to truncate sequence 0 to is 1"), "{said}");
+}
+
+#[test]
+fn blocks_to_begin_with_must_be_as_many_as_the_tokens_need() {
+    let model = model();
+    let mut cache = PagedCache::new(&model, room(&model, 9, 4)).unwrap();
+    let block = cache.parts().0.take().unwrap();
+    let said = cache.adopt(&[block], 5).unwrap_err().to_string();
+    assert_eq!(said, "blocks to begin with is 1, expected 2, for 5 tokens");
+    let said = cache.adopt(&[block; 17], 65).unwrap_err().to_string();
+    assert_eq!(said, "a sequence of this cache holds 64 tokens; 65 were asked for");
+    cache.check_integrity([block]).unwrap();
+    let sequence = cache.adopt(&[block], 3).unwrap();
+    assert_eq!(cache.len(sequence), 3);
+    cache.check_integrity([]).unwrap();
+}
+
+#[test]
+fn requests_that_can_never_be_answered_are_refused() {
+    let model = model();
+    let said = |prompt: usize, tokens: usize| {
+        let cache = PagedCache::new(&model, room(&model, 3, 4)).unwrap();
+        let request = Request { prompt: vec![1; prompt], tokens, end_tokens: vec![] };
+        let crowd = Crowd::new(model.clone(), cache, vec![request], Preemption::Recompute);
+        crowd.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(said(0, 1), "prompt of request 0 is empty, expected at least one token");
+    assert_eq!(said(1, 0), "number of tokens of request 0 is 0, expected at least 1");
+    assert_eq!(said(10, 4), "the pool, for request 0, holds 12 tokens; 13 were asked for");
+    assert_eq!(
+        said(60, 6),
+        "the model's context, for request 0, holds 64 tokens; 65 were asked for"
+    );
+    assert_eq!(said(10, 3), "");
+}

@@ -1,0 +1,91 @@
+//! INT8 keys and values: the same codes in blocks and in one stretch.
+
+use crate::world::assert_same_bits;
+use flash_attention::FlashCache;
+use flash_attention::tile_attention::KvType;
+use gqa_mla::Maker;
+use kv_cache::KvCache;
+use naive_decode::break_it::noise;
+use naive_decode::{Isa, KvSize, LayerSpec, Pass, Span, Visible, Want};
+use ndarray::Array3;
+use paged_cache::{Behind, Layout, PagedCache, Room};
+
+const CAPACITY: usize = 700;
+const SIZES: [KvSize; 2] = [
+    KvSize { heads: 2, key_dim: 24, value_dim: 20 },
+    KvSize { heads: 1, key_dim: 40, value_dim: 0 },
+];
+
+fn random(seed: u64, shape: (usize, usize, usize)) -> Array3<f32> {
+    Array3::from_shape_vec(shape, noise(seed, shape.0 * shape.1 * shape.2)).unwrap()
+}
+
+/// Runs the passes and gives what each of their rows was answered.
+fn answers(cache: &mut dyn KvCache, size: KvSize, passes: &[Span]) -> Vec<Array3<f32>> {
+    let width = if size.value_dim == 0 { 32 } else { size.value_dim };
+    let mut answers = Vec::new();
+    for span in passes {
+        let (start, rows) = (span.start, span.rows());
+        let pass = Pass::one(span.clone());
+        cache.begin(&pass).unwrap();
+        // Numbers depend on the slot alone, so that chunks of one text are parts of it.
+        let of = |seed: u64, heads: usize, dim: usize| {
+            let all = random(seed, (CAPACITY, heads, dim));
+            all.slice(ndarray::s![start..start + rows, .., ..]).to_owned()
+        };
+        let (q, k) = (of(1, size.heads * 3, size.key_dim), of(2, size.heads, size.key_dim));
+        let v = match size.value_dim {
+            0 => k.slice(ndarray::s![.., .., ..width]).to_owned(),
+            _ => of(3, size.heads, width),
+        };
+        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 2.0, score_cap: None };
+        answers.push(cache.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap());
+        if span.sees.iter().all(|sees| sees.also.is_empty()) {
+            cache.commit(&pass);
+        }
+    }
+    answers
+}
+
+fn passes(chunks: &[usize]) -> Vec<Span> {
+    let mut held = 0;
+    let mut passes = Vec::new();
+    for &chunk in chunks {
+        passes.push(Span::new(0, held, &vec![0; chunk], Want::All));
+        held += chunk;
+    }
+    // Two branches, rolled back.
+    let mut tree = Span::new(0, held, &[0; 3], Want::All);
+    let see = |also: &[usize]| Visible { range: 0..held, also: also.to_vec() };
+    tree.sees = vec![see(&[held]), see(&[held + 1]), see(&[held, held + 2])];
+    passes.push(tree);
+    passes.push(Span::new(0, held, &[0], Want::All));
+    passes
+}
+
+#[test]
+fn codes_in_blocks_are_codes_in_one_stretch() {
+    for size in SIZES {
+        for block in [1, 4, 16, 32, 256] {
+            for isa in Isa::available() {
+                let passes = passes(&[1, 30, 500, 17, 1, 9]);
+                let mut tiles = FlashCache::of_sizes(&[Some(size)], KvType::Int8, isa, CAPACITY, 1);
+                let expected = answers(&mut tiles, size, &passes);
+                let found = answers(&mut paged(size, block, isa), size, &passes);
+                for (pass, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    assert_same_bits(found, expected, &format!("blocks of {block}, pass {pass}"));
+                }
+            }
+        }
+    }
+}
+
+fn paged(size: KvSize, block: usize, isa: Isa) -> PagedCache {
+    let layout = Layout::of(&[Some(Maker { size, window: None })], block, KvType::Int8).unwrap();
+    let bytes = layout.blocks_for(CAPACITY) * layout.block_bytes();
+    let (kept, behind) = (KvType::Int8, Behind::Kept);
+    let room = Room { bytes, block, capacity: CAPACITY, kept, behind, rollback: 0 };
+    let mut cache = PagedCache::over(layout, room, isa).unwrap();
+    cache.open();
+    cache
+}

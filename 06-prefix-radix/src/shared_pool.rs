@@ -1,0 +1,189 @@
+//! Requests over one pool and what is known of earlier ones.
+//!
+//! A request begins with the longest prefix that the cache knows: its table points at those blocks, and only
+//! the rest of the prompt runs through the model. As soon as it has run, the prompt's own blocks are known to
+//! others. When the pool runs out, the cache lets go of what nobody uses.
+
+use crate::{PrefixCache, Salt, Tiered};
+use kv_cache::KvCache;
+use naive_decode::{CpuExecutor, Error, Executor, Model, Pass, Result, Span, Want};
+use paged_cache::{BlockId, PagedCache};
+use std::sync::Arc;
+
+/// A model's pool, and the prefixes known in it.
+pub struct SharedPool<P> {
+    pub(crate) executor: CpuExecutor<PagedCache>,
+    pub(crate) prefixes: Tiered<P>,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) salt: Salt,
+    pub(crate) sequence: usize,
+    /// Its tokens so far, all of which the cache holds.
+    pub(crate) text: Vec<u32>,
+    /// How many of the prompt's tokens were known.
+    pub(crate) found: usize,
+}
+
+impl Session {
+    /// How many of the prompt's tokens were known, and did not run through the model.
+    pub fn found(&self) -> usize {
+        self.found
+    }
+
+    /// Its tokens so far.
+    pub fn text(&self) -> &[u32] {
+        &self.text
+    }
+}
+
+impl<P: PrefixCache> SharedPool<P> {
+    /// An empty pool.
+    ///
+    /// # Errors
+    /// If the pool's blocks are not as large as the prefix cache's, or its layers do not share one table:
+    /// layers with a window must keep what lies behind it.
+    pub fn new(model: Arc<Model>, cache: PagedCache, prefixes: Tiered<P>) -> Result<Self> {
+        let (found, expected) = (cache.layout().tokens(), prefixes.cache().block_tokens());
+        if found != expected {
+            let expected = format!("{expected}, the prefix cache's");
+            return Err(Error::invalid("tokens in a block of the pool", found, expected));
+        }
+        let groups = cache.layout().groups().len();
+        if groups != 1 {
+            let expected = "1: layers with a window must keep what is shared (Behind::Kept)";
+            return Err(Error::invalid("groups of layers", groups, expected));
+        }
+        Ok(SharedPool { executor: CpuExecutor { model, attention: cache }, prefixes })
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &PagedCache {
+        &self.executor.attention
+    }
+
+    /// What is known of earlier requests.
+    pub fn prefixes(&self) -> &Tiered<P> {
+        &self.prefixes
+    }
+
+    // ANCHOR: begin
+    /// Begins a request: what is known of its prompt is found, the rest runs through the model. Gives the
+    /// logits after the prompt's last token.
+    ///
+    /// # Errors
+    /// An empty prompt; [`Error::Capacity`] if even without all that nobody uses the pool is too small.
+    pub fn begin(&mut self, salt: Salt, prompt: &[u32]) -> Result<(Session, Vec<f32>)> {
+        if prompt.is_empty() {
+            return Err(Error::invalid("prompt", "empty", "at least one token"));
+        }
+        let (blocks, memory) = self.executor.attention.parts();
+        let prefix = self.prefixes.find(salt, prompt, blocks, memory);
+        let found = prefix.tokens;
+        let sequence = match self.executor.attention.adopt(&prefix.blocks, found) {
+            Ok(sequence) => sequence,
+            Err(error) => {
+                prefix.release(self.executor.attention.parts().0);
+                return Err(error);
+            }
+        };
+        let mut session = Session { salt, sequence, text: prompt[..found].to_vec(), found };
+        let logits = self.run_prompt(&mut session, prompt);
+        match logits {
+            Ok(logits) => {
+                self.remember(&session)?;
+                Ok((session, logits))
+            }
+            Err(error) => {
+                self.executor.attention.close(sequence)?;
+                Err(error)
+            }
+        }
+    }
+    // ANCHOR_END: begin
+
+    fn run_prompt(&mut self, session: &mut Session, prompt: &[u32]) -> Result<Vec<f32>> {
+        let first = self.feed(session, &prompt[session.found..]);
+        let whole = session.found / self.pool().layout().tokens() * self.pool().layout().tokens();
+        match first {
+            // A hit inside a block takes one block more, for the copy. Where that is not to be had, the
+            // part of the block is read again.
+            Err(Error::Capacity { .. }) if whole < session.found => {
+                self.executor.attention.truncate(session.sequence, whole)?;
+                session.text.truncate(whole);
+                session.found = whole;
+                self.feed(session, &prompt[whole..])
+            }
+            first => first,
+        }
+    }
+
+    /// Runs more tokens of a request, and gives the logits after the last.
+    ///
+    /// # Errors
+    /// No tokens; [`Error::Capacity`] as for [`SharedPool::begin`]. The request is then as it was.
+    pub fn feed(&mut self, session: &mut Session, tokens: &[u32]) -> Result<Vec<f32>> {
+        if tokens.is_empty() {
+            return Err(Error::invalid("tokens to feed", "none", "at least one"));
+        }
+        let span = Span::new(session.sequence, session.text.len(), tokens, Want::Last);
+        let pass = Pass::one(span);
+        self.make_room(&pass)?;
+        let logits = self.executor.execute(&pass)?;
+        session.text.extend_from_slice(tokens);
+        Ok(logits.into_iter().collect())
+    }
+
+    /// Rolls a request back to its first `length` tokens.
+    ///
+    /// # Errors
+    /// If it does not have that many.
+    pub fn truncate(&mut self, session: &mut Session, length: usize) -> Result<()> {
+        self.executor.attention.truncate(session.sequence, length)?;
+        session.text.truncate(length);
+        Ok(())
+    }
+
+    // ANCHOR: make_room
+    /// Lets go of what nobody uses, until the pass fits or nothing more can go.
+    fn make_room(&mut self, pass: &Pass) -> Result<()> {
+        let pool = &mut self.executor.attention;
+        let (needed, free) = (pool.blocks_needed(pass)?, pool.blocks().free());
+        if needed > free {
+            let (blocks, memory) = pool.parts();
+            self.prefixes.evict(needed - free, blocks, memory);
+        }
+        Ok(())
+    }
+    // ANCHOR_END: make_room
+
+    /// Lets others know of a request's blocks that are full.
+    fn remember(&mut self, session: &Session) -> Result<()> {
+        let held = self.executor.attention.tables(session.sequence)?.held();
+        let table: Vec<BlockId> = held.collect();
+        let (blocks, _) = self.executor.attention.parts();
+        self.prefixes.keep(session.salt, &session.text, &table, blocks);
+        Ok(())
+    }
+
+    /// Ends a request. What it has said is known from now on, as well as what it was asked.
+    ///
+    /// # Errors
+    /// If it is not of this pool.
+    pub fn end(&mut self, session: Session) -> Result<()> {
+        self.remember(&session)?;
+        self.executor.attention.close(session.sequence)
+    }
+
+    /// Whether pool, tables and prefix cache agree on who holds what.
+    ///
+    /// # Errors
+    /// Names the first block that they disagree on.
+    pub fn check_integrity(&self) -> Result<()> {
+        let pool = self.pool();
+        pool.check_integrity(self.prefixes.cache().held())?;
+        self.prefixes.cache().check_integrity(pool.blocks())
+    }
+}

@@ -1,0 +1,136 @@
+//! What is evicted goes to slower tiers, and comes back when it is asked for.
+//!
+//! The pool is the fastest memory, and the smallest. A block that has to leave it is copied to every tier
+//! first, such as host memory and a file, under its name. A lookup that comes to the end of what is in the
+//! pool goes on by name in the tiers, fastest first, and brings back block after block until one is nowhere.
+//!
+//! A [`Tiered`] has the verbs of a [`PrefixCache`] and is none: copying blocks takes the pool's memory, which
+//! the caches in memory never touch.
+//!
+//! **Names must do.** In the pool tokens are compared; a tier knows only names, so names here are always
+//! BLAKE3's ([`Chain`]), over the salt, the whole text and what else the content depends on.
+//!
+//! **Nothing is relied on.** A tier that has lost a block, finds it damaged or cannot be read has not got it,
+//! and the tokens are read again. What fails is counted, and the last error is there to be shown.
+//!
+//! **A restart** loses the pool and keeps the file. Before the process ends, [`Tiered::evict`] with
+//! `usize::MAX` puts all that is not in use into the tiers.
+
+mod shelf;
+
+pub use shelf::TierStatistics;
+
+use crate::{BlockHash, Chain, Prefix, PrefixCache, Salt};
+use naive_decode::Error;
+use paged_cache::offload::{BlockBytes, Tier};
+use paged_cache::{BlockId, Blocks};
+use shelf::Shelf;
+
+/// A prefix cache over a pool, and tiers below it. With no tiers it is the cache alone.
+///
+/// The cache must name its blocks by the same [`Chain`].
+pub struct Tiered<P> {
+    cache: P,
+    chain: Chain,
+    tiers: Shelf,
+}
+
+impl<P: PrefixCache> Tiered<P> {
+    /// Tiers from the fastest to the slowest.
+    pub fn new(cache: P, chain: Chain, tiers: Vec<Box<dyn Tier>>) -> Self {
+        Tiered { cache, chain, tiers: Shelf::new(tiers) }
+    }
+
+    /// What is in the pool.
+    pub fn cache(&self) -> &P {
+        &self.cache
+    }
+
+    /// The same, to be changed; blocks that it evicts by itself go to no tier.
+    pub fn cache_mut(&mut self) -> &mut P {
+        &mut self.cache
+    }
+
+    /// What has gone to the tiers and come back, by tier.
+    pub fn tier_statistics(&self) -> Vec<TierStatistics> {
+        self.tiers.statistics()
+    }
+
+    /// What a tier last failed with.
+    pub fn last_failure(&self) -> Option<&Error> {
+        self.tiers.last_failure()
+    }
+
+    // ANCHOR: find
+    /// The longest known beginning of a prompt, but never all of it; as [`PrefixCache::find`]. Blocks that
+    /// only a tier knows are brought back into the pool. For that, others may be evicted.
+    pub fn find(
+        &mut self,
+        salt: Salt,
+        prompt: &[u32],
+        blocks: &mut Blocks,
+        memory: &mut dyn BlockBytes,
+    ) -> Prefix {
+        let mut prefix = self.cache.find(salt, prompt, blocks);
+        let size = self.cache.block_tokens();
+        let most = prompt.len().saturating_sub(1);
+        if self.tiers.is_empty() || prefix.tokens == most {
+            return prefix;
+        }
+        let known = prefix.tokens / size;
+        // A block that agrees in part stays as it is if no tier has the right one.
+        let partial = prefix.blocks.split_off(known);
+        let mut key = self.chain.root(salt);
+        for (i, tokens) in prompt.chunks_exact(size).enumerate() {
+            key = self.chain.next(key, tokens);
+            if i < known {
+                continue;
+            }
+            let Some(bytes) = self.tiers.get(key, memory.block_bytes()) else { break };
+            let Some(block) = self.take(blocks, memory) else { break };
+            prefix.blocks.push(block);
+            memory.copy_in(block, &bytes).expect("as many bytes as a block has");
+        }
+        if prefix.blocks.len() == known {
+            prefix.blocks.extend(partial);
+            return prefix;
+        }
+        Prefix { tokens: 0, blocks: partial }.release(blocks);
+        let whole = prefix.blocks.len() * size;
+        self.cache.keep(salt, &prompt[..whole], &prefix.blocks, blocks);
+        prefix.tokens = whole.min(most);
+        let unused = prefix.blocks.split_off(prefix.tokens.div_ceil(size));
+        Prefix { tokens: 0, blocks: unused }.release(blocks);
+        prefix
+    }
+    // ANCHOR_END: find
+
+    /// As [`PrefixCache::keep`].
+    pub fn keep(
+        &mut self,
+        salt: Salt,
+        tokens: &[u32],
+        table: &[BlockId],
+        blocks: &mut Blocks,
+    ) -> usize {
+        self.cache.keep(salt, tokens, table, blocks)
+    }
+
+    // ANCHOR: evict
+    /// As [`PrefixCache::evict`], but what goes is in every tier before it is free.
+    pub fn evict(&mut self, wanted: usize, blocks: &mut Blocks, memory: &dyn BlockBytes) -> usize {
+        let tiers = &mut self.tiers;
+        self.cache.evict(wanted, blocks, &mut |evicted| {
+            tiers.put(evicted.key, |bytes| memory.copy_out(evicted.block, bytes));
+        })
+    }
+    // ANCHOR_END: evict
+
+    /// A block to bring something back to.
+    fn take(&mut self, blocks: &mut Blocks, memory: &dyn BlockBytes) -> Option<BlockId> {
+        if blocks.free() == 0 {
+            self.evict(1, blocks, memory);
+        }
+        blocks.take()
+    }
+}

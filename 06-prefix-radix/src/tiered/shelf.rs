@@ -1,0 +1,89 @@
+//! Tiers in a row, none of which is relied on.
+
+use naive_decode::Error;
+use paged_cache::offload::{Key, Tier};
+
+/// What has gone to a tier and come back from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TierStatistics {
+    /// Blocks put there.
+    pub put: u64,
+    /// Blocks brought back.
+    pub got: u64,
+    /// Times that it could not be written or read, or gave something that is no block.
+    pub failed: u64,
+}
+
+/// Tiers from the fastest to the slowest.
+pub(super) struct Shelf {
+    tiers: Vec<(Box<dyn Tier>, TierStatistics)>,
+    last_failure: Option<Error>,
+}
+
+impl Shelf {
+    pub(super) fn new(tiers: Vec<Box<dyn Tier>>) -> Self {
+        let tiers = tiers.into_iter().map(|tier| (tier, TierStatistics::default())).collect();
+        Shelf { tiers, last_failure: None }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tiers.is_empty()
+    }
+
+    pub(super) fn statistics(&self) -> Vec<TierStatistics> {
+        self.tiers.iter().map(|&(_, statistics)| statistics).collect()
+    }
+
+    pub(super) fn last_failure(&self) -> Option<&Error> {
+        self.last_failure.as_ref()
+    }
+
+    /// Puts a block's bytes, copied once at most, where they are not yet. Each tier lets go of its own
+    /// oldest and tells nobody, so the slow ones get their copy at once.
+    pub(super) fn put(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>)) {
+        let mut bytes = Vec::new();
+        for (tier, statistics) in &mut self.tiers {
+            if tier.contains(key) {
+                continue;
+            }
+            if bytes.is_empty() {
+                copy_out(&mut bytes);
+            }
+            match tier.put(key, &bytes) {
+                Ok(()) => statistics.put += 1,
+                Err(error) => {
+                    statistics.failed += 1;
+                    self.last_failure = Some(error);
+                }
+            }
+        }
+    }
+
+    /// A block's bytes from the first tier that has them: so many, or they are not a block's.
+    pub(super) fn get(&mut self, key: Key, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(length);
+        for (tier, statistics) in &mut self.tiers {
+            bytes.clear();
+            let got = match tier.get(key, &mut bytes) {
+                Ok(true) if bytes.len() == length => Ok(true),
+                Ok(true) => {
+                    let expected = format!("the {length} of a block");
+                    Err(Error::invalid("number of bytes that a tier gave", bytes.len(), expected))
+                }
+                got => got,
+            };
+            if let Ok(true) = got {
+                statistics.got += 1;
+                return Some(bytes);
+            }
+            // Known by name and yet of no use. Forgotten, it will be put there again.
+            let damaged = tier.contains(key);
+            let forgotten = if damaged { tier.remove(key) } else { Ok(false) };
+            if damaged || got.is_err() {
+                statistics.failed += 1;
+            }
+            self.last_failure = got.err().or(forgotten.err()).or(self.last_failure.take());
+        }
+        None
+    }
+}

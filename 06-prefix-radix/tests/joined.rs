@@ -1,0 +1,205 @@
+//! What is found is what would have been computed: requests over a shared pool, against naive decoding.
+
+use naive_decode::{Config, Decoder, Element, Isa, LoadOptions, Model, NaiveDecoder, argmax};
+use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
+use paged_cache::{PagedCache, Room};
+use prefix_radix::{
+    Chain, HashedBlocks, Nothing, Policy, PrefixCache, RadixTree, Salt, SharedPool, Tiered,
+};
+use std::sync::Arc;
+
+const VOCAB: u32 = 61;
+
+fn model() -> Arc<Model> {
+    let json = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24,
+        "vocab_size": 61, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
+        "tie_word_embeddings": true}"#;
+    let config = Config::from_json("config.json", json.as_bytes()).unwrap();
+    let options = LoadOptions { context: Some(256), kv_element: Element::Bf16, isa: Isa::best() };
+    Arc::new(Model::random(config, 7, options).unwrap())
+}
+
+type AnyCache = Box<dyn PrefixCache>;
+
+fn caches(block: usize) -> Vec<(&'static str, AnyCache)> {
+    let chain = || Chain::new(b"test");
+    vec![
+        ("nothing", Box::new(Nothing::new(block))),
+        ("tree", Box::new(RadixTree::new(block, chain()).unwrap())),
+        ("hashed", Box::new(HashedBlocks::new(block, chain(), Policy::LeafFirst).unwrap())),
+        ("hashed, LRU", Box::new(HashedBlocks::new(block, chain(), Policy::Lru).unwrap())),
+    ]
+}
+
+fn pool(
+    model: &Arc<Model>,
+    block: usize,
+    tokens: usize,
+    cache: AnyCache,
+    tiers: Vec<Box<dyn Tier>>,
+) -> SharedPool<AnyCache> {
+    let whole = Room::for_tokens(model, tokens).unwrap();
+    let room = Room { block, bytes: whole.bytes, ..whole };
+    let paged = PagedCache::new(model, room).unwrap();
+    SharedPool::new(model.clone(), paged, Tiered::new(cache, Chain::new(b"test"), tiers)).unwrap()
+}
+
+fn naive(model: &Arc<Model>, text: &[u32]) -> Vec<f32> {
+    NaiveDecoder::new(model.clone()).feed(text).unwrap()
+}
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|logit| logit.to_bits()).collect()
+}
+
+fn text(seed: u32, length: usize) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % VOCAB
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn a_hit_at_any_offset_changes_no_bit() {
+    let model = model();
+    let first = text(1, 50);
+    for block in [1, 4, 16] {
+        for (name, cache) in caches(block) {
+            let mut pool = pool(&model, block, 2000, cache, Vec::new());
+            let (session, _) = pool.begin(Salt::NONE, &first).unwrap();
+            pool.end(session).unwrap();
+            for offset in 0..=first.len() {
+                // As far as `offset` the same, then another token and a few more.
+                let mut prompt = first[..offset].to_vec();
+                prompt.push(first.get(offset).map_or(0, |token| (token + 1) % VOCAB));
+                prompt.extend(text(offset as u32 + 9, 3));
+                let (session, logits) = pool.begin(Salt::NONE, &prompt).unwrap();
+                let place = format!("{name}, blocks of {block}, {offset} tokens alike");
+                assert_eq!(bits(&logits), bits(&naive(&model, &prompt)), "{place}");
+                if name == "tree" {
+                    let full = first.len() / block * block;
+                    assert!(session.found() >= offset.min(full), "{place}");
+                }
+                pool.check_integrity().unwrap();
+                pool.end(session).unwrap();
+            }
+            // All of it: the last token is read in any case.
+            let (session, logits) = pool.begin(Salt::NONE, &first).unwrap();
+            assert!(session.found() < first.len());
+            assert_eq!(bits(&logits), bits(&naive(&model, &first)), "{name}, all known");
+            pool.end(session).unwrap();
+        }
+    }
+}
+
+/// Conversations whose turns come one after another, several at once, in a pool that is much too small to
+/// remember them all.
+#[test]
+fn conversations_go_on_as_if_alone_however_little_is_remembered() {
+    let model = model();
+    for block in [4, 16] {
+        for (name, cache) in caches(block) {
+            let mut pool = pool(&model, block, 130, cache, Vec::new());
+            let mut texts: Vec<Vec<u32>> = (0..6).map(|user| text(user % 2, 20)).collect();
+            for turn in 0..4u32 {
+                for (user, context) in texts.iter_mut().enumerate() {
+                    context.extend(text(user as u32 * 7 + turn, 5));
+                    let (mut session, mut logits) = pool.begin(Salt::NONE, context).unwrap();
+                    for _ in 0..4 {
+                        let place = format!("{name}, blocks of {block}, user {user}, turn {turn}");
+                        assert_eq!(bits(&logits), bits(&naive(&model, context)), "{place}");
+                        let token = argmax(&logits).unwrap();
+                        context.push(token);
+                        logits = pool.feed(&mut session, &[token]).unwrap();
+                    }
+                    pool.check_integrity().unwrap();
+                    pool.end(session).unwrap();
+                }
+            }
+            let statistics = pool.prefixes().cache().statistics();
+            if name != "nothing" {
+                assert!(statistics.evicted > 0 && statistics.found > 0, "{name}: {statistics:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_requests_at_once_share_what_the_first_has_read() {
+    let model = model();
+    let prompt = text(3, 40);
+    let (name, cache) = caches(16).swap_remove(1);
+    let mut pool = pool(&model, 16, 2000, cache, Vec::new());
+    let (mut a, _) = pool.begin(Salt::NONE, &prompt).unwrap();
+    let (mut b, _) = pool.begin(Salt::NONE, &prompt).unwrap();
+    // What lies in full blocks.
+    assert_eq!(b.found(), 32, "{name}");
+    // They part, each in its own copy of the last block.
+    let (mut of_a, mut of_b) = (prompt.clone(), prompt.clone());
+    for step in 0..20u32 {
+        for (session, context, token) in [(&mut a, &mut of_a, step), (&mut b, &mut of_b, 60 - step)]
+        {
+            context.push(token);
+            let logits = pool.feed(session, &[token]).unwrap();
+            assert_eq!(bits(&logits), bits(&naive(&model, context)), "step {step}");
+        }
+    }
+    pool.check_integrity().unwrap();
+    pool.end(a).unwrap();
+    pool.end(b).unwrap();
+}
+
+#[test]
+fn tenants_with_different_salts_share_nothing() {
+    let model = model();
+    let prompt = text(4, 40);
+    for (name, cache) in caches(4) {
+        let mut pool = pool(&model, 4, 2000, cache, Vec::new());
+        for tenant in [b"a", b"b"] {
+            let salt = Salt::of(tenant);
+            let (session, _) = pool.begin(salt, &prompt).unwrap();
+            assert_eq!(session.found(), 0, "{name}");
+            pool.end(session).unwrap();
+            let (session, logits) = pool.begin(salt, &prompt).unwrap();
+            assert!(name == "nothing" || session.found() >= 36, "{name}");
+            assert_eq!(bits(&logits), bits(&naive(&model, &prompt)));
+            pool.end(session).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_evicted_comes_back_from_memory_and_after_a_restart_from_a_file() {
+    let model = model();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blocks");
+    let block_bytes = {
+        let room = Room { block: 4, ..Room::for_tokens(&model, 64).unwrap() };
+        PagedCache::new(&model, room).unwrap().layout().block_bytes()
+    };
+    let options = FileOptions { fingerprint: [7; 32], block_bytes, budget: 1 << 20 };
+    let prompts: Vec<Vec<u32>> = (0..8).map(|user| text(user + 20, 60)).collect();
+    for restart in [false, true] {
+        let tiers: Vec<Box<dyn Tier>> = vec![
+            Box::new(HostTier::new(1 << 14)),
+            Box::new(FileTier::open(&path, &options).unwrap()),
+        ];
+        let tree = Box::new(RadixTree::new(4, Chain::new(b"test")).unwrap());
+        // Room for two of the eight.
+        let mut pool = pool(&model, 4, 140, tree, tiers);
+        let mut found = Vec::new();
+        for prompt in prompts.iter().chain(&prompts) {
+            let (session, logits) = pool.begin(Salt::NONE, prompt).unwrap();
+            assert_eq!(bits(&logits), bits(&naive(&model, prompt)));
+            found.push(session.found());
+            pool.check_integrity().unwrap();
+            pool.end(session).unwrap();
+        }
+        // The second time round, and after a restart the first time too, nothing is read twice.
+        assert!(found[8..].iter().all(|&found| found >= 56), "{found:?}");
+        assert!(!restart || found[..6].iter().all(|&found| found >= 56), "{found:?}");
+    }
+}

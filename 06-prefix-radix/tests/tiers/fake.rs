@@ -1,0 +1,80 @@
+//! Memory and a tier that can be told to fail.
+
+use crate::BYTES;
+use naive_decode::{Error, Result};
+use paged_cache::BlockId;
+use paged_cache::offload::{BlockBytes, Key, Tier};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A pool's memory.
+pub(crate) struct Memory(pub(crate) Vec<[u8; BYTES]>);
+
+impl BlockBytes for Memory {
+    fn block_bytes(&self) -> usize {
+        BYTES
+    }
+
+    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) {
+        bytes.extend(self.0[block.index()]);
+    }
+
+    fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()> {
+        let wrong = |_| Error::invalid("bytes", bytes.len(), BYTES.to_string());
+        self.0[block.index()] = bytes.try_into().map_err(wrong)?;
+        Ok(())
+    }
+}
+
+/// A tier whose content outlives it, and which can be told to fail.
+#[derive(Clone, Default)]
+pub(crate) struct Fake(Arc<Mutex<Inside>>);
+
+#[derive(Default)]
+pub(crate) struct Inside {
+    pub(crate) kept: HashMap<Key, Vec<u8>>,
+    pub(crate) broken: bool,
+    /// Known by name, but what is there is no use.
+    pub(crate) damaged: Vec<Key>,
+}
+
+impl Fake {
+    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().unwrap()
+    }
+
+    fn check(&self) -> Result<()> {
+        let broken = self.inside().broken;
+        if broken { Err(Error::file("a disk", "is full of holes")) } else { Ok(()) }
+    }
+}
+
+impl Tier for Fake {
+    fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        self.inside().kept.insert(key, bytes.to_vec());
+        Ok(())
+    }
+
+    fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool> {
+        self.check()?;
+        let inside = self.inside();
+        let Some(kept) = inside.kept.get(&key) else { return Ok(false) };
+        if inside.damaged.contains(&key) {
+            return Ok(false);
+        }
+        bytes.extend(kept);
+        Ok(true)
+    }
+
+    fn contains(&self, key: Key) -> bool {
+        self.inside().kept.contains_key(&key)
+    }
+
+    fn remove(&mut self, key: Key) -> Result<bool> {
+        self.check()?;
+        let mut inside = self.inside();
+        inside.damaged.retain(|&damaged| damaged != key);
+        Ok(inside.kept.remove(&key).is_some())
+    }
+}

@@ -1,0 +1,214 @@
+//! Blocks that leave the pool come back as they were, or not at all.
+
+mod fake;
+mod server;
+
+use fake::Fake;
+use paged_cache::BlockId;
+use paged_cache::offload::Key;
+use prefix_radix::{
+    BlockHash, Chain, HashedBlocks, Policy, Prefix, PrefixCache, RadixTree, Salt, Tiered,
+};
+use proptest::prelude::*;
+use server::Server;
+
+const SIZE: usize = 4;
+const BYTES: usize = 32;
+
+fn chain() -> Chain {
+    Chain::new(b"a model")
+}
+
+fn caches() -> Vec<Box<dyn PrefixCache>> {
+    let hashed = |policy| HashedBlocks::new(SIZE, chain(), policy).unwrap();
+    vec![
+        Box::new(RadixTree::new(SIZE, chain()).unwrap()),
+        Box::new(hashed(Policy::LeafFirst)),
+        Box::new(hashed(Policy::Lru)),
+    ]
+}
+
+fn text(from: u32, length: u32) -> Vec<u32> {
+    (from..from + length).collect()
+}
+
+#[test]
+fn what_was_evicted_comes_back() {
+    for cache in caches() {
+        let tier = Fake::default();
+        let mut server = Server::new(cache, 8, std::slice::from_ref(&tier));
+        let prompt = text(0, 14);
+        assert_eq!(server.read(Salt::NONE, &prompt), 0);
+        server.evict_all();
+        assert_eq!(tier.inside().kept.len(), 3);
+        assert_eq!(server.read(Salt::NONE, &prompt), 12);
+        let statistics = server.cache.tier_statistics()[0];
+        assert_eq!((statistics.put, statistics.got, statistics.failed), (3, 3, 0));
+        // Back in the pool, it is found there.
+        assert_eq!(server.read(Salt::NONE, &prompt), 12);
+        assert_eq!(server.cache.tier_statistics()[0].got, 3);
+        // It is there already when it goes again.
+        server.evict_all();
+        assert_eq!(server.cache.tier_statistics()[0].put, 3);
+    }
+}
+
+#[test]
+fn of_a_whole_prompt_all_but_the_last_token_comes_back() {
+    for cache in caches() {
+        let mut server = Server::new(cache, 8, &[Fake::default()]);
+        server.read(Salt::NONE, &text(0, 12));
+        server.evict_all();
+        let prefix = server.find(Salt::NONE, &text(0, 12));
+        assert_eq!((prefix.tokens, prefix.blocks.len()), (11, 3));
+        prefix.release(&mut server.blocks);
+        server.check();
+        // The pool keeps what came back, whatever became of the request.
+        server.find(Salt::NONE, &text(0, 12)).release(&mut server.blocks);
+        assert_eq!((server.blocks.used(), server.got()), (3, vec![3]));
+    }
+}
+
+#[test]
+fn a_restart_loses_the_pool_and_keeps_the_file() {
+    let file = Fake::default();
+    let prompt = text(0, 20);
+    for (cache, again) in caches().into_iter().zip(caches()) {
+        let mut server = Server::new(cache, 8, &[Fake::default(), file.clone()]);
+        server.read(Salt::of(b"ada"), &prompt);
+        server.evict_all();
+        drop(server);
+        let mut server = Server::new(again, 8, &[Fake::default(), file.clone()]);
+        assert_eq!(server.read(Salt::of(b"bob"), &prompt), 0, "another salt");
+        assert_eq!(server.read(Salt::of(b"ada"), &prompt), 19);
+        assert_eq!(server.got(), [0, 5]);
+        file.inside().kept.clear();
+    }
+    // Other weights: other names.
+    let mut server = Server::new(caches().remove(0), 8, std::slice::from_ref(&file));
+    server.read(Salt::NONE, &prompt);
+    server.evict_all();
+    let other = Chain::new(b"another model");
+    let cache: Box<dyn PrefixCache> = Box::new(RadixTree::new(SIZE, other).unwrap());
+    server.cache = Tiered::new(cache, other, vec![Box::new(file)]);
+    assert_eq!(server.read(Salt::NONE, &prompt), 0);
+}
+
+#[test]
+fn what_a_tier_has_lost_or_damaged_is_read_again() {
+    for cache in caches() {
+        let (host, file) = (Fake::default(), Fake::default());
+        let mut server = Server::new(cache, 8, &[host.clone(), file.clone()]);
+        let prompt = text(0, 13);
+        server.read(Salt::NONE, &prompt);
+        server.evict_all();
+        let root = chain().root(Salt::NONE);
+        let keys: Vec<Key> = prompt
+            .chunks_exact(SIZE)
+            .scan(root, |key, tokens| {
+                *key = chain().next(*key, tokens);
+                Some(*key)
+            })
+            .collect();
+        // The first is damaged in one tier, the third in both.
+        host.inside().damaged.extend([keys[0], keys[2]]);
+        file.inside().damaged.push(keys[2]);
+        assert_eq!(server.read(Salt::NONE, &prompt), 8);
+        assert_eq!(server.got(), [1, 1]);
+        // Forgotten where they were damaged, they are put there again.
+        server.evict_all();
+        assert_eq!((host.inside().kept.len(), file.inside().kept.len()), (3, 3));
+        assert_eq!(server.read(Salt::NONE, &prompt), 12);
+        server.evict_all();
+        // Cut short.
+        file.inside().kept.clear();
+        host.inside().kept.get_mut(&keys[1]).unwrap().pop();
+        assert_eq!(server.read(Salt::NONE, &prompt), 4);
+        let failure = server.cache.last_failure().unwrap().to_string();
+        assert_eq!(failure, "number of bytes that a tier gave is 31, expected the 32 of a block");
+    }
+}
+
+#[test]
+fn a_tier_that_fails_stops_nobody() {
+    for cache in caches() {
+        let (host, file) = (Fake::default(), Fake::default());
+        host.inside().broken = true;
+        let mut server = Server::new(cache, 8, &[host.clone(), file]);
+        let prompt = text(0, 13);
+        server.read(Salt::NONE, &prompt);
+        server.evict_all();
+        assert_eq!(server.read(Salt::NONE, &prompt), 12, "from the file");
+        assert!(server.cache.last_failure().unwrap().to_string().contains("full of holes"));
+        let [host, file] = server.cache.tier_statistics()[..] else { unreachable!() };
+        // A lookup that found nothing, three blocks to put, three to get.
+        assert_eq!((host.put, host.got, host.failed), (0, 0, 7));
+        assert_eq!((file.put, file.got, file.failed), (3, 3, 0));
+    }
+}
+
+#[test]
+fn a_tier_has_the_whole_block_where_the_pool_has_a_part() {
+    let mut server =
+        Server::new(Box::new(RadixTree::new(SIZE, chain()).unwrap()), 8, &[Fake::default()]);
+    let (mine, other) = (text(0, 9), [&text(0, 6)[..], &[90, 91, 92]].concat());
+    server.read(Salt::NONE, &mine);
+    server.evict_all();
+    server.read(Salt::NONE, &other);
+    // Six tokens agree with what is in the pool; the tier has eight.
+    assert_eq!(server.read(Salt::NONE, &mine), 8);
+    // And where it has none, six it is.
+    assert_eq!(server.read(Salt::NONE, &[&text(0, 6)[..], &[70, 71]].concat()), 6);
+}
+
+#[test]
+fn bringing_back_makes_room_by_letting_others_go() {
+    for cache in caches() {
+        let mut server = Server::new(cache, 4, &[Fake::default()]);
+        let (one, two) = (text(0, 17), text(50, 17));
+        server.read(Salt::NONE, &one);
+        server.read(Salt::NONE, &two);
+        assert_eq!(server.read(Salt::NONE, &one), 16);
+        assert_eq!(server.read(Salt::NONE, &two), 16);
+        assert_eq!(server.blocks.free(), 0);
+        // With every block in use, what can be brought back is, and no more.
+        let held: Vec<BlockId> = server.find(Salt::NONE, &two).blocks;
+        assert_eq!(server.find(Salt::NONE, &one).tokens, 0);
+        Prefix { tokens: 0, blocks: held }.release(&mut server.blocks);
+        server.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 100, failure_persistence: None, ..ProptestConfig::default()
+    })]
+
+    /// Any prompts in any order, tiers that lose and damage what they like: what is found is right.
+    #[test]
+    fn whatever_tiers_lose_what_is_found_is_right(
+        steps in prop::collection::vec(
+            (0..2u8, prop::collection::vec(0..2u32, 1..22), 0..8u8, any::<prop::sample::Index>()),
+            40,
+        ),
+    ) {
+        for cache in caches() {
+            let tiers = [Fake::default(), Fake::default()];
+            let mut server = Server::new(cache, 9, &tiers);
+            for (salt, prompt, event, which) in &steps {
+                server.read(Salt([*salt; 32]), prompt);
+                let mut inside = tiers[usize::from(event % 2)].inside();
+                let mut keys: Vec<Key> = inside.kept.keys().copied().collect();
+                keys.sort_unstable();
+                match event {
+                    0 | 1 if !keys.is_empty() => {
+                        inside.kept.remove(which.get(&keys));
+                    }
+                    2 | 3 if !keys.is_empty() => inside.damaged.push(*which.get(&keys)),
+                    4 | 5 => inside.broken ^= true,
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Where candidate tokens come from.
+
+use crate::tree::DraftTree;
+use naive_decode::{Result, Sampler};
+use ndarray::ArrayView2;
+
+/// What became of a proposer's tree.
+pub struct Verdict<'a> {
+    /// The text before, its last token included.
+    pub context: &'a [u32],
+    /// What was proposed.
+    pub tree: &'a DraftTree,
+    /// The nodes that stay, first to last.
+    pub path: &'a [usize],
+    /// The token after them.
+    pub next: u32,
+    /// The target's logits, `[1 + nodes, vocab]`: after the text's last token, and after each node.
+    pub logits: ArrayView2<'a, f32>,
+}
+
+// ANCHOR: proposer
+/// Proposes tokens that may follow a text.
+///
+/// Whatever it proposes, the text that comes out is the target's own: a bad proposer costs time, never
+/// quality.
+pub trait Proposer: Send {
+    /// What it is called, in a few words.
+    fn name(&self) -> &'static str;
+
+    /// Tokens that may follow `context`, at most `depth` one after the other. `sampler` says how tokens are
+    /// chosen, and gives the random numbers where some are drawn.
+    ///
+    /// The same text, or one that goes on from an earlier one, is the usual case; any other must work too.
+    ///
+    /// # Errors
+    /// If a model that it runs cannot run.
+    fn propose(
+        &mut self,
+        context: &[u32],
+        depth: usize,
+        sampler: &mut Sampler,
+    ) -> Result<DraftTree>;
+
+    /// Says what became of the last proposal. Most do not care: the next context tells all.
+    fn learn(&mut self, _verdict: &Verdict) {}
+}
+// ANCHOR_END: proposer
+
+/// Proposes nothing: plain decoding.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nothing;
+
+impl Proposer for Nothing {
+    fn name(&self) -> &'static str {
+        "nothing"
+    }
+
+    fn propose(&mut self, _: &[u32], _: usize, _: &mut Sampler) -> Result<DraftTree> {
+        Ok(DraftTree::empty())
+    }
+}
+
+impl<P: Proposer + ?Sized> Proposer for Box<P> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn propose(
+        &mut self,
+        context: &[u32],
+        depth: usize,
+        sampler: &mut Sampler,
+    ) -> Result<DraftTree> {
+        (**self).propose(context, depth, sampler)
+    }
+
+    fn learn(&mut self, verdict: &Verdict) {
+        (**self).learn(verdict);
+    }
+}

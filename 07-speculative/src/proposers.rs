@@ -1,0 +1,18 @@
+//! Every way to propose.
+//!
+//! | File | Proposes |
+//! |---|---|
+//! | `draft_model.rs` | what a smaller model would say |
+//! | `prompt_lookup.rs` | what followed the last words where they stood before, in the text or in a reference |
+//! | `lookahead.rs` | what the target itself said of guesses about its future (Jacobi iteration) |
+//! | `ahead.rs` | any of them, drafting on in another thread while the target verifies |
+
+mod ahead;
+mod draft_model;
+mod lookahead;
+mod prompt_lookup;
+
+pub use ahead::Ahead;
+pub use draft_model::DraftModel;
+pub use lookahead::Lookahead;
+pub use prompt_lookup::PromptLookup;

@@ -1,0 +1,152 @@
+//! Drafting on while the target verifies.
+//!
+//! A drafter has nothing to do while its target verifies, and the target nothing while it drafts. So the
+//! drafter goes on as if all of its tokens were kept, and begins the next draft behind the last of them. If
+//! that comes true, the next draft is there when the target is done; if not, it is thrown away (speculative
+//! speculative decoding, Kumar et al. 2026).
+
+use crate::proposer::Proposer;
+use crate::tree::{DraftTree, Node};
+use naive_decode::{Error, Result, Sampler};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// How often a draft made ahead could be used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AheadCount {
+    /// Drafts that were begun ahead.
+    pub begun: usize,
+    /// Those that came true.
+    pub used: usize,
+}
+
+/// What the drafting thread is asked.
+struct Question {
+    context: Vec<u32>,
+    depth: usize,
+    sampler: Sampler,
+}
+
+/// What it answers.
+type Answer = Result<DraftTree>;
+
+// ANCHOR: ahead
+/// A proposer in a thread of its own, which works while the target does.
+///
+/// Its guess about the text to come is its own chain, and for the token that the target adds behind it one
+/// more of its own, which is not proposed. Only chains can be gone on from; behind a tree of several branches
+/// it waits.
+pub struct Ahead {
+    questions: Option<Sender<Question>>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+    name: &'static str,
+    /// The text that a draft is being made for, if any.
+    guessed: Option<Vec<u32>>,
+    count: AheadCount,
+}
+// ANCHOR_END: ahead
+
+impl Ahead {
+    /// Moves a proposer to a thread.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn new(mut inner: impl Proposer + 'static) -> Result<Self> {
+        let (questions, asked) = channel::<Question>();
+        let (answer, answers) = channel();
+        let name = inner.name();
+        let work = move || {
+            for Question { context, depth, mut sampler } in asked {
+                if answer.send(inner.propose(&context, depth, &mut sampler)).is_err() {
+                    return; // nobody waits any more
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("draft".into()).spawn(work);
+        let thread = thread.map_err(|error| Error::invalid("thread to draft in", error, "one"))?;
+        Ok(Ahead {
+            questions: Some(questions),
+            answers,
+            thread: Some(thread),
+            name,
+            guessed: None,
+            count: AheadCount::default(),
+        })
+    }
+
+    /// How often a draft made ahead could be used.
+    pub fn count(&self) -> AheadCount {
+        self.count
+    }
+
+    fn ask(&self, question: Question) -> Result<()> {
+        let gone = || Error::invalid("drafting thread", "gone", "alive: it must have panicked");
+        self.questions.as_ref().ok_or_else(gone)?.send(question).map_err(|_| gone())
+    }
+
+    fn answer(&self) -> Answer {
+        let gone = |_| Error::invalid("drafting thread", "gone", "alive: it must have panicked");
+        self.answers.recv().map_err(gone)?
+    }
+}
+
+/// A tree's tokens, if it is a chain.
+fn chain_of(tree: &DraftTree) -> Option<Vec<u32>> {
+    let in_line = |(index, node): (usize, &Node)| node.parent == index.checked_sub(1);
+    let is_chain = tree.nodes().iter().enumerate().all(in_line);
+    is_chain.then(|| tree.nodes().iter().map(|node| node.token).collect())
+}
+
+impl Proposer for Ahead {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    // ANCHOR: propose
+    fn propose(
+        &mut self,
+        context: &[u32],
+        depth: usize,
+        sampler: &mut Sampler,
+    ) -> Result<DraftTree> {
+        // The drafter's random numbers are its own: whether a token is kept must not hang on how it was
+        // drawn.
+        let question = |context: &[u32], sampler: &mut Sampler| {
+            let (context, sampler) = (context.to_vec(), sampler.fork());
+            Question { context, depth: depth + 1, sampler }
+        };
+        let guessed = self.guessed.take();
+        let came_true = guessed.as_deref() == Some(context);
+        if guessed.is_some() && !came_true {
+            self.answer()?; // what was made for another text
+        }
+        self.count.used += usize::from(came_true);
+        if !came_true {
+            self.ask(question(context, sampler))?;
+        }
+        let mut tree = self.answer()?;
+        if let Some(chain) = chain_of(&tree).filter(|chain| chain.len() > depth) {
+            // Where nothing is to be proposed, nothing will be kept.
+            if depth > 0 {
+                let next = [context, &chain[..=depth]].concat();
+                self.ask(question(&next, sampler))?;
+                self.guessed = Some(next);
+                self.count.begun += 1;
+            }
+            tree.truncate(depth);
+        }
+        Ok(tree)
+    }
+    // ANCHOR_END: propose
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        // Nothing more will be asked, so the thread ends once it has finished what it is at.
+        self.questions = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What the target itself said of guesses about its future.
+//!
+//! Text is a fixed point: the token in each place is what the target says after all tokens before it. So
+//! guess the next few tokens, ask the target about all of them at once, put its answers in the guesses' place,
+//! and ask again (Jacobi iteration). The first place is right after one pass, the second after two at the
+//! latest; often several come right at once. On the way, short runs of tokens come by that fit together, and
+//! those go into a pool: when the text reaches the token that a run begins with, the run is proposed too
+//! (lookahead decoding, Fu et al. 2024). No model but the target, and the only price is a wider pass.
+//!
+//! Here the guesses are one branch of the draft tree and the runs of the pool are others, so that the target
+//! says something about all of them in the pass that verifies them.
+
+use crate::proposer::{Proposer, Verdict};
+use crate::tree::DraftTree;
+use naive_decode::{Result, Sampler, argmax};
+use std::collections::{HashMap, VecDeque};
+
+/// Tokens of a run in the pool, the one that it begins with not counted.
+const RUN: usize = 4;
+
+/// Runs kept for each first token, the latest.
+const RUNS: usize = 4;
+
+// ANCHOR: lookahead
+/// A window of guesses and a pool of runs.
+#[derive(Debug, Clone, Default)]
+pub struct Lookahead {
+    /// Guesses for the places after the text.
+    window: Vec<u32>,
+    /// Runs by their first token, the latest last.
+    pool: HashMap<u32, VecDeque<[u32; RUN]>>,
+    /// The nodes of the last tree that were the window.
+    window_nodes: Vec<usize>,
+}
+// ANCHOR_END: lookahead
+
+impl Lookahead {
+    /// An empty window and an empty pool.
+    pub fn new() -> Self {
+        Lookahead::default()
+    }
+
+    /// Keeps a run.
+    fn keep(&mut self, first: u32, run: [u32; RUN]) {
+        let runs = self.pool.entry(first).or_default();
+        runs.retain(|known| *known != run);
+        runs.push_back(run);
+        if runs.len() > RUNS {
+            runs.pop_front();
+        }
+    }
+
+    /// Keeps the runs in a stretch of tokens.
+    fn keep_all(&mut self, tokens: &[u32]) {
+        for window in tokens.windows(RUN + 1) {
+            self.keep(window[0], window[1..].try_into().expect("a run is so long"));
+        }
+    }
+}
+
+impl Proposer for Lookahead {
+    fn name(&self) -> &'static str {
+        "lookahead"
+    }
+
+    // ANCHOR: propose
+    fn propose(&mut self, context: &[u32], depth: usize, _: &mut Sampler) -> Result<DraftTree> {
+        let Some(&last) = context.last() else { return Ok(DraftTree::empty()) };
+        let mut tree = DraftTree::empty();
+        // The latest run is the likeliest, and stands in line with the text.
+        for run in self.pool.get(&last).into_iter().flatten().rev() {
+            tree.add_chain(None, &run[..RUN.min(depth)]);
+        }
+        // Nothing is known about places never asked about: any token of the text will do to begin with.
+        let unknown = context.iter().copied().cycle().skip(context.len() / 2);
+        self.window.extend(unknown.take(depth.saturating_sub(self.window.len())));
+        self.window.truncate(depth);
+        let end = tree.add_chain(None, &self.window);
+        self.window_nodes = end.map_or(Vec::new(), |end| tree.path(end));
+        Ok(tree)
+    }
+    // ANCHOR_END: propose
+
+    // ANCHOR: learn
+    /// Puts the target's answers in the guesses' place, as far behind the text as it has come.
+    fn learn(&mut self, verdict: &Verdict) {
+        let answer = |row: usize| argmax(&verdict.logits.row(row).to_vec());
+        // After the text's last token, and after each guess.
+        let rows = std::iter::once(0).chain(self.window_nodes.iter().map(|node| node + 1));
+        let Ok(answers) = rows.map(answer).collect::<Result<Vec<u32>>>() else { return };
+        self.keep_all(&answers);
+        let come = verdict.path.len() + 1;
+        let latest: Vec<u32> =
+            verdict.path.iter().map(|&n| verdict.tree.nodes()[n].token).collect();
+        let text = &verdict.context[verdict.context.len().saturating_sub(RUN + 1)..];
+        self.keep_all(&[text, &latest, &[verdict.next]].concat());
+        self.window = answers.get(come..).unwrap_or_default().to_vec();
+    }
+    // ANCHOR_END: learn
+}

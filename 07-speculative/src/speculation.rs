@@ -1,0 +1,213 @@
+//! Propose, verify, accept, roll back: one cycle after another.
+
+use crate::accept::accept;
+use crate::adaptive::{Adaptive, Observation};
+use crate::proposer::{Proposer, Verdict};
+use kv_cache::KvCache;
+use naive_decode::{
+    CpuExecutor, Error, Executor, Model, Pass, Request, Result, Sampler, Span, Want,
+};
+use paged_cache::{PagedCache, Room};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How deep drafts go.
+#[derive(Debug, Clone)]
+pub enum Depth {
+    /// Always so many tokens one after the other.
+    Fixed(usize),
+    /// As many as pay.
+    Adaptive(Adaptive),
+}
+
+/// What came of one cycle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cycle {
+    /// The new tokens: those that were kept, and the one after them.
+    pub tokens: Vec<u32>,
+    /// Length of the proposed tree's longest path.
+    pub proposed: usize,
+    /// Nodes of the tree.
+    pub nodes: usize,
+    /// Tokens of it that were kept.
+    pub kept: usize,
+    /// Time to draft.
+    pub draft: Duration,
+    /// Time of the target's pass.
+    pub verify: Duration,
+}
+
+/// A text in the making, by speculation.
+pub struct Speculation<P> {
+    executor: CpuExecutor<PagedCache>,
+    sequence: usize,
+    /// Where candidates come from.
+    pub proposer: P,
+    sampler: Sampler,
+    depth: Depth,
+    request: Request,
+    /// The prompt and what has been generated; the cache holds all but the last token.
+    context: Vec<u32>,
+    finished: bool,
+}
+
+/// Slots that a tree may take beyond the text.
+const TREE_ROOM: usize = 256;
+
+impl<P: Proposer> Speculation<P> {
+    /// A cache in which a text of the model's and a draft tree have room.
+    ///
+    /// # Errors
+    /// If the model's first layer makes no keys and values.
+    pub fn cache(model: &Model) -> Result<PagedCache> {
+        let capacity = model.context() + TREE_ROOM;
+        PagedCache::new(model, Room { capacity, ..Room::for_tokens(model, capacity)? })
+    }
+
+    /// Runs the prompt but for its last token, which begins the first cycle.
+    ///
+    /// # Errors
+    /// An empty prompt, no tokens asked for, or more than the model's context; and whatever the model says.
+    pub fn new(
+        model: Arc<Model>,
+        cache: PagedCache,
+        proposer: P,
+        sampler: Sampler,
+        depth: Depth,
+        request: Request,
+    ) -> Result<Self> {
+        let Some((_, before)) = request.prompt.split_last() else {
+            return Err(Error::invalid("prompt", "empty", "at least one token"));
+        };
+        if request.tokens == 0 {
+            return Err(Error::invalid("number of tokens to generate", 0, "at least 1"));
+        }
+        // The last token that is generated is never fed back.
+        let asked = request.prompt.len().saturating_add(request.tokens - 1);
+        if asked > model.context() {
+            let what = "the model's context".into();
+            return Err(Error::Capacity { what, capacity: model.context(), asked });
+        }
+        let mut executor = CpuExecutor { model, attention: cache };
+        let sequence = executor.attention.open();
+        if !before.is_empty() {
+            executor.execute(&Pass::one(Span::new(sequence, 0, before, Want::Nothing)))?;
+        }
+        let context = request.prompt.clone();
+        let sampler = sampler.with_prompt_length(context.len());
+        Ok(Speculation {
+            executor,
+            sequence,
+            proposer,
+            sampler,
+            depth,
+            request,
+            context,
+            finished: false,
+        })
+    }
+
+    /// The prompt and everything generated so far.
+    pub fn context(&self) -> &[u32] {
+        &self.context
+    }
+
+    /// The target's cache, to be used again.
+    pub fn into_cache(self) -> PagedCache {
+        self.executor.attention
+    }
+
+    // ANCHOR: cycle
+    /// One cycle; none once the text is complete.
+    ///
+    /// # Errors
+    /// Whatever the models or the sampler say.
+    pub fn advance(&mut self) -> Result<Option<Cycle>> {
+        if self.finished {
+            return Ok(None);
+        }
+        let asked = self.asked();
+        let began = Instant::now();
+        let tree = self.proposer.propose(&self.context, asked, &mut self.sampler)?;
+        let draft = began.elapsed();
+
+        let span = tree.span(self.sequence, &self.context)?;
+        let (start, rows) = (span.start, span.rows());
+        let began = Instant::now();
+        let logits = self.executor.execute(&Pass::one(span))?;
+        let verify = began.elapsed();
+
+        let accepted = accept(&mut self.sampler, &mut self.context, &tree, logits.view())?;
+        let (path, next) = (&accepted.path[..], accepted.next);
+        let context = &self.context[..];
+        self.proposer.learn(&Verdict { context, tree: &tree, path, next, logits: logits.view() });
+
+        // The text's last token and the path stay in the cache; the rest never was.
+        let slots = std::iter::once(start).chain(path.iter().map(|node| start + 1 + node));
+        let slots: Vec<usize> = slots.collect();
+        self.executor.attention.keep(self.sequence, start, &slots)?;
+
+        let kept = path.iter().map(|&node| tree.nodes()[node].token);
+        let tokens = self.extend(kept.chain([next]).collect());
+        let longest = (0..tree.len()).map(|node| tree.path(node).len()).max().unwrap_or(0);
+        if let Depth::Adaptive(adaptive) = &mut self.depth {
+            let (proposed, kept) = (longest, path.len());
+            adaptive.observe(Observation { asked, proposed, kept, rows, draft, verify });
+        }
+        let (nodes, kept) = (tree.len(), path.len());
+        Ok(Some(Cycle { tokens, proposed: longest, nodes, kept, draft, verify }))
+    }
+    // ANCHOR_END: cycle
+
+    /// How deep the next draft is to go: no deeper than the text may still grow.
+    fn asked(&mut self) -> usize {
+        let wanted = match &mut self.depth {
+            Depth::Fixed(depth) => *depth,
+            Depth::Adaptive(adaptive) => adaptive.depth(),
+        };
+        let generated = self.context.len() - self.request.prompt.len();
+        wanted.min(self.request.tokens - generated - 1)
+    }
+
+    /// Adds tokens to the text, as far as it goes; gives those that were added.
+    fn extend(&mut self, mut tokens: Vec<u32>) -> Vec<u32> {
+        let generated = self.context.len() - self.request.prompt.len();
+        tokens.truncate(self.request.tokens - generated);
+        let ends = |token: &u32| self.request.end_tokens.contains(token);
+        if let Some(end) = tokens.iter().position(ends) {
+            tokens.truncate(end + 1);
+            self.finished = true;
+        }
+        self.context.extend_from_slice(&tokens);
+        let generated = self.context.len() - self.request.prompt.len();
+        self.finished |= generated >= self.request.tokens;
+        tokens
+    }
+}
+
+impl<P: Proposer> Iterator for Speculation<P> {
+    type Item = Result<Cycle>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let cycle = self.advance();
+        self.finished |= cycle.is_err();
+        cycle.transpose()
+    }
+}
+
+impl<P> Speculation<P> {
+    /// Whether cache and text agree: the cache holds all of the text but its last token.
+    ///
+    /// # Errors
+    /// If they do not, or the cache's own invariants do not hold.
+    pub fn check_integrity(&self) -> Result<()> {
+        let cache = &self.executor.attention;
+        cache.check_integrity([])?;
+        let (held, expected) = (cache.len(self.sequence), self.context.len() - 1);
+        // A text that ended early has some tokens behind its end in the cache.
+        match held == expected || (self.finished && held > expected) {
+            true => Ok(()),
+            false => Err(Error::invalid("tokens in the cache", held, expected.to_string())),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What may come next, as a tree: a chain is a tree too.
+
+use naive_decode::{Error, Result, Span, Visible, Want};
+use std::sync::Arc;
+
+/// A token that may come, after its parent or after the text itself.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The token.
+    pub token: u32,
+    /// The node before it; the text itself if none. Always an earlier one.
+    pub parent: Option<usize>,
+    /// What it was drawn from, `[vocab]`, its earlier siblings being what they are; none if nothing was
+    /// drawn: the proposer would have named this token in any case.
+    pub drawn_from: Option<Arc<[f32]>>,
+}
+
+// ANCHOR: tree
+/// Some tokens that may follow a text, each after one of the others or after the text itself.
+///
+/// Invariant: a node's parent comes before it. Siblings are tried in the order in which they stand here.
+#[derive(Debug, Clone, Default)]
+pub struct DraftTree {
+    nodes: Vec<Node>,
+}
+// ANCHOR_END: tree
+
+impl DraftTree {
+    /// Nothing to propose.
+    pub fn empty() -> Self {
+        DraftTree::default()
+    }
+
+    /// One token after the other, named and not drawn.
+    pub fn chain(tokens: &[u32]) -> Self {
+        let mut tree = DraftTree::empty();
+        tree.add_chain(None, tokens);
+        tree
+    }
+
+    /// The nodes, parents first.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether nothing is proposed.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Adds a node, and gives its number.
+    ///
+    /// # Panics
+    /// If the parent is none of the nodes there are.
+    pub fn add(&mut self, node: Node) -> usize {
+        assert!(node.parent.is_none_or(|parent| parent < self.len()), "parents come first");
+        self.nodes.push(node);
+        self.len() - 1
+    }
+
+    /// Adds tokens one after the other behind a node, or behind the text; those that are there already
+    /// are not added twice. Gives the node of the last one.
+    pub fn add_chain(&mut self, parent: Option<usize>, tokens: &[u32]) -> Option<usize> {
+        tokens.iter().fold(parent, |parent, &token| {
+            let there = self.children(parent).find(|&child| self.nodes[child].token == token);
+            let add = |tree: &mut Self| tree.add(Node { token, parent, drawn_from: None });
+            Some(there.unwrap_or_else(|| add(self)))
+        })
+    }
+
+    /// Keeps the first `nodes` nodes.
+    pub fn truncate(&mut self, nodes: usize) {
+        self.nodes.truncate(nodes);
+    }
+
+    /// The nodes behind a node, or behind the text, in order.
+    pub fn children(&self, parent: Option<usize>) -> impl Iterator<Item = usize> + '_ {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(move |(_, node)| node.parent == parent).map(|(index, _)| index)
+    }
+
+    /// A node and those before it, first to last.
+    pub fn path(&self, node: usize) -> Vec<usize> {
+        let parent = |&node: &usize| self.nodes[node].parent;
+        let mut path: Vec<usize> = std::iter::successors(Some(node), parent).collect();
+        path.reverse();
+        path
+    }
+
+    // ANCHOR: span
+    /// The text's last token and the whole tree as one span, whose logits are all wanted: row 0 is the
+    /// text's last token, row `1 + i` is node `i`.
+    ///
+    /// `context` is the text; the cache holds all of it but the last token. Each node sees the text and its
+    /// own path, nothing of other branches, and stands where it would stand alone.
+    ///
+    /// # Errors
+    /// If the text is empty.
+    pub fn span(&self, sequence: usize, context: &[u32]) -> Result<Span> {
+        let Some((last, before)) = context.split_last() else {
+            return Err(Error::invalid("text to go on from", "empty", "at least one token"));
+        };
+        let first = context.len(); // slot of node 0
+        let mut span = Span::new(sequence, before.len(), &[*last], Want::All);
+        for (index, node) in self.nodes.iter().enumerate() {
+            let path = self.path(index);
+            span.tokens.push(node.token);
+            span.positions.push(before.len() + path.len());
+            // As long as a branch has nothing between its nodes, it is simply more text.
+            let in_line = path.iter().enumerate().all(|(depth, &node)| node == depth);
+            span.sees.push(match in_line {
+                true => Visible::until(first + path.len()),
+                false => Visible {
+                    range: 0..first,
+                    also: path.into_iter().map(|node| first + node).collect(),
+                },
+            });
+        }
+        Ok(span)
+    }
+    // ANCHOR_END: span
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_that_begin_alike_share_their_beginning() {
+        let mut tree = DraftTree::chain(&[5, 6, 7]);
+        tree.add_chain(None, &[5, 6, 8]);
+        tree.add_chain(None, &[9]);
+        let tokens: Vec<u32> = tree.nodes().iter().map(|node| node.token).collect();
+        assert_eq!(tokens, [5, 6, 7, 8, 9]);
+        assert_eq!(tree.path(3), [0, 1, 3]);
+        assert_eq!(tree.children(Some(1)).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(tree.children(None).collect::<Vec<_>>(), [0, 4]);
+    }
+
+    #[test]
+    fn a_node_sees_the_text_and_its_own_path() {
+        let mut tree = DraftTree::chain(&[5, 6]);
+        tree.add_chain(None, &[7, 8]);
+        let span = tree.span(3, &[1, 2, 3]).unwrap();
+        assert_eq!((span.sequence, span.start, &span.tokens[..]), (3, 2, &[3, 5, 6, 7, 8][..]));
+        assert_eq!(span.positions, [2, 3, 4, 3, 4]);
+        assert_eq!(span.sees[..3], [3, 4, 5].map(Visible::until));
+        assert_eq!(span.sees[4], Visible { range: 0..3, also: vec![5, 6] });
+        assert!(tree.span(0, &[]).is_err());
+    }
+}

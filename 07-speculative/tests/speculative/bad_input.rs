@@ -1,0 +1,52 @@
+//! What is refused, and how.
+
+use crate::models::random;
+use naive_decode::{Request, Sampler, Sampling};
+use speculative::proposers::DraftModel;
+use speculative::{Depth, Nothing, Speculation};
+
+fn said(prompt: Vec<u32>, tokens: usize) -> String {
+    let model = random(16, 1);
+    let cache = Speculation::<Nothing>::cache(&model).unwrap();
+    let sampler = Sampler::new(Sampling::default()).unwrap();
+    let request = Request { prompt, tokens, end_tokens: vec![] };
+    let text = Speculation::new(model, cache, Nothing, sampler, Depth::Fixed(3), request);
+    text.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn requests_that_cannot_be_answered_are_refused() {
+    assert_eq!(said(vec![], 1), "prompt is empty, expected at least one token");
+    assert_eq!(said(vec![1], 0), "number of tokens to generate is 0, expected at least 1");
+    assert_eq!(said(vec![1; 200], 58), "the model's context holds 256 tokens; 257 were asked for");
+    assert!(
+        said(vec![1, 99], 1).starts_with("token is 99")
+            || said(vec![99, 1], 1).starts_with("token is 99")
+    );
+}
+
+#[test]
+fn a_draft_of_another_vocabulary_is_refused() {
+    let (draft, target) = (random(16, 1), crate::models::target());
+    let said = DraftModel::new(draft, &target).err().unwrap().to_string();
+    assert_eq!(
+        said,
+        format!(
+            "the draft's vocabulary is 61, expected {}, the target's",
+            target.config.vocab_size
+        )
+    );
+}
+
+#[test]
+fn a_tree_without_children_is_refused() {
+    for widths in [&[][..], &[2, 0]] {
+        let model = random(16, 1);
+        let draft = DraftModel::new(model.clone(), &model).unwrap();
+        let said = draft.with_widths(widths).err().unwrap().to_string();
+        assert_eq!(
+            said,
+            format!("children of a draft's nodes is {widths:?}, expected at least 1 each")
+        );
+    }
+}

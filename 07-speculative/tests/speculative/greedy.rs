@@ -1,0 +1,94 @@
+//! Greedy text is plain decoding's, whoever proposes, whatever the prompt.
+
+use crate::models::{draft, encode, plain, random, target};
+use naive_decode::{Model, Request, Sampler, Sampling};
+use speculative::proposers::{Ahead, DraftModel, Lookahead, PromptLookup};
+use speculative::{Adaptive, Depth, Nothing, Proposer, Speculation};
+use std::sync::Arc;
+
+/// Every proposer, over a draft.
+fn proposers(draft: &Arc<Model>, target: &Model, prompt: &[u32]) -> Vec<Box<dyn Proposer>> {
+    let model = || DraftModel::new(draft.clone(), target).unwrap();
+    vec![
+        Box::new(Nothing),
+        Box::new(model()),
+        Box::new(model().with_widths(&[3, 2, 1]).unwrap()),
+        Box::new(Ahead::new(model()).unwrap()),
+        Box::new(PromptLookup::new()),
+        Box::new(PromptLookup::with_reference(prompt).with_branches(3)),
+        Box::new(Lookahead::new()),
+    ]
+}
+
+fn depths() -> [Depth; 3] {
+    [Depth::Fixed(1), Depth::Fixed(5), Depth::Adaptive(Adaptive::new(6))]
+}
+
+/// Runs a request under every proposer and depth; returns the cycles of each.
+fn check(target: &Arc<Model>, draft: &Arc<Model>, request: &Request, sampling: &Sampling) {
+    let expected = plain(target, request, sampling);
+    for depth in depths() {
+        for proposer in proposers(draft, target, &request.prompt) {
+            let name = proposer.name();
+            let cache = Speculation::<Nothing>::cache(target).unwrap();
+            let sampler = Sampler::new(sampling.clone()).unwrap();
+            let (model, request) = (target.clone(), request.clone());
+            let mut text =
+                Speculation::new(model, cache, proposer, sampler, depth.clone(), request).unwrap();
+            let mut found = Vec::new();
+            while let Some(cycle) = text.advance().unwrap() {
+                found.extend(cycle.tokens);
+                text.check_integrity().unwrap();
+            }
+            assert_eq!(found, expected, "{name}, {depth:?}");
+        }
+    }
+}
+
+#[test]
+fn greedy_text_of_a_trained_pair_is_plain_decodings() {
+    let (target, draft) = (target(), draft());
+    for prompt in [
+        "Remember these words. The word of Ada is amber. The word of Leo is honey.\nQuestion: What is the word of Ada?\nAnswer:",
+        "Once upon a time",
+        "fn main() {\n    let x = 1;\n    let y = 2;\n    println!(\"{}\", x",
+        "é",
+    ] {
+        let request = Request { prompt: encode(prompt), tokens: 40, end_tokens: vec![] };
+        check(&target, &draft, &request, &Sampling::default());
+    }
+}
+
+#[test]
+fn greedy_text_of_strangers_is_plain_decodings() {
+    for seed in 0..3 {
+        let (target, draft) = (random(16, seed), random(12, seed + 100));
+        for length in [1, 15, 16, 40] {
+            let prompt = (0..length).map(|i| (i * 7 + 3 * seed as u32) % 61).collect();
+            // Some token ends the text, wherever it comes.
+            let request = Request { prompt, tokens: 50, end_tokens: vec![11] };
+            check(&target, &draft, &request, &Sampling::default());
+        }
+    }
+}
+
+#[test]
+fn penalties_apply_to_drafts_as_they_do_to_text() {
+    let sampling = Sampling {
+        repetition_penalty: 1.3,
+        presence_penalty: 0.4,
+        frequency_penalty: 0.7,
+        logit_bias: vec![(5, f32::NEG_INFINITY), (9, 1.0)],
+        ..Sampling::default()
+    };
+    let (target, draft) = (random(16, 4), random(12, 5));
+    let request = Request { prompt: vec![1, 2, 3, 1, 2], tokens: 60, end_tokens: vec![] };
+    check(&target, &draft, &request, &sampling);
+}
+
+#[test]
+fn a_text_may_fill_the_context_to_the_last_token() {
+    let (target, draft) = (random(16, 6), random(12, 7));
+    let request = Request { prompt: vec![3; 200], tokens: 57, end_tokens: vec![] };
+    check(&target, &draft, &request, &Sampling::default());
+}

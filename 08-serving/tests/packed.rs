@@ -1,0 +1,194 @@
+//! Packed weights kept in a file: the next start has the same bits, and never somebody else's.
+
+use embedded_models::TARGET;
+use flash_attention::packed::{Format, PackedFile, PackedFrom, Packer, Rows, Weights};
+use flash_attention::threads::Pool;
+use model_files::{Architecture, ModelFiles, open};
+use naive_decode::{
+    Error, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Want, random_tensors,
+};
+use serde_json::Value;
+use serving::packed::{Came, Keep, PackedModel, load_packed};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
+
+/// The file of packed weights in a model's directory.
+const KEPT: &str = "model.q8_0.packed";
+
+fn write_model(directory: &Path) {
+    std::fs::write(directory.join("config.json"), TARGET.config).unwrap();
+    std::fs::write(directory.join("model.safetensors"), TARGET.weights).unwrap();
+    std::fs::write(directory.join("tokenizer.json"), TARGET.tokenizer).unwrap();
+}
+
+fn files(directory: &Path) -> ModelFiles {
+    open(directory.to_str().unwrap()).unwrap()
+}
+
+fn load(directory: &Path, threads: usize, keep: Keep) -> PackedModel {
+    let options = LoadOptions { context: Some(64), ..LoadOptions::default() };
+    let weights = Weights::As(Format::Q8_0);
+    load_packed(&files(directory), weights, options, &Pool::new(threads), keep).unwrap()
+}
+
+fn logits(model: &Model) -> Vec<u32> {
+    let pass = Pass::one(Span::new(0, 0, &[5, 96, 41, 0, 17], Want::All));
+    let logits = model.forward(&pass, &mut NaiveAttention::new(model.isa)).unwrap();
+    logits.iter().map(|logit| logit.to_bits()).collect()
+}
+
+#[test]
+fn what_is_kept_is_what_would_be_packed() {
+    let directory = tempfile::tempdir().unwrap();
+    write_model(directory.path());
+    let fresh = load(directory.path(), 2, Keep::Never);
+    assert_eq!(fresh.came, Came::Packed);
+    assert!(!directory.path().join(KEPT).exists());
+    let kept = load(directory.path(), 2, Keep::Always);
+    assert_eq!(kept.came, Came::PackedAndKept);
+    let mapped = load(directory.path(), 2, Keep::Slow);
+    assert_eq!(mapped.came, Came::Mapped);
+    assert_eq!(mapped.packed, fresh.packed);
+    assert!(logits(&mapped.model) == logits(&fresh.model));
+    assert!(logits(&kept.model) == logits(&fresh.model));
+    assert_eq!(load(directory.path(), 2, Keep::Never).came, Came::Packed, "not even read");
+}
+
+#[test]
+fn what_does_not_fit_any_more_is_packed_again_and_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    write_model(directory);
+    let weights = directory.join("model.safetensors");
+    let replaced = |threads: usize, what: &str| {
+        let again = load(directory, threads, Keep::Slow);
+        assert_eq!(again.came, Came::PackedAndKept, "{what}");
+        let fresh = load(directory, threads, Keep::Never);
+        assert!(logits(&again.model) == logits(&fresh.model), "{what}");
+        let mapped = load(directory, threads, Keep::Slow);
+        assert_eq!(mapped.came, Came::Mapped, "{what}");
+        assert!(logits(&mapped.model) == logits(&fresh.model), "{what}");
+        logits(&fresh.model)
+    };
+    load(directory, 2, Keep::Always);
+    let before = replaced(1, "another number of threads");
+
+    // One weight is another; length and head are what they were. (Some systems count time in seconds.)
+    let mut bytes = TARGET.weights.to_vec();
+    let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    for at in (head + 1..bytes.len()).step_by(2).take(4_096) {
+        bytes[at] ^= 0x80; // the sign of a bf16
+    }
+    std::fs::write(&weights, &bytes).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(10);
+    std::fs::File::options().write(true).open(&weights).unwrap().set_modified(later).unwrap();
+    let after = replaced(1, "a source that was changed");
+    assert!(before != after, "the change shows in the logits");
+
+    let mut config: Value = serde_json::from_slice(TARGET.config).unwrap();
+    config["rms_norm_eps"] = 1e-3.into();
+    std::fs::write(directory.join("config.json"), config.to_string()).unwrap();
+    replaced(1, "another config");
+
+    let kept = directory.join(KEPT);
+    let whole = std::fs::read(&kept).unwrap();
+    std::fs::write(&kept, &whole[..whole.len() - 1]).unwrap();
+    replaced(1, "cut short");
+    std::fs::write(&kept, b"").unwrap();
+    replaced(1, "empty");
+    std::fs::write(&kept, [&whole[..100], &[!whole[100]], &whole[101..]].concat()).unwrap();
+    replaced(1, "damaged");
+}
+
+/// `ladder bench` on a model, with a folder for caches of its own.
+fn bench(directory: &Path, caches: &Path, more: &[&str]) -> (Value, String) {
+    let model = directory.to_str().unwrap();
+    let load = ["bench", "--json", "--prefill", "2", "--decode", "1", "--samples", "1"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    command.args(load).args(["--weights", "q8_0", "--model", model]).args(more);
+    command.env("XDG_CACHE_HOME", caches).env("HOME", caches);
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert!(status.success() && !said.contains("panicked"), "{said}");
+    let report: Value = serde_json::from_slice(&stdout).unwrap();
+    (report["runs"][0]["came"].clone(), said)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn one_line_says_what_became_of_the_file() {
+    let (directory, caches) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (directory, caches) = (directory.path(), caches.path());
+    write_model(directory);
+    let kept = directory.join(KEPT);
+    let (came, said) = bench(directory, caches, &[]);
+    assert_eq!((came, said.as_str()), ("packed".into(), ""), "quick to pack: no file");
+    let (came, said) = bench(directory, caches, &["--keep", "always"]);
+    assert_eq!(came, "packed_and_kept");
+    assert!(said.contains("kept in") && said.contains(KEPT) && said.lines().count() == 1, "{said}");
+    let (came, said) = bench(directory, caches, &[]);
+    assert_eq!((came, said.as_str()), ("mapped".into(), ""));
+    std::fs::write(&kept, b"something else").unwrap();
+    let (came, said) = bench(directory, caches, &[]);
+    assert_eq!(came, "packed_and_kept");
+    assert!(said.contains(KEPT) && said.contains("packing again"), "{said}");
+    assert_eq!(bench(directory, caches, &[]).0, "mapped");
+
+    // Nothing can be written beside the model: the user's folder has it.
+    std::fs::remove_file(&kept).unwrap();
+    std::fs::create_dir(&kept).unwrap();
+    let (came, said) = bench(directory, caches, &[]);
+    assert_eq!(came, "packed_and_kept");
+    assert!(said.contains("is no file") && said.contains("inference-ladder"), "{said}");
+    assert_eq!(bench(directory, caches, &[]).0, "mapped");
+    // Nor there: the model runs all the same.
+    let (came, said) = bench(directory, Path::new("/dev/null"), &["--keep", "always"]);
+    assert_eq!(came, "packed");
+    assert!(said.contains("not kept"), "{said}");
+}
+
+/// A config of each family that makes matrices of others, or has more than Llama's.
+const FAMILIES: [&str; 4] = [
+    r#""architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.5"#,
+    r#""architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": true"#,
+    r#""architectures": ["Gemma2ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
+       "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0"#,
+    r#""architectures": ["DeepseekV2ForCausalLM"], "q_lora_rank": 20, "kv_lora_rank": 24,
+       "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "n_shared_experts": 1,
+       "moe_intermediate_size": 20, "n_routed_experts": 5, "num_experts_per_tok": 2,
+       "first_k_dense_replace": 1, "routed_scaling_factor": 1.0, "topk_method": "greedy",
+       "scoring_func": "softmax", "moe_layer_freq": 1, "norm_topk_prob": false"#,
+];
+
+#[test]
+fn every_matrix_of_every_family_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.packed");
+    let from = PackedFrom { sources: [1; 32], weights: Weights::As(Format::F16), threads: 2 };
+    let random = random_tensors(9);
+    // What is read though it is mapped: norms, biases, and what experts are chosen by, all plain f32.
+    let small = |name: &str, shape: &[usize]| match shape {
+        [_] => random(name, shape),
+        _ if name.ends_with("mlp.gate.weight") => random(name, shape),
+        _ => Err(Error::invalid("a matrix", name, "in the file")),
+    };
+    for own in FAMILIES {
+        let json = format!(
+            r#"{{"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 64, "vocab_size": 97,
+            "rms_norm_eps": 1e-6, "max_position_embeddings": 128, {own}}}"#
+        );
+        let architecture = Architecture::from_json("config.json", json.as_bytes()).unwrap();
+        let (options, pool) = (LoadOptions::default(), Pool::new(2));
+        let stored = |_: &str| Ok(None::<Rows>);
+        let packer = Packer::new(from.weights, Isa::best(), &pool, &stored);
+        let fresh = architecture.assemble(options, &random, &packer).unwrap();
+        packer.write(&path, &from).unwrap();
+        let file = PackedFile::open(&path, &from).unwrap();
+        let stored = |_: &str| Ok(None::<Rows>);
+        let packer = Packer::new(from.weights, Isa::best(), &pool, &stored).with_file(&file);
+        let mapped = architecture.assemble(options, &small, &packer).unwrap();
+        assert!(logits(&mapped) == logits(&fresh), "{own}");
+    }
+}

@@ -1,0 +1,45 @@
+//! The argument that every program here takes: which model to run.
+
+use crate::files::ModelFiles;
+use crate::source::open;
+use clap::Args;
+use embedded_models::TARGET;
+use naive_decode::{LoadOptions, Model, Result};
+
+/// Which model to run.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ModelArgs {
+    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file, or owner/name on its
+    /// hub; the embedded target if not given
+    #[arg(long, value_name = "WHAT")]
+    pub model: Option<String>,
+}
+
+impl ModelArgs {
+    /// Whether it is the embedded target, no model of the reader's own.
+    pub fn is_embedded(&self) -> bool {
+        self.model.is_none()
+    }
+
+    /// The model's files, opened but not loaded.
+    ///
+    /// # Errors
+    /// Whatever is wrong with them.
+    pub fn files(&self) -> Result<ModelFiles> {
+        match &self.model {
+            None => ModelFiles::embedded(&TARGET),
+            Some(what) => open(what),
+        }
+    }
+
+    /// The model with f32 weights and room for `context` tokens, whatever it was trained for: what
+    /// measurements of time run on, which do not ask what the model says.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the files.
+    pub fn load_to_time(&self, context: usize) -> Result<Model> {
+        let mut files = self.files()?;
+        files.config.rope_scaling = None;
+        files.load(LoadOptions { context: Some(context), ..LoadOptions::default() })
+    }
+}
