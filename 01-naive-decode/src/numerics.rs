@@ -42,6 +42,7 @@ pub fn exp2_parts(s: f32) -> (f32, i32) {
 /// the lowest.
 ///
 /// What `as` does with NaN, no instruction for many numbers does: compilers take a register apart for it.
+#[expect(clippy::manual_clamp, reason = "`clamp` would let NaN through")]
 #[inline(always)]
 pub fn to_int(whole: f32) -> i32 {
     let within = whole.max(-2_147_483_648.0).min(2_147_483_520.0);
