@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use filters::{exponentials, keep_min_p, keep_top_k, keep_top_p, normalise, temper, total};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Chooses tokens as a [`Sampling`] says; owns the random numbers of one sequence.
@@ -65,9 +66,7 @@ impl Sampler {
     /// bias names a token outside the vocabulary.
     // ANCHOR: distribution
     pub fn distribution(&self, logits: &[f32], context: &[u32]) -> Result<Vec<f32>> {
-        let mut scores = logits.to_vec();
-        self.add_bias(&mut scores)?;
-        self.penalise(&mut scores, context)?;
+        let mut scores = self.scores(logits, context)?.into_owned();
         let likeliest = argmax(&scores)?;
         if self.sampling.temperature == 0.0 {
             let mut certain = vec![0.0; scores.len()];
@@ -92,6 +91,12 @@ impl Sampler {
     /// # Errors
     /// Those of [`Sampler::distribution`].
     pub fn sample(&mut self, logits: &[f32], context: &[u32]) -> Result<u32> {
+        if self.sampling.temperature == 0.0 {
+            // The same token as by the distribution, without making one.
+            let likeliest = argmax(&self.scores(logits, context)?)?;
+            self.uniform();
+            return Ok(likeliest);
+        }
         let probabilities = self.distribution(logits, context)?;
         Ok(self.draw(&probabilities))
     }
@@ -124,6 +129,24 @@ impl Sampler {
         (self.generator.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
+    /// Logits with bias and penalties.
+    fn scores<'a>(&self, logits: &'a [f32], context: &[u32]) -> Result<Cow<'a, [f32]>> {
+        let mut scores = Cow::Borrowed(logits);
+        if !self.sampling.logit_bias.is_empty() {
+            self.add_bias(scores.to_mut())?;
+        }
+        if self.penalises() {
+            self.penalise(scores.to_mut(), context)?;
+        }
+        Ok(scores)
+    }
+
+    fn penalises(&self) -> bool {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
+            self.sampling;
+        (repetition_penalty, presence_penalty, frequency_penalty) != (1.0, 0.0, 0.0)
+    }
+
     fn add_bias(&self, scores: &mut [f32]) -> Result<()> {
         for &(token, bias) in &self.sampling.logit_bias {
             *score_of(scores, token, "logit_bias")? += bias;
@@ -134,9 +157,6 @@ impl Sampler {
     fn penalise(&self, scores: &mut [f32], context: &[u32]) -> Result<()> {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
             self.sampling;
-        if (repetition_penalty, presence_penalty, frequency_penalty) == (1.0, 0.0, 0.0) {
-            return Ok(());
-        }
         // For each token of the context, how often it was generated (0: it is in the prompt only).
         let mut generated = BTreeMap::<u32, u32>::new();
         for (position, &token) in context.iter().enumerate() {

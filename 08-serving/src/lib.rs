@@ -5,6 +5,7 @@
 //! | `bench.rs` | `ladder bench`: tokens a second beside the memory's bandwidth |
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
+//! | `engine.rs`, `engine/` | rung 08: many requests, one model, one pool |
 //! | `generate.rs` | `ladder generate`: continue a text |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
 //! | `packed.rs` | a model's files, packed for rung 04's kernels, and kept packed for the next start |
@@ -14,6 +15,7 @@
 pub mod bench;
 pub mod break_its;
 pub mod climb;
+pub mod engine;
 pub mod generate;
 pub mod models;
 pub mod packed;

@@ -95,18 +95,10 @@ impl Inbox {
         if prompt.is_empty() {
             return Err(Error::invalid("prompt", "empty", "at least one token").into());
         }
-        let vocabulary = self.limits.vocabulary;
-        let biased = sampling.logit_bias.iter().map(|(token, _)| token);
-        for (what, mut tokens) in [
-            ("a token of the prompt", &mut prompt.iter() as &mut dyn Iterator<Item = &u32>),
-            ("a token in logit_bias", &mut biased.into_iter()),
-            ("an end token", &mut request.end_tokens.iter()),
-        ] {
-            if let Some(token) = tokens.find(|&&token| token as usize >= vocabulary) {
-                let expected = format!("below {vocabulary}, the size of the vocabulary");
-                return Err(Error::invalid(what, token, expected).into());
-            }
-        }
+        let biased: Vec<u32> = sampling.logit_bias.iter().map(|&(token, _)| token).collect();
+        self.check_tokens("a token of the prompt", prompt)?;
+        self.check_tokens("a token in logit_bias", &biased)?;
+        self.check_tokens("an end token", &request.end_tokens)?;
         sampling.validate()?;
         // The last token that is generated is never run.
         let asked = prompt.len().saturating_add(max_tokens.saturating_sub(1));
@@ -115,6 +107,15 @@ impl Inbox {
             return Err(Refused::TooLong { prompt, max_tokens, limit });
         }
         Ok(())
+    }
+
+    fn check_tokens(&self, what: &str, tokens: &[u32]) -> Result<(), Error> {
+        let vocabulary = self.limits.vocabulary;
+        let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) else {
+            return Ok(());
+        };
+        let expected = format!("below {vocabulary}, the size of the vocabulary");
+        Err(Error::invalid(what, token, expected))
     }
 
     fn wake(&self, mut mail: MutexGuard<Mail>) {
