@@ -86,6 +86,7 @@ pub struct Engine {
     counters: Counters,
     last_pass: PassRow,
     started: Instant,
+    /// When a snapshot was last published; none if there has to be another.
     published: Option<Instant>,
     /// Asked for by proposers that draw; guesses here are compared, not weighed.
     guesser: Sampler,

@@ -2,11 +2,16 @@
 
 use super::policy::{Continuous, Policy};
 use flash_attention::tile_attention::KvType;
-use naive_decode::Model;
+use naive_decode::{Model, Result};
+use paged_cache::Room;
 use speculative::Proposer;
 use speculative::proposers::PromptLookup;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Texts of the whole context that a pool has room for if nothing is said, and the most bytes of it.
+const TEXTS: usize = 4;
+const MOST_BYTES: usize = 2 << 30;
 
 /// Makes a proposer for one request.
 pub type MakeProposer = Arc<dyn Fn() -> Box<dyn Proposer> + Send + Sync>;
@@ -46,10 +51,13 @@ pub struct EngineOptions {
 
 impl EngineOptions {
     /// Continuous batching over a pool for four texts of the model's whole context, or 2 GiB if that is less.
-    pub fn for_model(model: &Model) -> Self {
-        let wanted = 4 * model.context() * model.kv_bytes_per_token();
-        EngineOptions {
-            pool_bytes: wanted.min(2 << 30),
+    ///
+    /// # Errors
+    /// If the model's first layer makes no keys and values.
+    pub fn for_model(model: &Model) -> Result<Self> {
+        let wanted = Room::for_tokens(model, TEXTS * model.context())?.bytes;
+        Ok(EngineOptions {
+            pool_bytes: wanted.min(MOST_BYTES),
             block: 16,
             kept: model.kv_element.into(),
             rows: 256,
@@ -61,7 +69,7 @@ impl EngineOptions {
             proposer: Arc::new(|| Box::new(PromptLookup::new())),
             prefixes: true,
             host_bytes: 0,
-            policy: Arc::new(Continuous::default()),
-        }
+            policy: Arc::new(Continuous),
+        })
     }
 }

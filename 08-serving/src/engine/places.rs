@@ -86,6 +86,7 @@ impl Engine {
     /// Takes a request out; what it has said is known from now on, and its blocks are free.
     pub(super) fn leave(&mut self, index: usize) -> Result<Member> {
         let mut member = self.members.remove(index);
+        self.published = None; // whoever asks must not see it any more
         if let Place::Inside(session) = std::mem::replace(&mut member.place, Place::Waiting) {
             self.pool.end(session)?;
         }

@@ -203,7 +203,7 @@ impl Engine {
     /// Publishes a snapshot if it is time to, and sends everyone's events: what has been received is counted.
     fn tell(&mut self, is_idle: bool) {
         let is_due = self.published.is_none_or(|published| published.elapsed() >= FRESH);
-        if is_idle || is_due || !self.ended.is_empty() {
+        if is_idle || is_due {
             self.inbox.publish(self.snapshot());
             self.published = Some(Instant::now());
         }

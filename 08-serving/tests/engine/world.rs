@@ -4,6 +4,7 @@ use naive_decode::{
     Config, Element, Isa, LoadOptions, Model, Request, Result, Sampler, Sampling, Settings,
     generate,
 };
+use paged_cache::{Behind, Layout};
 use serving::engine::{
     Engine, EngineOptions, EngineRequest, Event, FinishReason, PassRecord, Step, Ticket,
     TokenEvent, Usage,
@@ -113,10 +114,11 @@ pub(crate) fn crowd(seed: u32, count: usize) -> Vec<Asked> {
 /// A pool for so many tokens in blocks of four; everything on.
 pub(crate) fn options(pool_tokens: usize) -> EngineOptions {
     let model = model();
+    let layout = Layout::new(&model, 4, model.kv_element.into(), Behind::Kept).unwrap();
     EngineOptions {
-        pool_bytes: pool_tokens * model.kv_bytes_per_token(),
+        pool_bytes: pool_tokens.div_ceil(4) * layout.block_bytes(),
         block: 4,
-        ..EngineOptions::for_model(&model)
+        ..EngineOptions::for_model(&model).unwrap()
     }
 }
 
