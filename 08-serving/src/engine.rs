@@ -63,7 +63,7 @@ use paged_cache::{Behind, PagedCache, Room};
 use prefix_radix::{Chain, Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The least that a client may leave unread: what one pass may send without a guess, and the end.
 const LEAST_EVENTS: usize = 8;
@@ -161,6 +161,16 @@ impl Engine {
     /// What it looked like after the last step that published, as [`EngineHandle::state`].
     pub fn state(&self) -> Arc<EngineState> {
         self.inbox.state()
+    }
+
+    /// Who decides what runs next.
+    pub fn policy_name(&self) -> &'static str {
+        self.options.policy.name()
+    }
+
+    /// How long ago it was made: its clock.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The pool, to look at.

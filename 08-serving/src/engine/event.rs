@@ -1,5 +1,6 @@
 //! What comes back on a ticket.
 
+use super::state::seconds;
 use naive_decode::Error;
 use std::time::Duration;
 
@@ -66,9 +67,12 @@ pub struct Usage {
     /// How often it had to give up its place.
     pub preemptions: usize,
     /// From submission to the first pass.
+    #[serde(serialize_with = "seconds::serialize")]
     pub queued: Duration,
     /// From submission to the first token (TTFT), if there was one.
+    #[serde(serialize_with = "seconds::maybe")]
     pub first_token: Option<Duration>,
     /// From submission to the end.
+    #[serde(serialize_with = "seconds::serialize")]
     pub total: Duration,
 }

@@ -199,7 +199,8 @@ impl Inbox {
     /// is gone and nothing is left to do.
     pub(super) fn sleep(&self, until: Option<Instant>) -> bool {
         let mut mail = self.mail();
-        while !mail.has_rung && !(mail.is_closed && mail.is_idle) {
+        let is_over = |mail: &Mail| mail.is_closed && mail.is_idle;
+        while !mail.has_rung && !is_over(&mail) {
             let Some(until) = until else {
                 mail = self.bell.wait(mail).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -210,7 +211,7 @@ impl Inbox {
             }
             mail = self.bell.wait_timeout(mail, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        mail.has_rung || !(mail.is_closed && mail.is_idle)
+        mail.has_rung || !is_over(&mail)
     }
     // ANCHOR_END: sleep
 }

@@ -1,6 +1,6 @@
 //! What a step did, for traces.
 
-use super::state::BlockCounts;
+use super::state::{BlockCounts, seconds};
 use std::time::Duration;
 
 /// What a span's rows are.
@@ -32,8 +32,10 @@ pub struct SpanRecord {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PassRecord {
     /// When it began, from the engine's start.
+    #[serde(serialize_with = "seconds::serialize")]
     pub start: Duration,
     /// How long it took, from the decision to the last token.
+    #[serde(serialize_with = "seconds::serialize")]
     pub duration: Duration,
     /// Who came in.
     pub admitted: Vec<u64>,

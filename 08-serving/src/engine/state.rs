@@ -116,10 +116,32 @@ pub struct PrefixRow {
     pub used: u64,
 }
 
+/// Times are written as seconds.
+pub(super) mod seconds {
+    use serde::{Serialize, Serializer};
+    use std::time::Duration;
+
+    pub(in crate::engine) fn serialize<S: Serializer>(
+        time: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+
+    /// The same where there may be none.
+    pub(in crate::engine) fn maybe<S: Serializer>(
+        time: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        time.map(|time| time.as_secs_f64()).serialize(serializer)
+    }
+}
+
 /// One pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PassRow {
     /// How long it took, scheduling and sampling included.
+    #[serde(serialize_with = "seconds::serialize")]
     pub duration: Duration,
     /// Rows of prompts.
     pub prefill_rows: usize,
