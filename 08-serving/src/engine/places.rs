@@ -4,6 +4,7 @@ use super::Engine;
 use super::event::{Event, FinishReason};
 use super::member::{Member, Place};
 use naive_decode::{Error, Result};
+use prefix_radix::Session;
 use std::time::Instant;
 
 impl Engine {
@@ -19,30 +20,14 @@ impl Engine {
     /// is less than a block of rows.
     pub(super) fn admit(&mut self, id: u64) -> Result<()> {
         let index = self.index_of(id)?;
-        let member = &mut self.members[index];
-        let session = match (std::mem::replace(&mut member.place, Place::Waiting), &mut self.host) {
-            (Place::Inside(_), _) => {
-                return Err(Error::invalid("a request to let in", id, "one that waits"));
-            }
-            (Place::Parked(parked), Some(host)) => {
-                let began = Instant::now();
-                let session = self.pool.unpark(&parked, host)?;
-                self.costs.copied(parked.tokens(), began.elapsed());
-                session
-            }
-            _ => {
-                let salt = member.salt;
-                // Where all is to be read, one token is all that is looked up, and it is never found alone.
-                let looked_up = if member.reads_all() { 1 } else { member.text.len() };
-                let mut session = self.pool.open(salt, &member.text[..looked_up])?;
-                let block = self.options.block;
-                let whole = session.text().len() / block * block;
-                self.pool.truncate(&mut session, whole)?;
-                self.counters.prefix_queries += looked_up as u64;
-                self.counters.prefix_hits += whole as u64;
-                session
-            }
+        if self.members[index].is_running() {
+            return Err(Error::invalid("a request to let in", id, "one that waits"));
+        }
+        let session = match self.bring_back(index) {
+            Some(session) => session,
+            None => self.open(index)?,
         };
+        let member = &mut self.members[index];
         if !member.has_started {
             member.has_started = true;
             let cached_tokens = session.text().len();
@@ -54,6 +39,30 @@ impl Engine {
         Ok(())
     }
     // ANCHOR_END: admit
+
+    /// What was parked, if it was and there is room for it.
+    fn bring_back(&mut self, index: usize) -> Option<Session> {
+        let member = &mut self.members[index];
+        let Place::Parked(parked) = &member.place else { return None };
+        let began = Instant::now();
+        let session = self.pool.unpark(parked, self.host.as_mut()?).ok()?;
+        self.costs.copied(parked.tokens(), began.elapsed());
+        Some(session)
+    }
+
+    /// What is known of its text.
+    fn open(&mut self, index: usize) -> Result<Session> {
+        let member = &self.members[index];
+        // Where all is to be read, one token is all that is looked up, and it is never found alone.
+        let looked_up = if member.reads_all() { 1 } else { member.text.len() };
+        let mut session = self.pool.open(member.salt, &member.text[..looked_up])?;
+        let block = self.options.block;
+        let whole = session.text().len() / block * block;
+        self.pool.truncate(&mut session, whole)?;
+        self.counters.prefix_queries += looked_up as u64;
+        self.counters.prefix_hits += whole as u64;
+        Ok(session)
+    }
 
     // ANCHOR: preempt
     /// A request gives up its place. Its blocks are parked if bringing them back is known to take less time than

@@ -81,12 +81,13 @@ impl Engine {
     /// Asks the policy, and carries out all but the pass.
     ///
     /// How many blocks the prefix cache can let go of is an estimate: one whose continuation is in use stays. Where
-    /// that turns out to be too few, the policy is asked once more, with what there really is.
+    /// that turns out to be too few, the policy is asked again, with what there really is, about those who are
+    /// inside. Each time somebody gives up a place, and one alone always fits.
     fn decide(&mut self) -> Result<Decided> {
         let budget = Budget { rows: self.options.rows, running: self.options.running };
         let mut carried_out = Plan::default();
-        for is_exact in [false, true] {
-            let plan = self.options.policy.schedule(&self.view(is_exact)?, budget);
+        for attempt in 0..self.members.len() + 2 {
+            let plan = self.options.policy.schedule(&self.view(attempt > 0)?, budget);
             plan.preempt.iter().try_for_each(|&id| self.preempt(id))?;
             plan.admit.iter().try_for_each(|&id| self.admit(id))?;
             for member in &mut self.members {
