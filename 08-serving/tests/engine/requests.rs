@@ -41,7 +41,8 @@ fn options_that_contradict_each_other_are_refused() {
 
 #[test]
 fn the_whole_context_can_be_used() {
-    let mut engine = engine(options(1_000));
+    let proposer: serving::engine::MakeProposer = Arc::new(|| Box::new(Wild(Dice(2))));
+    let mut engine = engine(EngineOptions { proposer, ..options(1_000) });
     for (prompt, tokens) in [(CONTEXT, 1), (1, CONTEXT), (CONTEXT - 1, 2)] {
         let asked = Asked::new(Dice(3).tokens(prompt), tokens);
         let mut answers = [Answer::of(engine.submit(asked.request()).unwrap())];
@@ -176,6 +177,30 @@ fn log_probabilities_are_the_models_own_whatever_was_sampled() {
             }
         }
     }
+}
+
+#[test]
+fn a_prompt_that_is_read_twice_is_scored_once() {
+    let prompt = Dice(18).tokens(60);
+    let scores = |pushed_out: bool| {
+        let mut engine = engine(EngineOptions { rows: 8, running: 1, ..options(400) });
+        let request =
+            EngineRequest { prompt_logprobs: true, ..EngineRequest::new(prompt.clone(), 3) };
+        let mut answers = vec![Answer::of(engine.submit(request).unwrap())];
+        for _ in 0..4 {
+            engine.step().unwrap();
+        }
+        if pushed_out {
+            let urgent = EngineRequest { priority: 1, ..EngineRequest::new(vec![1, 2, 3], 3) };
+            answers.push(Answer::of(engine.submit(urgent).unwrap()));
+        }
+        run(&mut engine, &mut answers);
+        assert_eq!(answers[0].usage().preemptions, usize::from(pushed_out));
+        answers.swap_remove(0).prompt.unwrap()
+    };
+    let whole = scores(false);
+    assert_eq!(whole.len(), 59);
+    assert_eq!(scores(true), whole);
 }
 
 #[test]

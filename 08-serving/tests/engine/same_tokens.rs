@@ -102,12 +102,14 @@ fn requests_that_begin_alike_read_their_beginning_once() {
     let asked: Vec<Asked> = (0..5)
         .map(|seed| Asked { sampling: sampling(seed), ..Asked::new(prompt.clone(), 10) })
         .collect();
-    let mut engine = engine(EngineOptions { rows: 32, ..options(ROOMY) });
-    let answers = serve(&mut engine, &asked);
-    assert_as_alone(&asked, &answers, "five answers to one question");
-    let cached: Vec<_> = answers.iter().map(|answer| answer.cached.unwrap()).collect();
-    assert_eq!(cached[0], 0);
-    assert!(cached[1..].iter().all(|&cached| cached == 96), "{cached:?}");
+    for rows in [32, 256] {
+        let mut engine = engine(EngineOptions { rows, ..options(ROOMY) });
+        let answers = serve(&mut engine, &asked);
+        assert_as_alone(&asked, &answers, "five answers to one question");
+        let cached: Vec<_> = answers.iter().map(|answer| answer.cached.unwrap()).collect();
+        assert_eq!(cached[0], 0);
+        assert!(cached[1..].iter().all(|&cached| cached == 96), "{cached:?}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::{Budget, Plan, Policy, State, View};
 ///
 /// **Coming in** is strictly in order of rank. If the first one does not fit, nobody does: small requests that
 /// slip past a large one could keep it waiting for ever. Besides the blocks of its prompt there must be one more
-/// for everyone inside, or the next pass might throw somebody out again.
+/// for everyone, or the next pass might throw it out again.
 ///
 /// **Going out** happens when a block is short, to the last in rank, and when somebody of a higher priority comes
 /// who does not fit otherwise.
@@ -87,8 +87,9 @@ fn make_place<'a>(draw: &mut Draw<'a>, view: &View, budget: Budget) -> bool {
 
 fn fits(draw: &Draw, view: &View, budget: Budget) -> bool {
     let needed = draw.blocks_for(view.text) - view.shared;
+    // The next pass may take a block for everyone, this one included.
+    let spare = draw.inside.len() + 1;
     // One alone always fits.
-    let spare = draw.inside.len();
     let is_alone = draw.inside.is_empty();
     draw.inside.len() < budget.running
         && (is_alone || needed + draw.promised() + spare <= draw.blocks)
