@@ -11,7 +11,7 @@ mod vector;
 pub use elementwise::{gelu_gate, silu_gate, soft_cap};
 pub use vector::Vector;
 
-use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two};
+use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two, to_int};
 
 /// An instruction set that this machine has been found to have.
 ///
@@ -248,14 +248,20 @@ impl Kernel for SoftmaxWeights<'_> {
     unsafe fn run<V: Vector>(self) -> (i32, f32) {
         let mut high = [f32::NEG_INFINITY; LANES];
         for (tile, &visible) in self.scores.iter_mut().zip(self.visible) {
+            // Nearly every tile is seen whole. What may not be seen scores minus infinity, whose weight is
+            // exactly zero.
+            if visible != u16::MAX {
+                for (lane, score) in tile.iter_mut().enumerate() {
+                    if visible & (1 << lane) == 0 {
+                        *score = f32::NEG_INFINITY;
+                    }
+                }
+            }
             for lane in 0..LANES {
-                // What may not be seen scores minus infinity, whose weight is exactly zero.
-                let seen = visible as u32 & (1 << lane) != 0;
-                tile[lane] = if seen { tile[lane] } else { f32::NEG_INFINITY };
                 high[lane] = if tile[lane] > high[lane] { tile[lane] } else { high[lane] };
             }
         }
-        let maximum = high.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s)).floor() as i32;
+        let maximum = to_int(high.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s)).floor());
         let mut sums = [0.0f32; LANES];
         for tile in self.scores {
             for lane in 0..LANES {

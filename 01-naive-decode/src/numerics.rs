@@ -34,9 +34,20 @@ pub fn exp2_parts(s: f32) -> (f32, i32) {
     p = p.mul_add(f, 0.240_229_31);
     p = p.mul_add(f, 0.693_147_06);
     p = p.mul_add(f, 1.0);
-    (p, whole as i32)
+    (p, to_int(whole))
 }
 // ANCHOR_END: exp2
+
+/// A whole number as an integer: below and above what an `i32` holds, the nearest float that one does; NaN is
+/// the lowest.
+///
+/// What `as` does with NaN, no instruction for many numbers does: compilers take a register apart for it.
+#[inline(always)]
+pub fn to_int(whole: f32) -> i32 {
+    let within = whole.max(-2_147_483_648.0).min(2_147_483_520.0);
+    // SAFETY: a whole number in the range of an `i32`: `max` gives the other number for NaN.
+    unsafe { within.to_int_unchecked() }
+}
 
 /// `2^e` for an integer `e`; zero below -126, infinity above 127.
 ///
@@ -63,6 +74,17 @@ pub fn interleaved_sum(terms: impl Iterator<Item = f32>) -> f32 {
     join_lanes(&lanes)
 }
 
+/// [`interleaved_sum`] of a row's squares, sixteen at a time.
+fn sum_of_squares(row: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (whole, rest) = row.as_chunks::<LANES>();
+    for values in whole {
+        lanes.iter_mut().zip(values).for_each(|(lane, v)| *lane += v * v);
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, v)| *lane += v * v);
+    join_lanes(&lanes)
+}
+
 /// The one order in which interleaved partial sums are joined.
 #[inline(always)]
 pub fn join_lanes(lanes: &[f32; LANES]) -> f32 {
@@ -77,7 +99,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
     let width = weight.len();
     let mut out = Vec::with_capacity(x.len());
     for row in x.chunks_exact(width) {
-        let mean_square = interleaved_sum(row.iter().map(|v| v * v)) / width as f32;
+        let mean_square = sum_of_squares(row) / width as f32;
         let scale = 1.0 / (mean_square + epsilon).sqrt();
         out.extend(row.iter().zip(weight).map(|(v, w)| v * scale * w));
     }
@@ -138,6 +160,24 @@ mod tests {
         }
         let (p, e) = exp2_parts(-1e-10);
         assert_eq!(p * power_of_two(e), 1.0);
+    }
+
+    #[test]
+    fn whole_numbers_become_integers_and_what_is_none_an_end_of_the_range() {
+        for whole in [-2_147_483_648.0, -16_777_215.0, -1.0, -0.0, 0.0, 7.0, 2_147_483_520.0f32] {
+            assert_eq!(to_int(whole), whole as i32);
+        }
+        assert_eq!(to_int(f32::INFINITY), 2_147_483_520);
+        assert_eq!([f32::NEG_INFINITY, f32::NAN].map(to_int), [i32::MIN; 2]);
+    }
+
+    #[test]
+    fn a_sum_of_squares_is_the_interleaved_one() {
+        for length in [1, 15, 16, 17, 31, 576] {
+            let row: Vec<f32> = (0..length).map(|i| (i * i % 89) as f32 * 0.37 - 9.0).collect();
+            let plain = interleaved_sum(row.iter().map(|v| v * v));
+            assert_eq!(sum_of_squares(&row).to_bits(), plain.to_bits());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::head::Head;
 use naive_decode::SPLIT;
 use naive_decode::kernels::{multiply_rows, soft_cap};
-use naive_decode::numerics::{LANES, exp2_parts, power_of_two};
+use naive_decode::numerics::{LANES, exp2_parts, power_of_two, to_int};
 use ndarray::{Array2, ArrayView2};
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub(crate) fn weight(score: f32, maximum: i32) -> f32 {
 /// `floor` of the largest score; none if nothing is seen.
 pub(crate) fn integer_maximum<'a>(scores: impl IntoIterator<Item = &'a f32>) -> Option<i32> {
     let high = scores.into_iter().fold(f32::NEG_INFINITY, |high, &score| high.max(score));
-    (high > f32::NEG_INFINITY).then(|| high.floor() as i32)
+    (high > f32::NEG_INFINITY).then(|| to_int(high.floor()))
 }
 // ANCHOR_END: weight
 

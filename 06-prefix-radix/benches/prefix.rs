@@ -13,6 +13,8 @@ const SIZE: usize = 16;
 const LENGTH: usize = 2_048;
 /// Of these, tokens that it shares with the texts beside it.
 const SHARED: usize = 1_024;
+/// Blocks cached while prompts of several lengths are looked up.
+const LENGTHS_IN: usize = 100_000;
 const CACHED: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
 /// Texts of which eight at a time share their first half.
@@ -63,6 +65,28 @@ fn caches() -> [(&'static str, Box<dyn PrefixCache>); 2] {
     ]
 }
 
+/// What a longer prompt costs: its tokens, once each.
+fn lengths(
+    criterion: &mut Criterion,
+    name: &str,
+    cache: &mut dyn PrefixCache,
+    known: &[Vec<u32>],
+    blocks: &mut Blocks,
+) {
+    let mut group = criterion.benchmark_group(format!("find so many tokens among {LENGTHS_IN}"));
+    for tokens in [256, 512, 1_024, LENGTH] {
+        group.throughput(Throughput::Elements(tokens as u64));
+        let mut turn = 0;
+        group.bench_function(BenchmarkId::new(name, tokens), |bencher| {
+            bencher.iter(|| {
+                turn = (turn + 1) % known.len();
+                cache.find(Salt::NONE, &known[turn][..tokens], blocks).release(blocks);
+            });
+        });
+    }
+    group.finish();
+}
+
 fn prefix(criterion: &mut Criterion) {
     for cached in CACHED {
         for (name, mut cache) in caches() {
@@ -85,6 +109,9 @@ fn prefix(criterion: &mut Criterion) {
                 });
             });
             group.finish();
+            if cached == LENGTHS_IN {
+                lengths(criterion, name, &mut *cache, &known, &mut blocks);
+            }
             // The pool is full, so whatever comes in drives something out.
             let what =
                 format!("find, evict and keep a text of {LENGTH} tokens, half of them known");

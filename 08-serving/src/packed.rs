@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Numbers packed after which the pages that they came from are let go of.
-const RELEASE: usize = 8 << 20;
+const RELEASE: usize = 1 << 20;
 
 /// Whether packed weights are kept in a file, to be mapped at the next start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -9,6 +9,9 @@
 use super::activations::{GROUP, Group, STEP};
 use super::{Kernel, Lanes, Simd, prefetch};
 
+/// Rows up to which a walk over a panel waits for memory rather than for the multiplications.
+const FEW: usize = 4;
+
 /// Outputs in a tile.
 const OUTPUTS: usize = 16;
 
@@ -169,8 +172,11 @@ impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
             let mut sums = [V::splat(0.0); R];
             let mut tile = self.panel;
             for x in self.groups {
-                for offset in 0..T::BYTES.div_ceil(64) {
-                    prefetch(tile, 64 * offset);
+                // Many rows take so long over a panel that memory keeps up unasked.
+                if R <= FEW {
+                    for offset in 0..T::BYTES.div_ceil(64) {
+                        prefetch(tile, 64 * offset);
+                    }
                 }
                 let dots = T::dots::<V, R>(tile, x);
                 let scales = V::from_f16(tile.add(T::SCALES).cast());

@@ -12,6 +12,7 @@ use crate::threads::{Disjoint, Pool};
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, Linear, Result};
 use ndarray::{Array2, ArrayView2};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// A matrix in panels of sixteen outputs, each thread's in its own stretch of memory.
@@ -176,8 +177,10 @@ impl PackedLinear {
         if x.len() == self.inputs {
             return self.multiply_one::<K>(&rows.ones);
         }
-        let mut out = vec![0.0; x.len() / self.inputs * self.outputs];
-        let shared = Disjoint::new(&mut out);
+        let numbers = x.len() / self.inputs * self.outputs;
+        // Not filled with zeros: that would take as long as writing the products does.
+        let mut out = Vec::with_capacity(numbers);
+        let shared = Disjoint::new(&mut out.spare_capacity_mut()[..numbers]);
         self.pool.run(&|thread| {
             let panels = panels_of(self.outputs, self.shares.len(), thread);
             let bytes = self.shares[thread].bytes();
@@ -192,6 +195,9 @@ impl PackedLinear {
                 self.multiply_blocks::<K, 1>(bytes, &rows.ones, first, &to);
             }
         });
+        // SAFETY: blocks cover all rows, threads' panels all outputs, and every panel writes its outputs of
+        // every row.
+        unsafe { out.set_len(numbers) };
         out
     }
 
@@ -206,7 +212,7 @@ impl PackedLinear {
         for (i, block) in blocks.chunks_exact(K::pieces(self.inputs)).enumerate() {
             let first = first + i * R;
             if to.first + LANES <= self.outputs {
-                let rows = std::array::from_fn(|r| to.row(first + r).as_mut_ptr());
+                let rows = std::array::from_fn(|r| to.row(first + r).as_mut_ptr().cast());
                 // SAFETY: sixteen floats of each row, which only this thread's panel has.
                 unsafe { K::multiply::<R>(self.simd, panel, block, rows) };
             } else {
@@ -216,7 +222,9 @@ impl PackedLinear {
                 unsafe { K::multiply::<R>(self.simd, panel, block, rows) };
                 for (r, lanes) in lanes.iter().enumerate() {
                     let row = to.row(first + r);
-                    row.copy_from_slice(&lanes[..row.len()]);
+                    row.iter_mut().zip(lanes).for_each(|(to, &lane)| {
+                        to.write(lane);
+                    });
                 }
             }
         }
@@ -269,7 +277,7 @@ fn check_count(weights: usize, outputs: usize, inputs: usize) -> Result<()> {
 
 /// Where a panel's outputs go: `out [rows][outputs]`, from output `first` on.
 struct Target<'a> {
-    out: &'a Disjoint<'a, f32>,
+    out: &'a Disjoint<'a, MaybeUninit<f32>>,
     outputs: usize,
     first: usize,
 }
@@ -280,7 +288,7 @@ impl Target<'_> {
         clippy::mut_from_ref,
         reason = "each panel is one thread's, and has outputs of its own"
     )]
-    fn row(&self, row: usize) -> &mut [f32] {
+    fn row(&self, row: usize) -> &mut [MaybeUninit<f32>] {
         let start = row * self.outputs;
         let end = self.outputs.min(self.first + LANES);
         // SAFETY: panels have different outputs, and each panel is multiplied by one thread.

@@ -110,13 +110,12 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
                     }
                 }
                 // ANCHOR_END: scores
+                // Added to zero, a product is what it is by itself.
+                let scale = V::splat(self.scale);
                 for r in 0..R {
                     for t in 0..T {
-                        let score = &mut self.scores[r * row + self.at + t];
-                        sums[r][t].store(&mut score[first..]);
-                        for score in &mut score[first..first + V::WIDTH] {
-                            *score *= self.scale;
-                        }
+                        let score = V::splat(0.0).add_product(sums[r][t], scale);
+                        score.store(&mut self.scores[r * row + self.at + t][first..]);
                     }
                 }
             }

@@ -90,7 +90,10 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
     #[inline(always)]
     unsafe fn columns<V: Vector, const C: usize>(&mut self, first: usize) {
         let columns = C * V::WIDTH;
-        // SAFETY: the caller vouches for the instruction set; every slice is `columns` long.
+        let positions = self.values.len() / self.width;
+        assert!(self.weights.iter().all(|weights| weights.len() == positions), "a weight each");
+        // SAFETY: the caller vouches for the instruction set; every slice is `columns` long, and each query
+        // has a weight for each position.
         unsafe {
             let mut sums = [[V::splat(0.0); C]; R];
             for r in 0..R {
@@ -106,7 +109,7 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
                     loaded[c] = E::load::<V>(&value[c * V::WIDTH..]);
                 }
                 for r in 0..R {
-                    let weight = V::splat(self.weights[r][position]);
+                    let weight = V::splat(*self.weights[r].get_unchecked(position));
                     for c in 0..C {
                         sums[r][c] = sums[r][c].add_product(weight, loaded[c]);
                     }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// Queries that one task takes together, about: enough to share each key among, few enough for their
 /// scores to stay in a near cache.
-const QUERIES_TOGETHER: usize = 24;
+const QUERIES_TOGETHER: usize = 48;
 
 /// Below this many multiply-adds, waking another thread costs more than it saves.
 const SERIAL_WORK: usize = 1 << 18;

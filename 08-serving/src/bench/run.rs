@@ -1,8 +1,8 @@
 //! One model under one load.
 
 use crate::packed::{Came, PackedModel};
-use kv_cache::{Cached, ContiguousStore, KvShape};
-use naive_decode::{Model, Pass, Result, Span, Want};
+use naive_decode::{Attention, Model, Pass, Result, Span, Want};
+use paged_cache::{PagedCache, Room};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -74,12 +74,12 @@ impl Run {
     /// One sample of prefill, one of decode, each from an empty cache.
     pub(super) fn sample(&mut self, model: &Model) -> Result<()> {
         if self.prefill > 0 {
-            let mut cache = self.cache(model, 1, self.prefill);
+            let mut cache = self.cache(model, 1, self.prefill)?;
             let time = timed(model, &mut cache, &pass(1, 0, self.prefill, Want::Last))?;
             self.prefill_tokens_per_second.push(self.prefill as f64 / time.as_secs_f64());
         }
         if self.decode > 0 {
-            let mut cache = self.cache(model, self.batch, self.depth + self.decode);
+            let mut cache = self.cache(model, self.batch, self.depth + self.decode)?;
             if self.depth > 0 {
                 timed(model, &mut cache, &pass(self.batch, 0, self.depth, Want::Nothing))?;
             }
@@ -94,12 +94,18 @@ impl Run {
         Ok(())
     }
 
-    fn cache(&self, model: &Model, sequences: usize, capacity: usize) -> Cached<ContiguousStore> {
-        Cached::new(ContiguousStore::new(KvShape::of(model), capacity, sequences), model.isa)
+    /// Blocks for so many sequences of so many tokens.
+    fn cache(&self, model: &Model, sequences: usize, capacity: usize) -> Result<PagedCache> {
+        let each = capacity.next_multiple_of(16);
+        let mut cache = PagedCache::new(model, Room::for_tokens(model, sequences * each)?)?;
+        (0..sequences).for_each(|_| {
+            cache.open();
+        });
+        Ok(cache)
     }
 }
 
-fn timed(model: &Model, cache: &mut Cached<ContiguousStore>, pass: &Pass) -> Result<Duration> {
+fn timed(model: &Model, cache: &mut dyn Attention, pass: &Pass) -> Result<Duration> {
     let began = Instant::now();
     std::hint::black_box(model.forward(pass, cache)?);
     Ok(began.elapsed())

@@ -1,0 +1,128 @@
+"""Every page of the built book in a real browser: `book.py target/book [SCREENSHOTS]`.
+
+On a desktop's width and on a phone's: nothing is missing, no script fails, no page is wider than the screen.
+Every stepper steps by key and by button to its last frame, every question knows its answer.
+"""
+
+import functools
+import http.server
+import pathlib
+import sys
+import threading
+
+from playwright.sync_api import Page, sync_playwright
+
+CHROMIUM = "/usr/bin/chromium"
+WIDTHS = [1280, 390]
+
+
+def serve(folder: pathlib.Path) -> str:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Quiet, directory=folder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}/"
+
+
+def visible_frames(stepper) -> list[int]:
+    return stepper.evaluate(
+        "s => [...s.querySelectorAll(':scope > .frame')]"
+        ".flatMap((f, i) => getComputedStyle(f).visibility === 'visible' ? [i] : [])"
+    )
+
+
+def steppers(page: Page) -> int:
+    """Steps through every stepper, first with the arrow key, then with the buttons."""
+    found = page.locator(".stepper").all()
+    for stepper in found:
+        frames = stepper.locator("> .frame").count()
+        assert frames > 1, "a stepper with one frame"
+        assert visible_frames(stepper) == [0], "the first frame is shown first"
+        stepper.locator("> input").first.focus()
+        address = page.url
+        for frame in range(1, frames):
+            page.keyboard.press("ArrowRight")
+            assert visible_frames(stepper) == [frame], f"the key shows frame {frame}"
+        assert page.url == address, "the key steps and does not turn the page"
+        for frame in reversed(range(frames - 1)):
+            stepper.locator(f"> .frame:nth-of-type({frame + 2}) label", has_text="Back").click()
+            assert visible_frames(stepper) == [frame], f"the button goes back to frame {frame}"
+        stepper.locator("> .frame:nth-of-type(1) label", has_text="Next").click()
+        assert visible_frames(stepper) == [1], "the button goes on"
+    return len(found)
+
+
+def questions(page: Page) -> int:
+    """Answers every question, first wrong where that can be told, then right."""
+    found = page.locator(".question").all()
+    for question in found:
+        answer = question.get_attribute("data-answer")
+        is_open = "q => q.querySelector('details').open"
+        typed = question.locator("input[type=text]")
+        if typed.count():
+            for given, right in [(str(float(answer) * 3 + 7), False), (answer, True)]:
+                typed.fill(given)
+                typed.blur()
+                assert question.locator(".is-right").count() == right, f"{given} for {answer}"
+                assert question.evaluate(is_open) == right
+        else:
+            wrong = question.locator(f"input:not([value='{answer}'])").first
+            wrong.check()
+            assert question.locator(".is-wrong").count() == 1
+            assert not question.evaluate(is_open), "a wrong answer does not tell the right one"
+            question.locator(f"input[value='{answer}']").check()
+            assert question.locator(".is-right").count() == 1
+            assert question.evaluate(is_open)
+    return len(found)
+
+
+def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tuple[int, int]:
+    problems = []
+    page.on("pageerror", lambda error: problems.append(f"a script failed: {error}"))
+    page.on("requestfailed", lambda request: problems.append(f"not loaded: {request.url}"))
+    page.on("response", lambda r: r.status >= 400 and problems.append(f"{r.status}: {r.url}"))
+    page.goto(address + name, wait_until="load")
+    width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    if width > screen:
+        problems.append(f"{width} pixels wide on a screen of {screen}")
+    if shots:
+        file = f"{name.removesuffix('.html').replace('/', '-')}-{screen}.png"
+        page.screenshot(path=shots / file, full_page=True)
+    done = steppers(page), questions(page)
+    assert not problems, "; ".join(problems)
+    return done
+
+
+def main() -> int:
+    folder = pathlib.Path(sys.argv[1])
+    shots = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.html"))
+    # One is for a page that is not there, the other holds the contents for browsers without scripts.
+    names = [name for name in names if name not in ("404.html", "toc.html")]
+    address, failed, stepped, asked = serve(folder), 0, 0, 0
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        for width in WIDTHS:
+            for name in names:
+                page = browser.new_page(viewport={"width": width, "height": 900})
+                try:
+                    found = look(page, address, name, shots)
+                    stepped, asked = stepped + found[0], asked + found[1]
+                except AssertionError as problem:
+                    failed += 1
+                    print(f"{name}, {width} pixels: {problem}", file=sys.stderr)
+                page.close()
+        browser.close()
+    if not stepped or not asked:
+        failed += 1
+        print("no stepper or no question was found: this check looks in the wrong place", file=sys.stderr)
+    print(f"{len(names)} pages at {len(WIDTHS)} widths, {stepped} steppers, {asked} questions")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
