@@ -15,7 +15,6 @@ use crate::error::{Error, Result};
 use filters::{exponentials, keep_min_p, keep_top_k, keep_top_p, normalise, temper, total};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Chooses tokens as a [`Sampling`] says; owns the random numbers of one sequence.
@@ -66,7 +65,9 @@ impl Sampler {
     /// bias names a token outside the vocabulary.
     // ANCHOR: distribution
     pub fn distribution(&self, logits: &[f32], context: &[u32]) -> Result<Vec<f32>> {
-        let mut scores = self.scores(logits, context)?.into_owned();
+        let mut scores = logits.to_vec();
+        self.add_bias(&mut scores)?;
+        self.penalise(&mut scores, context)?;
         let likeliest = argmax(&scores)?;
         if self.sampling.temperature == 0.0 {
             let mut certain = vec![0.0; scores.len()];
@@ -93,7 +94,7 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32], context: &[u32]) -> Result<u32> {
         if self.sampling.temperature == 0.0 {
             // The same token as by the distribution, without making one.
-            let likeliest = argmax(&self.scores(logits, context)?)?;
+            let likeliest = self.likeliest(logits, context)?;
             self.uniform();
             return Ok(likeliest);
         }
@@ -129,16 +130,15 @@ impl Sampler {
         (self.generator.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Logits with bias and penalties.
-    fn scores<'a>(&self, logits: &'a [f32], context: &[u32]) -> Result<Cow<'a, [f32]>> {
-        let mut scores = Cow::Borrowed(logits);
-        if !self.sampling.logit_bias.is_empty() {
-            self.add_bias(scores.to_mut())?;
+    /// The likeliest token once bias and penalties are in; where there are none, nothing is copied.
+    fn likeliest(&self, logits: &[f32], context: &[u32]) -> Result<u32> {
+        if self.sampling.logit_bias.is_empty() && !self.penalises() {
+            return argmax(logits);
         }
-        if self.penalises() {
-            self.penalise(scores.to_mut(), context)?;
-        }
-        Ok(scores)
+        let mut scores = logits.to_vec();
+        self.add_bias(&mut scores)?;
+        self.penalise(&mut scores, context)?;
+        argmax(&scores)
     }
 
     fn penalises(&self) -> bool {
@@ -155,6 +155,9 @@ impl Sampler {
     }
 
     fn penalise(&self, scores: &mut [f32], context: &[u32]) -> Result<()> {
+        if !self.penalises() {
+            return Ok(());
+        }
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
             self.sampling;
         // For each token of the context, how often it was generated (0: it is in the prompt only).

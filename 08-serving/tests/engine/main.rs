@@ -8,6 +8,7 @@
 //! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
 //! | `requests.rs` | what is refused, ends, masks, log-probabilities |
 //! | `schedule.rs` | the policies as functions |
+//! | `soak.rs` | everything at once |
 //! | `thread.rs` | the engine on its thread |
 
 mod leaving;
@@ -15,5 +16,6 @@ mod pressure;
 mod requests;
 mod same_tokens;
 mod schedule;
+mod soak;
 mod thread;
 mod world;
