@@ -12,9 +12,11 @@ mod sampling;
 pub use sampling::Sampling;
 
 use crate::error::{Error, Result};
+use crate::numerics::LANES;
 use filters::{exponentials, keep_min_p, keep_top_k, keep_top_p, normalise, temper, total};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Chooses tokens as a [`Sampling`] says; owns the random numbers of one sequence.
@@ -65,10 +67,9 @@ impl Sampler {
     /// bias names a token outside the vocabulary.
     // ANCHOR: distribution
     pub fn distribution(&self, logits: &[f32], context: &[u32]) -> Result<Vec<f32>> {
-        let mut scores = logits.to_vec();
-        self.add_bias(&mut scores)?;
-        self.penalise(&mut scores, context)?;
+        let scores = self.scores(logits, context)?;
         let likeliest = argmax(&scores)?;
+        let mut scores = scores.into_owned();
         if self.sampling.temperature == 0.0 {
             let mut certain = vec![0.0; scores.len()];
             certain[likeliest as usize] = 1.0;
@@ -87,14 +88,26 @@ impl Sampler {
     }
     // ANCHOR_END: distribution
 
+    /// The logits with bias and penalties.
+    fn scores<'a>(&self, logits: &'a [f32], context: &[u32]) -> Result<Cow<'a, [f32]>> {
+        let mut scores = Cow::Borrowed(logits);
+        if !self.sampling.logit_bias.is_empty() {
+            self.add_bias(scores.to_mut())?;
+        }
+        if self.has_penalties() {
+            self.penalise(scores.to_mut(), context)?;
+        }
+        Ok(scores)
+    }
+
     /// Draws the next token, using one random number whatever the parameters.
     ///
     /// # Errors
     /// Those of [`Sampler::distribution`].
     pub fn sample(&mut self, logits: &[f32], context: &[u32]) -> Result<u32> {
         if self.sampling.temperature == 0.0 {
-            // The same token as by the distribution, without making one.
-            let likeliest = self.likeliest(logits, context)?;
+            // The distribution has one token. No need to write it down to draw that.
+            let likeliest = argmax(&self.scores(logits, context)?)?;
             self.uniform();
             return Ok(likeliest);
         }
@@ -130,23 +143,6 @@ impl Sampler {
         (self.generator.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// The likeliest token once bias and penalties are in; where there are none, nothing is copied.
-    fn likeliest(&self, logits: &[f32], context: &[u32]) -> Result<u32> {
-        if self.sampling.logit_bias.is_empty() && !self.penalises() {
-            return argmax(logits);
-        }
-        let mut scores = logits.to_vec();
-        self.add_bias(&mut scores)?;
-        self.penalise(&mut scores, context)?;
-        argmax(&scores)
-    }
-
-    fn penalises(&self) -> bool {
-        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
-            self.sampling;
-        (repetition_penalty, presence_penalty, frequency_penalty) != (1.0, 0.0, 0.0)
-    }
-
     fn add_bias(&self, scores: &mut [f32]) -> Result<()> {
         for &(token, bias) in &self.sampling.logit_bias {
             *score_of(scores, token, "logit_bias")? += bias;
@@ -154,10 +150,13 @@ impl Sampler {
         Ok(())
     }
 
+    fn has_penalties(&self) -> bool {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
+            self.sampling;
+        (repetition_penalty, presence_penalty, frequency_penalty) != (1.0, 0.0, 0.0)
+    }
+
     fn penalise(&self, scores: &mut [f32], context: &[u32]) -> Result<()> {
-        if !self.penalises() {
-            return Ok(());
-        }
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
             self.sampling;
         // For each token of the context, how often it was generated (0: it is in the prompt only).
@@ -186,19 +185,31 @@ impl Sampler {
 /// # Errors
 /// If a score is NaN or +inf, or if there is none above -inf.
 pub fn argmax(scores: &[f32]) -> Result<u32> {
-    let mut best = (f32::NEG_INFINITY, None);
-    for (token, &score) in scores.iter().enumerate() {
-        if score.is_nan() || score == f32::INFINITY {
-            let what = format!("score of token {token}");
-            return Err(Error::invalid(what, score, "a number below infinity"));
-        }
-        if score > best.0 {
-            best = (score, Some(token as u32));
+    // Sixteen at a time, without a branch: vocabularies are large.
+    let (mut high, mut is_odd) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+    let (whole, rest) = scores.as_chunks::<LANES>();
+    let chunks = whole.iter().map(|chunk| &chunk[..]).chain([rest]);
+    for chunk in chunks {
+        for ((high, is_odd), &score) in high.iter_mut().zip(&mut is_odd).zip(chunk) {
+            *high = if score > *high { score } else { *high };
+            *is_odd |= score.is_nan() | (score == f32::INFINITY);
         }
     }
-    best.1.ok_or_else(|| {
-        Error::invalid("number of tokens that may come next", 0, "a token with a score above -inf")
-    })
+    if is_odd.contains(&true) {
+        let mut all = scores.iter().enumerate();
+        let odd = all.find(|(_, score)| score.is_nan() || **score == f32::INFINITY);
+        let (token, score) = odd.expect("one is odd");
+        let what = format!("score of token {token}");
+        return Err(Error::invalid(what, score, "a number below infinity"));
+    }
+    let highest = high.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    if highest == f32::NEG_INFINITY {
+        let (what, expected) =
+            ("number of tokens that may come next", "a token with a score above -inf");
+        return Err(Error::invalid(what, 0, expected));
+    }
+    let first = scores.iter().position(|&score| score == highest).expect("it was found there");
+    Ok(first as u32)
 }
 
 fn score_of<'a>(scores: &'a mut [f32], token: u32, place: &str) -> Result<&'a mut f32> {

@@ -4,9 +4,10 @@
 
 use anyhow::Result;
 use clap::Parser;
-use embedded_models::{TARGET, recall, tales};
+use embedded_models::{recall, tales};
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, RopeScaling};
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series};
 use naive_decode::{LoadOptions, Model, Pass, Span, Tokenizer, Want};
 use std::path::PathBuf;
@@ -18,9 +19,11 @@ const BIN: usize = 128;
 /// Texts, each one sample at every point.
 const TEXTS: u64 = 6;
 
-/// Measures perplexity by position on texts four times as long as the model was trained on.
+/// Measures perplexity by position on texts four times as long as the embedded model was trained on.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -28,13 +31,14 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let tokenizer = Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?;
+    let mut files = arguments.model.files()?;
+    // It is stretched here, and otherwise than it may have been.
+    files.config.rope_scaling = None;
     let texts: Vec<Vec<u32>> =
-        (0..TEXTS).map(|number| long_text(&tokenizer, number)).collect::<Result<_>>()?;
+        (0..TEXTS).map(|number| long_text(&files.tokenizer, number)).collect::<Result<_>>()?;
     let options = LoadOptions { context: Some(LENGTH), ..LoadOptions::default() };
-    let load = || Model::embedded("target", TARGET.config, TARGET.weights, options);
-    let factor = LENGTH as f64 / load()?.config.trained_context as f64;
-    let trained = load()?.config.trained_context;
+    let trained = files.config.trained_context;
+    let factor = LENGTH as f64 / trained as f64;
     let cases = [
         ("as trained", None),
         ("linear", Some(RopeScaling::Linear { factor })),
@@ -45,7 +49,7 @@ fn main() -> Result<()> {
     let bar = ProgressBar::new(cases.len() as u64 * TEXTS).with_style(style);
     let mut series = Vec::new();
     for (name, scaling) in cases {
-        let mut model = load()?;
+        let mut model = files.load(options)?;
         if let Some(scaling) = scaling {
             scaling.stretch(&mut model);
         }

@@ -6,13 +6,13 @@
 use anyhow::Result;
 use clap::Parser;
 use comfy_table::{Table, presets};
-use embedded_models::TARGET;
 use embedded_models::notes::{NOTES, NotedWorld};
 use gqa_mla::compaction::{Notes, When, compact};
 use gqa_mla::evict::{Budget, EvictingCache, Sinks};
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{CachedDecoder, KvCache};
-use naive_decode::measurement::{MachineName, Measurement, Series};
+use model_files::ModelArgs;
+use naive_decode::measurement::{Measurement, Series};
 use naive_decode::{Decoder, LoadOptions, Model, Pass, Span, Tokenizer, Want, argmax};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ const MOST_NOTES: usize = 40;
 /// Measures what is left of a text once its blocks have been replaced by notes.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -67,10 +69,9 @@ const COLUMNS: [(&str, &str); 4] = [
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let tokenizer = Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?;
-    let options = LoadOptions::default();
-    let model = Arc::new(Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?);
-    let reader = Reader { model, tokenizer };
+    let files = arguments.model.files()?;
+    let model = Arc::new(files.load(LoadOptions::default())?);
+    let reader = Reader { model, tokenizer: files.tokenizer };
     let style = ProgressStyle::with_template("{msg:>26} {bar:40} {pos}/{len}  {eta} left")?;
     let bar = ProgressBar::new((WAYS.len() * FILLERS.len()) as u64).with_style(style);
     let mut series = Vec::new();
@@ -100,12 +101,7 @@ fn main() -> Result<()> {
     }
     bar.finish_and_clear();
     print_tables(&series);
-    if let Some(path) = arguments.json {
-        let machine = MachineName::this();
-        let command = "cargo run --release -p gqa-mla --example measure_compaction".into();
-        Measurement { machine, command, series }.write(&path)?;
-        println!("\nraw samples: {}", path.display());
-    }
+    Measurement::by("gqa-mla", "measure_compaction", series).keep(arguments.json.as_deref())?;
     Ok(())
 }
 

@@ -7,13 +7,14 @@ use anyhow::Result;
 use clap::Parser;
 use comfy_table::{Table, presets};
 use embedded_models::recall::{FIRST_HELD_OUT_SEED, World};
-use embedded_models::{TARGET, tales};
+use embedded_models::tales;
 use gqa_mla::evict::{
     Budget, Evict, EvictingCache, Fork, Held, Method, Observation, Sinks, methods,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::KvCache;
-use naive_decode::measurement::{MachineName, Measurement, Series};
+use model_files::ModelArgs;
+use naive_decode::measurement::{Measurement, Series};
 use naive_decode::{LoadOptions, Logits, Model, Pass, Span, Tokenizer, Want, argmax};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -39,6 +40,8 @@ const STREAM: usize = 1536;
 /// Measures what each method of eviction costs.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -46,7 +49,7 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let bench = Bench::new()?;
+    let bench = Bench::new(&arguments.model)?;
     let methods = methods();
     let style = ProgressStyle::with_template("{msg:>12} {bar:40} {pos}/{len}  {eta} left")?;
     let bar = ProgressBar::new((methods.len() * FRACTIONS.len()) as u64).with_style(style);
@@ -62,12 +65,7 @@ fn main() -> Result<()> {
     let streams = bench.streams()?;
     print_sinks(&mass, &streams);
     series.extend([mass, streams].concat());
-    if let Some(path) = arguments.json {
-        let machine = MachineName::this();
-        let command = "cargo run --release -p gqa-mla --example measure_eviction".into();
-        Measurement { machine, command, series }.write(&path)?;
-        println!("\nraw samples: {}", path.display());
-    }
+    Measurement::by("gqa-mla", "measure_eviction", series).keep(arguments.json.as_deref())?;
     Ok(())
 }
 
@@ -81,11 +79,10 @@ struct Bench {
 const QUESTION_ENDS: &str = "?";
 
 impl Bench {
-    fn new() -> Result<Self> {
-        let tokenizer = Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?;
+    fn new(model: &ModelArgs) -> Result<Self> {
+        let files = model.files()?;
         let options = LoadOptions { context: Some(STREAM), ..LoadOptions::default() };
-        let model = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?;
-        Ok(Bench { model: Arc::new(model), tokenizer })
+        Ok(Bench { model: Arc::new(files.load(options)?), tokenizer: files.tokenizer })
     }
 
     /// One method at every fraction: perplexity, recall, and recall by position.

@@ -5,19 +5,24 @@
 use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
-use embedded_models::TARGET;
 use gqa_mla::evict::{self, Budget};
 use gqa_mla::quality::{Judge, Material, Quality, full};
 use gqa_mla::quantized;
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{KvCache, KvShape};
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series};
-use naive_decode::{LoadOptions, Model, Tokenizer};
+use naive_decode::{LoadOptions, Model};
 use std::path::PathBuf;
 
-/// Judges every lossy cache of this rung on the embedded model.
+/// Longest text that caches are made for: the embedded model's.
+const CONTEXT: usize = 512;
+
+/// Judges every lossy cache of this rung.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -43,10 +48,10 @@ fn caches() -> Vec<(String, MakeCache)> {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let tokenizer = Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?;
-    let options = LoadOptions::default();
-    let model = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?;
-    let judge = Judge::new(&model, Material::embedded(&tokenizer)?)?;
+    let files = arguments.model.files()?;
+    let context = files.config.trained_context.min(CONTEXT);
+    let model = files.load(LoadOptions { context: Some(context), ..LoadOptions::default() })?;
+    let judge = Judge::new(&model, Material::embedded(&files.tokenizer)?)?;
     let style = ProgressStyle::with_template("judging {msg} {bar:40} {pos}/{len}")?;
     let caches = caches();
     let bar = ProgressBar::new(caches.len() as u64).with_style(style);

@@ -5,18 +5,15 @@
 use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
-use embedded_models::TARGET;
 use flash_attention::packed::{
     Calibration, Format, OutlierPacker, Packer, Rows, THRESHOLD, Weights,
 };
 use flash_attention::threads::Pool;
 use gqa_mla::quality::{Judge, Material, Quality};
 use kv_cache::CONTIGUOUS;
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{
-    Checkpoint, Config, LoadOptions, Model, NaiveAttention, Pack, Pass, Settings, Span, Tokenizer,
-    Want,
-};
+use naive_decode::{LoadOptions, Model, NaiveAttention, Pack, Pass, Settings, Span, Want};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,9 +22,14 @@ use std::time::Instant;
 const TOKENS: usize = 128;
 const SAMPLES: usize = 5;
 
-/// Judges every format of weights on the embedded model.
+/// Longest text that the judge reads: the embedded model's.
+const CONTEXT: usize = 512;
+
+/// Judges every format of weights.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -43,10 +45,12 @@ struct Row {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let tokenizer = Tokenizer::from_bytes("embedded tokenizer.json", TARGET.tokenizer)?;
-    let material = Material::embedded(&tokenizer)?;
-    let options = LoadOptions::default();
-    let full = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?;
+    let files = arguments.model.files()?;
+    let material = Material::embedded(&files.tokenizer)?;
+    let context = files.config.trained_context.min(CONTEXT);
+    let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
+    let assemble = |pack: Pack| files.assemble(options, pack);
+    let full = files.load(options)?;
     let pool = Pool::for_this_machine();
     let calibration = Calibration::new(options.isa);
     let watched = assemble(&calibration)?;
@@ -71,13 +75,6 @@ fn main() -> Result<()> {
     Measurement::by("flash-attention", "measure_weights", series)
         .keep(arguments.json.as_deref())?;
     Ok(())
-}
-
-fn assemble(pack: Pack) -> naive_decode::Result<Model> {
-    let config = Config::from_json("target/config.json", TARGET.config)?;
-    let checkpoint = Checkpoint::embedded("target/model.safetensors", TARGET.weights)?;
-    let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
-    Model::assemble(config, LoadOptions::default(), &tensors, pack)
 }
 
 fn measure(name: &str, model: Model, judge: &Judge) -> Result<Row> {

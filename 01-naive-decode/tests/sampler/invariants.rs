@@ -28,6 +28,31 @@ fn any_sampling() -> impl Strategy<Value = Sampling> {
 
 proptest! {
     #[test]
+    fn the_likeliest_is_the_first_of_the_highest(
+        scores in proptest::collection::vec(-3i8..3, 1..80),
+    ) {
+        let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
+        let higher = |best: usize, at: usize| if scores[at] > scores[best] { at } else { best };
+        let expected = (0..scores.len()).fold(0, higher);
+        prop_assert_eq!(argmax(&scores).unwrap(), expected as u32);
+    }
+
+    #[test]
+    fn certain_draws_need_no_distribution(
+        sampling in any_sampling(),
+        logits in proptest::collection::vec(-30.0f32..30.0, 1..50),
+        picks in proptest::collection::vec(0usize..1000, 0..30),
+    ) {
+        let context: Vec<u32> = picks.iter().map(|p| (p % logits.len()) as u32).collect();
+        let mut sampler = Sampler::new(Sampling { temperature: 0.0, ..sampling }).unwrap();
+        let mut by_distribution = sampler.clone();
+        let certain = by_distribution.distribution(&logits, &context).unwrap();
+        let drawn = by_distribution.draw(&certain);
+        prop_assert_eq!(sampler.sample(&logits, &context).unwrap(), drawn);
+        prop_assert_eq!(sampler.uniform(), by_distribution.uniform());
+    }
+
+    #[test]
     fn whatever_the_parameters(
         sampling in any_sampling(),
         logits in proptest::collection::vec(-30.0f32..30.0, 1..50),
