@@ -1,11 +1,11 @@
 //! Alone and in any batch, bit for bit.
 
 use crate::world::{
-    Asked, Dice, Wild, assert_as_alone, assert_empty, crowd, engine, options, serve,
+    Answer, Asked, Dice, Wild, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
 };
 use naive_decode::Sampling;
 use proptest::prelude::*;
-use serving::engine::policy::StaticBatches;
+use serving::engine::policy::{Continuous, Policy, StaticBatches};
 use serving::engine::{EngineOptions, Kind, Step};
 use std::sync::Arc;
 
@@ -139,6 +139,20 @@ fn nobody_comes_into_a_static_batch_before_it_is_done() {
 }
 
 #[test]
+fn static_batches_take_half_as_many_passes_again() {
+    let asked = crowd(10, 32);
+    let passes = |policy: Arc<dyn Policy>| {
+        let mut engine =
+            engine(EngineOptions { policy, running: 4, rows: 64, draft: 0, ..options(ROOMY) });
+        let submit = |asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
+        let mut answers: Vec<Answer> = asked.iter().map(submit).collect();
+        run(&mut engine, &mut answers).len()
+    };
+    let (in_turn, together) = (passes(Arc::new(StaticBatches)), passes(Arc::new(Continuous)));
+    assert!(2 * in_turn > 3 * together, "{in_turn} and {together}");
+}
+
+#[test]
 fn a_prompt_that_is_read_makes_no_text_wait() {
     let mut dice = Dice(9);
     let mut engine = engine(EngineOptions { running: 8, rows: 16, draft: 0, ..options(ROOMY) });
@@ -180,14 +194,14 @@ proptest! {
         });
         let mut answers = Vec::new();
         for (asked, gap) in asked.iter().zip(gaps) {
-            answers.push(crate::world::Answer::of(engine.submit(asked.request()).unwrap()));
+            answers.push(Answer::of(engine.submit(asked.request()).unwrap()));
             for _ in 0..gap {
                 engine.step().unwrap();
                 engine.check_integrity().unwrap();
-                answers.iter_mut().for_each(crate::world::Answer::read);
+                answers.iter_mut().for_each(Answer::read);
             }
         }
-        crate::world::run(&mut engine, &mut answers);
+        run(&mut engine, &mut answers);
         assert_as_alone(&asked, &answers, "in a random engine");
         assert_empty(&engine);
     }
