@@ -61,7 +61,7 @@ impl Engine {
     /// If the engine's own invariants do not hold. What is wrong with one request goes to its ticket.
     pub fn step(&mut self) -> Result<Step> {
         self.look()?;
-        self.guess()?;
+        self.guess();
         let began = Instant::now();
         let mut decided = self.decide()?;
         if decided.pass.spans.is_empty() {
@@ -218,6 +218,9 @@ impl Engine {
 
     fn give_up(mut self, error: &Error) {
         eprintln!("the engine stops: {error}");
+        for (member, end) in self.ended.drain(..) {
+            member.tell_end(end);
+        }
         for member in self.members.drain(..) {
             let what = "the engine's state";
             member.tell_end(super::Event::Failed(Error::invalid(what, error, "consistent")));

@@ -88,17 +88,18 @@ impl Engine {
     // ANCHOR_END: look_up
 
     /// Guesses behind every text that has one row left to run.
-    pub(super) fn guess(&mut self) -> Result<()> {
+    pub(super) fn guess(&mut self) {
         let draft = self.options.draft;
         for member in &mut self.members {
             let most = member.most_guesses().min(draft);
             member.guessing.tree.truncate(0);
             if most > 0 {
                 let proposer = &mut member.guessing.proposer;
-                member.guessing.tree = proposer.propose(&member.text, most, &mut self.guesser)?;
+                let guessed = proposer.propose(&member.text, most, &mut self.guesser);
+                // One that cannot guess costs the guess, and nothing else.
+                member.guessing.tree = guessed.unwrap_or_default();
             }
         }
-        Ok(())
     }
 }
 

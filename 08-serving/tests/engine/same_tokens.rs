@@ -4,9 +4,10 @@ use crate::world::{
     Answer, Asked, Dice, Wild, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
 };
 use naive_decode::Sampling;
+use prefix_radix::Salt;
 use proptest::prelude::*;
 use serving::engine::policy::{Continuous, Policy, StaticBatches};
-use serving::engine::{EngineOptions, Kind, Step};
+use serving::engine::{EngineOptions, EngineRequest, Kind, Step};
 use std::sync::Arc;
 
 const ROOMY: usize = 6_000;
@@ -92,6 +93,21 @@ fn a_known_prefix_changes_no_token_and_is_not_read_again() {
     }
     let read = engine.state().counters.rows - rows;
     assert!(read < 6 * (20 + 10) + 60, "{read} rows");
+}
+
+#[test]
+fn what_one_salt_knows_another_does_not_find() {
+    let asked = Asked::new(Dice(14).tokens(40), 5);
+    let mut engine = engine(options(ROOMY));
+    let mut cached = |secret: &[u8]| {
+        let salt = Salt::of(secret);
+        let request = EngineRequest { salt, ..asked.request() };
+        let mut answers = [Answer::of(engine.submit(request).unwrap())];
+        run(&mut engine, &mut answers);
+        assert_eq!(answers[0].tokens, asked.alone());
+        answers[0].cached.unwrap()
+    };
+    assert_eq!([&b"ada"[..], b"ada", b"bob", b"ada", b"bob"].map(&mut cached), [0, 36, 0, 36, 36]);
 }
 
 #[test]
