@@ -28,6 +28,11 @@ impl Acceptance {
         Acceptance { kept: vec![0.7; most], until_probe: FIRST_PAUSE, pause: FIRST_PAUSE }
     }
 
+    /// Guesses one after the other, at most.
+    pub fn most(&self) -> usize {
+        self.kept.len()
+    }
+
     /// `kept` of `proposed` tokens one after the other have come true.
     pub fn observe(&mut self, proposed: usize, kept: usize) {
         let tried = (kept + 1).min(proposed);

@@ -10,6 +10,10 @@ use crate::acceptance::Acceptance;
 use crate::pass_times::{LATEST, PassTimes};
 use std::time::Duration;
 
+/// One draft in so many is a token deeper than seems best: what a wider pass costs is not known otherwise,
+/// or no longer.
+const DEEPER: u32 = 8;
+
 /// A depth must promise so much more than plain decoding to be taken.
 const WORTH_IT: f64 = 1.03;
 
@@ -38,6 +42,8 @@ pub struct Adaptive {
     verify: PassTimes,
     /// Seconds to draft one token, and to begin.
     draft: Line,
+    /// Drafts so far.
+    drafts: u32,
 }
 // ANCHOR_END: adaptive
 
@@ -84,6 +90,7 @@ impl Adaptive {
             acceptance: Acceptance::new(most),
             verify: PassTimes::default(),
             draft: Line::default(),
+            drafts: 0,
         }
     }
 
@@ -114,7 +121,9 @@ impl Adaptive {
         }
         if best.0 > 0 {
             self.acceptance.paid();
-            return best.0;
+            self.drafts = self.drafts.wrapping_add(1);
+            let deeper = usize::from(self.drafts.is_multiple_of(DEEPER));
+            return (best.0 + deeper).min(self.acceptance.most());
         }
         self.acceptance.probe()
     }

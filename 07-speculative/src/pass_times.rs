@@ -12,8 +12,8 @@ const MOST: usize = 1024;
 /// Seconds of a pass, by number of rows, as measured.
 #[derive(Debug, Clone, Default)]
 pub struct PassTimes {
-    /// None where there has been no such pass.
-    seconds: Vec<Option<f64>>,
+    /// Seconds, and how many passes there have been; none where there has been no such pass.
+    seconds: Vec<Option<(f64, u32)>>,
 }
 // ANCHOR_END: pass_times
 
@@ -28,13 +28,16 @@ impl PassTimes {
         }
         let seconds = took.as_secs_f64();
         let known = &mut self.seconds[rows];
-        *known = Some(known.map_or(seconds, |known| known + LATEST * (seconds - known)));
+        // The first pass of a width is often slow: its memory is new. So it soon counts for little.
+        let (before, passes) = known.unwrap_or((seconds, 0));
+        let weight = LATEST.max(1.0 / f64::from(passes.saturating_add(1)));
+        *known = Some((before + weight * (seconds - before), passes.saturating_add(1)));
     }
 
     /// Seconds of a pass over so many rows: between the nearest that have been measured; none if none has.
     pub fn seconds(&self, rows: usize) -> Option<f64> {
         let known =
-            |rows: usize| self.seconds.get(rows).copied().flatten().map(|s| (rows as f64, s));
+            |rows: usize| self.seconds.get(rows).copied().flatten().map(|(s, _)| (rows as f64, s));
         let below = (0..=rows.min(self.seconds.len())).rev().find_map(known);
         let above = (rows..self.seconds.len()).find_map(known);
         match (below, above) {
