@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `bench.rs` | the model, the tokenizer and the prompt that every break-it runs on |
 //! | `trial.rs` | the two runs: text, first difference, surprise, guard, weaker test |
+//! | `written.rs` | the same for two texts that came about elsewhere |
 //! | `report.rs` | what came out, for the book (`--json`) |
 //! | `print.rs`, `page.rs` | the same for a reader at a terminal |
 //! | `checks.rs` | guards and weaker tests that several faults share |
@@ -20,6 +21,7 @@ mod page;
 mod print;
 mod report;
 mod trial;
+mod written;
 
 pub use bench::{Bench, World, noise};
 pub use checks::{causal, finite, one_call_equals_two, positions_are_slots, same_logits};
@@ -27,6 +29,7 @@ pub use edit::{Checked, Edited};
 pub use print::print;
 pub use report::{Check, Recall, Report, Score, Surprise, Text};
 pub use trial::{Side, Trial};
+pub use written::Written;
 
 use crate::error::{Error, Result};
 

@@ -160,6 +160,11 @@ impl PagedCache {
         tables.ok_or_else(|| Error::invalid("sequence", sequence, "one that is open"))
     }
 
+    /// Sequences that have been opened and not closed.
+    pub fn open_sequences(&self) -> usize {
+        self.tables.iter().flatten().count()
+    }
+
     // ANCHOR: open
     /// A new sequence, empty: it holds no block until its first pass.
     pub fn open(&mut self) -> usize {

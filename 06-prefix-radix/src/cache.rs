@@ -1,6 +1,6 @@
 //! What a prefix cache does, whatever it looks like inside.
 
-use crate::Salt;
+use crate::{Branch, Salt};
 use naive_decode::{Error, Result};
 use paged_cache::offload::Key;
 use paged_cache::{BlockId, Blocks};
@@ -102,6 +102,17 @@ pub trait PrefixCache: Send {
         evicted: &mut dyn FnMut(Evicted),
     ) -> usize;
 
+    /// The blocks of the longest known beginning of `tokens`, as far as whole blocks agree, without taking any
+    /// or counting as a use: for those who have to decide first. A cache that cannot say promises nothing.
+    fn known(&self, _salt: Salt, _tokens: &[u32]) -> Vec<BlockId> {
+        Vec::new()
+    }
+
+    /// What it knows as a tree, for drawing; nothing if it is none.
+    fn outline(&self) -> Vec<Branch> {
+        Vec::new()
+    }
+
     /// Every block that it holds, once for each reference.
     fn held(&self) -> Vec<BlockId>;
 
@@ -178,6 +189,14 @@ impl<P: PrefixCache + ?Sized> PrefixCache for Box<P> {
         evicted: &mut dyn FnMut(Evicted),
     ) -> usize {
         (**self).evict(wanted, blocks, evicted)
+    }
+
+    fn known(&self, salt: Salt, tokens: &[u32]) -> Vec<BlockId> {
+        (**self).known(salt, tokens)
+    }
+
+    fn outline(&self) -> Vec<Branch> {
+        (**self).outline()
     }
 
     fn held(&self) -> Vec<BlockId> {

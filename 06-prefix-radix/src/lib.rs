@@ -17,7 +17,7 @@
 //! | `queue.rs` | what may go, the longest unused first |
 //! | `pinned.rs` | prompts kept by a handle until they are let go (prompt caching in APIs) |
 //! | `tiered.rs` | what is evicted goes to slower tiers, and comes back when it is asked for |
-//! | `shared_pool.rs` | requests over one pool and what is known of earlier ones |
+//! | `shared_pool.rs`, `shared_pool/` | requests over one pool and what is known of earlier ones, alone and in batches |
 //! | `rung.rs` | the same as a rung |
 //! | `faults.rs` | what goes wrong with shared prefixes, on purpose |
 //! | `workload.rs`, `workload/` | requests that share as real ones do, and a replay of them against a cache |
@@ -44,5 +44,5 @@ pub use pinned::{Handle, Lease, Pinned};
 pub use radix::{Branch, RadixTree};
 pub use rung::SHARED;
 pub use salt::Salt;
-pub use shared_pool::{Session, SharedPool};
+pub use shared_pool::{ParkedSession, Session, SharedPool};
 pub use tiered::{TierStatistics, Tiered};

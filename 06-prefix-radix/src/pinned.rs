@@ -7,7 +7,7 @@
 //! Keeping is simple: a pin holds references of its own, and a block with more references than the cache's
 //! is never evicted. There is no clock in here. When a pin ends is a number that the caller compares with.
 
-use crate::{Evicted, Prefix, PrefixCache, Salt, Statistics};
+use crate::{Branch, Evicted, Prefix, PrefixCache, Salt, Statistics};
 use naive_decode::{Error, Result};
 use paged_cache::{BlockId, Blocks};
 use std::collections::BTreeMap;
@@ -152,6 +152,14 @@ impl<P: PrefixCache> PrefixCache for Pinned<P> {
         evicted: &mut dyn FnMut(Evicted),
     ) -> usize {
         self.cache.evict(wanted, blocks, evicted)
+    }
+
+    fn known(&self, salt: Salt, tokens: &[u32]) -> Vec<BlockId> {
+        self.cache.known(salt, tokens)
+    }
+
+    fn outline(&self) -> Vec<Branch> {
+        self.cache.outline()
     }
 
     fn held(&self) -> Vec<BlockId> {

@@ -132,6 +132,17 @@ impl<H: BlockHash> PrefixCache for RadixTree<H> {
         freed
     }
 
+    fn known(&self, salt: Salt, tokens: &[u32]) -> Vec<BlockId> {
+        let Some(&root) = self.roots.get(&salt) else { return Vec::new() };
+        let walk = self.walk(root, tokens);
+        let blocks = walk.path.iter().flat_map(|&node| self.nodes[node].edge.blocks());
+        blocks.take(walk.tokens / self.block_tokens).collect()
+    }
+
+    fn outline(&self) -> Vec<Branch> {
+        RadixTree::outline(self)
+    }
+
     fn held(&self) -> Vec<BlockId> {
         self.nodes.iter().flat_map(|(_, node)| node.edge.blocks()).collect()
     }

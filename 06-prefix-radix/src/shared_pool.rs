@@ -3,10 +3,16 @@
 //! A request begins with the longest prefix that the cache knows: its table points at those blocks, and only
 //! the rest of the prompt runs through the model. As soon as it has run, the prompt's own blocks are known to
 //! others. When the pool runs out, the cache lets go of what nobody uses.
+//!
+//! `shared_pool/batch.rs` is the same for several requests in one pass.
+
+mod batch;
+
+pub use batch::ParkedSession;
 
 use crate::{PrefixCache, Salt, Tiered};
 use kv_cache::KvCache;
-use naive_decode::{CpuExecutor, Error, Executor, Model, Pass, Result, Span, Want};
+use naive_decode::{CpuExecutor, Error, Model, Pass, Result, Span, Want};
 use paged_cache::{BlockId, PagedCache};
 use std::sync::Arc;
 
@@ -76,6 +82,25 @@ impl<P: PrefixCache> SharedPool<P> {
     /// # Errors
     /// An empty prompt; [`Error::Capacity`] if even without all that nobody uses the pool is too small.
     pub fn begin(&mut self, salt: Salt, prompt: &[u32]) -> Result<(Session, Vec<f32>)> {
+        let mut session = self.open(salt, prompt)?;
+        let logits = self.run_prompt(&mut session, prompt);
+        match logits {
+            Ok(logits) => {
+                self.remember(&session)?;
+                Ok((session, logits))
+            }
+            Err(error) => {
+                self.close(session)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a request with what is known of its prompt, and runs nothing.
+    ///
+    /// # Errors
+    /// An empty prompt, or one that is longer than a sequence of the pool may be.
+    pub fn open(&mut self, salt: Salt, prompt: &[u32]) -> Result<Session> {
         if prompt.is_empty() {
             return Err(Error::invalid("prompt", "empty", "at least one token"));
         }
@@ -89,18 +114,7 @@ impl<P: PrefixCache> SharedPool<P> {
                 return Err(error);
             }
         };
-        let mut session = Session { salt, sequence, text: prompt[..found].to_vec(), found };
-        let logits = self.run_prompt(&mut session, prompt);
-        match logits {
-            Ok(logits) => {
-                self.remember(&session)?;
-                Ok((session, logits))
-            }
-            Err(error) => {
-                self.executor.attention.close(sequence)?;
-                Err(error)
-            }
-        }
+        Ok(Session { salt, sequence, text: prompt[..found].to_vec(), found })
     }
     // ANCHOR_END: begin
 
@@ -130,8 +144,7 @@ impl<P: PrefixCache> SharedPool<P> {
         }
         let span = Span::new(session.sequence, session.text.len(), tokens, Want::Last);
         let pass = Pass::one(span);
-        self.make_room(&pass)?;
-        let logits = self.executor.execute(&pass)?;
+        let logits = self.run(&pass)?;
         session.text.extend_from_slice(tokens);
         Ok(logits.into_iter().collect())
     }
@@ -149,18 +162,28 @@ impl<P: PrefixCache> SharedPool<P> {
     // ANCHOR: make_room
     /// Lets go of what nobody uses, until the pass fits or nothing more can go.
     fn make_room(&mut self, pass: &Pass) -> Result<()> {
-        let pool = &mut self.executor.attention;
-        let (needed, free) = (pool.blocks_needed(pass)?, pool.blocks().free());
-        if needed > free {
-            let (blocks, memory) = pool.parts();
-            self.prefixes.evict(needed - free, blocks, memory);
-        }
+        let needed = self.pool().blocks_needed(pass)?;
+        self.make_free(needed);
         Ok(())
+    }
+
+    /// Lets go of what nobody uses, until so many blocks are free or nothing more can go. Says whether they are.
+    fn make_free(&mut self, wanted: usize) -> bool {
+        let pool = &mut self.executor.attention;
+        let free = pool.blocks().free();
+        if wanted > free {
+            let (blocks, memory) = pool.parts();
+            self.prefixes.evict(wanted - free, blocks, memory);
+        }
+        self.pool().blocks().free() >= wanted
     }
     // ANCHOR_END: make_room
 
     /// Lets others know of a request's blocks that are full.
-    fn remember(&mut self, session: &Session) -> Result<()> {
+    ///
+    /// # Errors
+    /// If it is not of this pool.
+    pub fn remember(&mut self, session: &Session) -> Result<()> {
         let held = self.executor.attention.tables(session.sequence)?.held();
         let table: Vec<BlockId> = held.collect();
         let (blocks, _) = self.executor.attention.parts();

@@ -2,21 +2,17 @@
 //!
 //! A draft of `k` tokens costs the time to draft them and a wider pass, and brings the tokens that are kept
 //! and one more. Both are measured as the text goes on: how often a token at each depth is kept once those
-//! before it are, how long a pass over so many rows takes, how long a draft. The depth with the most tokens a
-//! second is taken. Where none beats plain decoding, nothing is proposed, but for a probe now and then, ever
-//! more rarely: so speculation that does not pay costs next to nothing.
+//! before it are ([`Acceptance`]), how long a pass over so many rows takes ([`PassTimes`]), how long a draft. The
+//! depth with the most tokens a second is taken. Where none beats plain decoding, nothing is proposed, but for a
+//! probe now and then, ever more rarely: so speculation that does not pay costs next to nothing.
 
+use crate::acceptance::Acceptance;
+use crate::pass_times::{LATEST, PassTimes};
 use std::time::Duration;
 
-/// Weight of the latest measurement in an average.
-const LATEST: f64 = 0.15;
-
-/// Passes between the first probes, and the most there will be.
-const FIRST_PAUSE: u32 = 4;
-const LONGEST_PAUSE: u32 = 128;
-
-/// Tokens that a probe proposes.
-const PROBE: usize = 2;
+/// One draft in so many is a token deeper than seems best: what a wider pass costs is not known otherwise,
+/// or no longer.
+const DEEPER: u32 = 8;
 
 /// A depth must promise so much more than plain decoding to be taken.
 const WORTH_IT: f64 = 1.03;
@@ -42,16 +38,12 @@ pub struct Observation {
 /// Measures, and decides how deep the next draft goes.
 #[derive(Debug, Clone)]
 pub struct Adaptive {
-    most: usize,
-    /// By depth: how often a token there is kept, given that those before it are.
-    kept: Vec<f64>,
-    /// By number of rows: seconds of a pass; none if there has been no such pass.
-    verify: Vec<Option<f64>>,
+    acceptance: Acceptance,
+    verify: PassTimes,
     /// Seconds to draft one token, and to begin.
     draft: Line,
-    /// Passes until the next probe, and the pause after it.
-    until_probe: u32,
-    pause: u32,
+    /// Drafts so far.
+    drafts: u32,
 }
 // ANCHOR_END: adaptive
 
@@ -95,78 +87,45 @@ impl Adaptive {
     /// At most `most` tokens one after the other.
     pub fn new(most: usize) -> Self {
         Adaptive {
-            most,
-            // Begin with some confidence, or nothing would ever be tried.
-            kept: vec![0.7; most],
-            verify: vec![None; 2],
+            acceptance: Acceptance::new(most),
+            verify: PassTimes::default(),
             draft: Line::default(),
-            until_probe: FIRST_PAUSE,
-            pause: FIRST_PAUSE,
+            drafts: 0,
         }
     }
 
     /// Takes in what a cycle has shown.
     pub fn observe(&mut self, seen: Observation) {
-        let tried = (seen.kept + 1).min(seen.proposed).min(self.most);
-        for (depth, kept) in self.kept.iter_mut().enumerate().take(tried) {
-            let now = f64::from(u8::from(depth < seen.kept));
-            *kept += LATEST * (now - *kept);
-        }
-        if self.verify.len() <= seen.rows {
-            self.verify.resize(seen.rows + 1, None);
-        }
-        let seconds = seen.verify.as_secs_f64();
-        let known = &mut self.verify[seen.rows];
-        *known = Some(known.map_or(seconds, |known| known + LATEST * (seconds - known)));
+        self.acceptance.observe(seen.proposed, seen.kept);
+        self.verify.observe(seen.rows, seen.verify);
         if seen.asked > 0 {
             self.draft.add(seen.proposed as f64, seen.draft.as_secs_f64());
-        }
-    }
-
-    /// Seconds of a pass over so many rows: between the nearest that have been measured.
-    fn verify_seconds(&self, rows: usize) -> Option<f64> {
-        let known =
-            |rows: usize| self.verify.get(rows).copied().flatten().map(|s| (rows as f64, s));
-        let below = (0..=rows).rev().find_map(known);
-        let above = (rows..self.verify.len()).find_map(known);
-        match (below, above) {
-            (Some((a, at_a)), Some((b, at_b))) if b > a => {
-                Some(at_a + (at_b - at_a) * (rows as f64 - a) / (b - a))
-            }
-            // Past all that is known, a pass is taken to grow by a tenth of a row's time for each row.
-            (Some((a, at_a)), _) => Some(at_a * (1.0 + 0.1 * (rows as f64 - a) / a.max(1.0))),
-            (None, above) => above.map(|(_, seconds)| seconds),
         }
     }
 
     // ANCHOR: depth
     /// How deep the next draft is to go; 0 for none.
     pub fn depth(&mut self) -> usize {
-        let Some(plain) = self.verify_seconds(1) else {
+        let Some(plain) = self.verify.seconds(1) else {
             return 0; // the first pass is plain: all else is measured by it
         };
         let mut best = (0, WORTH_IT / plain);
-        let (mut chance, mut tokens) = (1.0, 1.0);
-        for depth in 1..=self.most {
-            chance *= self.kept[depth - 1];
+        let mut tokens = 1.0;
+        for (depth, chance) in (1..).zip(self.acceptance.chances()) {
             tokens += chance;
-            let verify = self.verify_seconds(depth + 1).unwrap_or(plain);
+            let verify = self.verify.seconds(depth + 1).unwrap_or(plain);
             let rate = tokens / (verify + self.draft.at(depth as f64));
             if rate > best.1 {
                 best = (depth, rate);
             }
         }
         if best.0 > 0 {
-            (self.until_probe, self.pause) = (FIRST_PAUSE, FIRST_PAUSE);
-            return best.0;
+            self.acceptance.paid();
+            self.drafts = self.drafts.wrapping_add(1);
+            let deeper = usize::from(self.drafts.is_multiple_of(DEEPER));
+            return (best.0 + deeper).min(self.acceptance.most());
         }
-        self.until_probe -= 1;
-        if self.until_probe > 0 {
-            return 0;
-        }
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.until_probe = self.pause;
-        PROBE.min(self.most)
+        self.acceptance.probe()
     }
     // ANCHOR_END: depth
 }

@@ -13,22 +13,27 @@
 //! | `proposer.rs` | the interface of everything that proposes |
 //! | `proposers.rs` | a draft model, prompt lookup, lookahead, drafting ahead |
 //! | `adaptive.rs` | how many tokens to propose: as many as pay |
+//! | `acceptance.rs`, `pass_times.rs` | what that is decided by: how often guesses come true, how long passes take |
 //! | `expected.rs` | what speculation ought to bring, from two numbers |
 //! | `speculation.rs` | the loop: propose, verify, accept, roll back |
 //! | `guessing.rs` | the rung: a decoder that guesses what it will be fed |
 
 mod accept;
+mod acceptance;
 mod adaptive;
 pub mod expected;
 mod guessing;
+mod pass_times;
 mod proposer;
 pub mod proposers;
 mod speculation;
 mod tree;
 
 pub use accept::{Accepted, accept};
+pub use acceptance::Acceptance;
 pub use adaptive::{Adaptive, Observation};
 pub use guessing::{GUESSING, GuessingDecoder};
+pub use pass_times::PassTimes;
 pub use proposer::{Nothing, Proposer, Verdict};
 pub use speculation::{Cycle, Depth, Speculation};
 pub use tree::{DraftTree, Node};

@@ -5,20 +5,28 @@
 //! | `bench.rs` | `ladder bench`: tokens a second beside the memory's bandwidth |
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
+//! | `engine.rs`, `engine/` | rung 08: many requests, one model, one pool |
+//! | `faults.rs`, `faults/` | what goes wrong between requests, on purpose |
 //! | `generate.rs` | `ladder generate`: continue a text |
+//! | `load.rs` | requests as they might come to a server, seeded |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
 //! | `packed.rs` | a model's files, packed for rung 04's kernels, and kept packed for the next start |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
 //! | `source.rs` | where the model comes from |
+//! | `trace.rs` | `ladder trace`: a load through the engine, pass by pass |
 
 pub mod bench;
 pub mod break_its;
 pub mod climb;
+pub mod engine;
+pub mod faults;
 pub mod generate;
+pub mod load;
 pub mod models;
 pub mod packed;
 pub mod shapes;
 pub mod source;
+pub mod trace;
 
 use naive_decode::Rung;
 

@@ -7,6 +7,7 @@ use serving::break_its;
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
 use serving::models::{ModelsArgs, models};
+use serving::trace::{TraceArgs, trace};
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
 #[derive(Parser)]
@@ -28,6 +29,8 @@ enum Command {
     Models(ModelsArgs),
     /// Measure prefill and decode beside what the memory gives
     Bench(BenchArgs),
+    /// Run a load through the engine and print what each pass did, as JSON
+    Trace(TraceArgs),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }
@@ -42,6 +45,7 @@ fn main() -> Result<()> {
         Some(Command::Generate(args)) => generate(&args),
         Some(Command::Models(args)) => models(&args),
         Some(Command::Bench(args)) => bench(&args),
+        Some(Command::Trace(args)) => trace(&args),
         Some(Command::Break(args)) => break_its::run(&args),
     }
 }

@@ -118,8 +118,8 @@ impl Report {
         let refuse = |what: &str, found: &str, expected: &str| {
             Err(Error::invalid(format!("{what} of {}", self.name), found, expected))
         };
-        if self.first_logit_difference.is_none() {
-            return refuse("logits", "the same", "different from correct code's");
+        if self.first_logit_difference.or(self.first_difference).is_none() {
+            return refuse("logits and text", "the same", "different from correct code's");
         }
         if let Some(said) = &self.guard.on_clean {
             return refuse("guard", said, "nothing against correct code");

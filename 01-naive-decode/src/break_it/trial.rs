@@ -128,19 +128,19 @@ impl Trial<'_> {
     }
 }
 
-fn check(what: &'static str, run: &dyn Fn(Side) -> Result<()>) -> Check {
+pub(super) fn check(what: &'static str, run: &dyn Fn(Side) -> Result<()>) -> Check {
     let said = |side| run(side).err().map(|error| error.to_string());
     Check { what, on_clean: said(Side::Clean), on_broken: said(Side::Broken) }
 }
 
-fn text(bench: &Bench, prompt: &[u32], tokens: &[u32]) -> Result<Text> {
+pub(super) fn text(bench: &Bench, prompt: &[u32], tokens: &[u32]) -> Result<Text> {
     let mut stream = bench.tokenizer.stream_after(prompt);
     let tokens = tokens.iter().map(|&t| stream.push(t)).collect::<Result<Vec<String>>>()?;
     Ok(Text { text: tokens.concat(), tokens })
 }
 
 /// −log2 of the probability that each row of logits gives to its token, to a hundredth of a bit.
-fn surprise(logits: &[Vec<f32>], tokens: &[u32]) -> Vec<f64> {
+pub(super) fn surprise(logits: &[Vec<f32>], tokens: &[u32]) -> Vec<f64> {
     let bits = |(row, &token): (&Vec<f32>, &u32)| {
         let highest = row.iter().fold(f64::NEG_INFINITY, |high, &l| high.max(f64::from(l)));
         let below = |l: f32| (f64::from(l) - highest) * std::f64::consts::LOG2_E;

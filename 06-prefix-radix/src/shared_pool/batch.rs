@@ -1,0 +1,110 @@
+//! Several requests in one pass, and requests that have to wait.
+//!
+//! Whoever runs a batch makes the spans himself: he knows what each request is at. The pool makes room, runs them,
+//! and is told afterwards what became of each.
+
+use super::{Session, SharedPool};
+use crate::{PrefixCache, Salt};
+use kv_cache::KvCache;
+use naive_decode::{Executor, Logits, Pass, Result};
+use paged_cache::offload::Tier;
+use paged_cache::{BlockId, Parked};
+
+/// A request whose blocks are in a tier.
+#[derive(Debug)]
+pub struct ParkedSession {
+    salt: Salt,
+    text: Vec<u32>,
+    found: usize,
+    parked: Parked,
+}
+
+impl ParkedSession {
+    /// Tokens that it had in the pool.
+    pub fn tokens(&self) -> usize {
+        self.parked.length()
+    }
+}
+
+impl Session {
+    /// Its number in the pool, for spans.
+    pub fn sequence(&self) -> usize {
+        self.sequence
+    }
+}
+
+impl<P: PrefixCache> SharedPool<P> {
+    /// The blocks of what is known of a text, as [`PrefixCache::known`]; tiers are not asked.
+    pub fn known(&self, salt: Salt, text: &[u32]) -> Vec<BlockId> {
+        self.prefixes.cache().known(salt, text)
+    }
+
+    /// Whether there is room for a pass, once the cache has let go of what nobody uses.
+    ///
+    /// # Errors
+    /// If the pass does not go on where its sequences end.
+    pub fn has_room(&mut self, pass: &Pass) -> Result<bool> {
+        let needed = self.pool().blocks_needed(pass)?;
+        Ok(self.make_free(needed))
+    }
+
+    /// Runs a pass over any of its requests. Each is then to be told by [`SharedPool::advance`].
+    ///
+    /// # Errors
+    /// [`naive_decode::Error::Capacity`] if even without all that nobody uses the pool is too small; whatever the
+    /// model says. All requests are then as they were.
+    pub fn run(&mut self, pass: &Pass) -> Result<Logits> {
+        self.make_room(pass)?;
+        self.executor.execute(pass)
+    }
+
+    // ANCHOR: advance
+    /// What became of a request's rows in the last pass: those in `slots` hold `tokens`, which are the
+    /// text's next ones. Other rows, of guesses that did not come true, are rolled back.
+    ///
+    /// # Errors
+    /// If the slots are none that the pass wrote, in ascending order.
+    pub fn advance(
+        &mut self,
+        session: &mut Session,
+        tokens: &[u32],
+        slots: &[usize],
+    ) -> Result<()> {
+        let start = session.text.len();
+        self.executor.attention.keep(session.sequence, start, slots)?;
+        session.text.extend_from_slice(tokens);
+        Ok(())
+    }
+    // ANCHOR_END: advance
+
+    /// Ends a request, and lets nobody know of what it has not remembered.
+    ///
+    /// # Errors
+    /// If it is not of this pool.
+    pub fn close(&mut self, session: Session) -> Result<()> {
+        self.executor.attention.close(session.sequence)
+    }
+
+    /// Moves a request's blocks to a tier.
+    ///
+    /// # Errors
+    /// If the tier cannot be written. The request is then closed, and has to be read again.
+    pub fn park(&mut self, session: Session, tier: &mut dyn Tier) -> Result<ParkedSession> {
+        let Session { salt, sequence, text, found } = session;
+        match self.executor.attention.park(sequence, tier) {
+            Ok(parked) => Ok(ParkedSession { salt, text, found, parked }),
+            Err(error) => self.executor.attention.close(sequence).and(Err(error)),
+        }
+    }
+
+    /// Brings a request back, as much of it as the tier still has.
+    ///
+    /// # Errors
+    /// As [`paged_cache::PagedCache::unpark`].
+    pub fn unpark(&mut self, parked: &ParkedSession, tier: &mut dyn Tier) -> Result<Session> {
+        self.make_free(parked.parked.blocks());
+        let sequence = self.executor.attention.unpark(&parked.parked, tier)?;
+        let text = parked.text[..self.pool().len(sequence)].to_vec();
+        Ok(Session { salt: parked.salt, sequence, text, found: parked.found })
+    }
+}

@@ -1,0 +1,52 @@
+//! How long passes take, by number of rows.
+
+use std::time::Duration;
+
+/// Weight of the latest measurement in an average.
+pub(crate) const LATEST: f64 = 0.15;
+
+/// Rows up to which single numbers of rows are remembered; no guess makes a pass so wide.
+const MOST: usize = 1024;
+
+// ANCHOR: pass_times
+/// Seconds of a pass, by number of rows, as measured.
+#[derive(Debug, Clone, Default)]
+pub struct PassTimes {
+    /// Seconds, and how many passes there have been; none where there has been no such pass.
+    seconds: Vec<Option<(f64, u32)>>,
+}
+// ANCHOR_END: pass_times
+
+impl PassTimes {
+    /// A pass over so many rows took so long.
+    pub fn observe(&mut self, rows: usize, took: Duration) {
+        if rows > MOST {
+            return;
+        }
+        if self.seconds.len() <= rows {
+            self.seconds.resize(rows + 1, None);
+        }
+        let seconds = took.as_secs_f64();
+        let known = &mut self.seconds[rows];
+        // The first pass of a width is often slow: its memory is new. So it soon counts for little.
+        let (before, passes) = known.unwrap_or((seconds, 0));
+        let weight = LATEST.max(1.0 / f64::from(passes.saturating_add(1)));
+        *known = Some((before + weight * (seconds - before), passes.saturating_add(1)));
+    }
+
+    /// Seconds of a pass over so many rows: between the nearest that have been measured; none if none has.
+    pub fn seconds(&self, rows: usize) -> Option<f64> {
+        let known =
+            |rows: usize| self.seconds.get(rows).copied().flatten().map(|(s, _)| (rows as f64, s));
+        let below = (0..=rows.min(self.seconds.len())).rev().find_map(known);
+        let above = (rows..self.seconds.len()).find_map(known);
+        match (below, above) {
+            (Some((a, at_a)), Some((b, at_b))) if b > a => {
+                Some(at_a + (at_b - at_a) * (rows as f64 - a) / (b - a))
+            }
+            // Past all that is known, a pass is taken to grow by a tenth of a row's time for each row.
+            (Some((a, at_a)), _) => Some(at_a * (1.0 + 0.1 * (rows as f64 - a) / a.max(1.0))),
+            (None, above) => above.map(|(_, seconds)| seconds),
+        }
+    }
+}

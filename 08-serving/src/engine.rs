@@ -1,0 +1,214 @@
+//! The engine: many requests, one model, one pool.
+//!
+//! A pass over one row costs hardly less than a pass over sixteen: the weights have to be read either way. So
+//! requests share passes, whatever each of them is at: a chunk of one's prompt, the last token of another's
+//! text, a third's with a guess behind it. Which rows of whom go into the next pass is decided anew before each
+//! (continuous batching; Yu et al. 2022, Orca). Every request has the tokens that it would have alone, bit for bit:
+//! rows do not see each other, and each request has a sampler of its own.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `handle.rs` | the engine from outside: submit a request, hold a ticket |
+//! | `request.rs` | what a request asks, and why it may be refused |
+//! | `event.rs` | what comes back |
+//! | `state.rs` | a snapshot for metrics and pictures |
+//! | `options.rs` | how an engine is set up |
+//! | `inbox.rs` | between the engine's thread and the others |
+//! | `policy.rs`, `policy/` | who runs next: a pure function over plain data |
+//! | `step.rs` | one step: look, decide, run, tell |
+//! | `member.rs` | a request inside the engine |
+//! | `arrivals.rs` | who has come, gone, run out of time or stopped reading |
+//! | `view.rs` | what the policy is shown |
+//! | `places.rs` | coming in, giving up a place, being done |
+//! | `pass.rs` | from a plan to a pass, and its logits |
+//! | `choose.rs` | from logits to tokens: masks, sampling, guesses, the end |
+//! | `logprobs.rs` | how likely a token was |
+//! | `costs.rs` | to park a request's blocks, or to compute them again |
+//! | `record.rs` | what a step did, for traces |
+//! | `snapshot.rs` | from the engine to its [`EngineState`] |
+
+mod arrivals;
+mod choose;
+mod costs;
+mod event;
+mod handle;
+mod inbox;
+mod logprobs;
+mod member;
+mod options;
+mod pass;
+mod places;
+pub mod policy;
+mod record;
+mod request;
+mod snapshot;
+mod state;
+mod step;
+mod view;
+
+pub use event::{Event, FinishReason, TokenEvent, Usage};
+pub use handle::{EngineHandle, Ticket};
+pub use options::{EngineOptions, MakeProposer};
+pub use record::{Kind, PassRecord, SpanRecord};
+pub use request::{Constraint, EngineRequest, Limits, Refused, TokenSet};
+pub use state::{BlockCounts, Cell, Counters, EngineState, PassRow, PrefixRow, RequestRow, Stage};
+pub use step::Step;
+
+use costs::Costs;
+use inbox::Inbox;
+use member::Member;
+use naive_decode::{Error, Model, Result, Sampler, Sampling};
+use paged_cache::offload::HostTier;
+use paged_cache::{Behind, PagedCache, Room};
+use prefix_radix::{Chain, Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
+use speculative::PassTimes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The least that a client may leave unread: what one pass may send without a guess, and the end.
+const LEAST_EVENTS: usize = 8;
+
+// ANCHOR: engine
+/// Model, pool and requests. Whoever calls [`Engine::step`] runs it: a test by hand, a server on a thread.
+pub struct Engine {
+    pool: SharedPool<Box<dyn PrefixCache>>,
+    /// Where blocks of preempted requests go, if anywhere.
+    host: Option<HostTier>,
+    options: EngineOptions,
+    inbox: Arc<Inbox>,
+    /// Everyone who is not done, in order of submission.
+    members: Vec<Member>,
+    /// Those that are done in the step at hand, with their last event.
+    ended: Vec<(Member, Event)>,
+    /// What passes take, by number of rows.
+    times: PassTimes,
+    costs: Costs,
+    counters: Counters,
+    last_pass: PassRow,
+    started: Instant,
+    /// When a snapshot was last published; none if there has to be another.
+    published: Option<Instant>,
+    /// Asked for by proposers that draw; guesses here are compared, not weighed.
+    guesser: Sampler,
+}
+// ANCHOR_END: engine
+
+impl Engine {
+    /// An engine for a model; its pool is set aside.
+    ///
+    /// # Errors
+    /// Options that contradict each other, a pool without room for one block, or a model without keys and values.
+    pub fn new(model: Arc<Model>, options: EngineOptions) -> Result<Self> {
+        let at_least = |what: &str, found: usize, least: usize| match found >= least {
+            true => Ok(()),
+            false => Err(Error::invalid(what, found, format!("at least {least}"))),
+        };
+        at_least("requests that run at once", options.running, 1)?;
+        at_least("rows of a pass", options.rows, options.running)?;
+        at_least("events that a client may leave unread", options.events, LEAST_EVENTS)?;
+        let capacity = model.context();
+        let (bytes, block, kept) = (options.pool_bytes, options.block, options.kept);
+        let room = Room { bytes, block, capacity, kept, behind: Behind::Kept, rollback: 0 };
+        let cache = PagedCache::new(&model, room)?;
+        let pool_tokens = cache.blocks().count() * block;
+        let limits = Limits {
+            context: capacity.min(pool_tokens),
+            vocabulary: model.config.vocab_size,
+            pool_tokens,
+            queue: options.queue,
+            running: options.running,
+        };
+        let chain = Chain::new(b"the pool of one engine");
+        let prefixes: Box<dyn PrefixCache> = match options.prefixes {
+            true => Box::new(RadixTree::new(block, chain)?),
+            false => Box::new(Nothing::new(block)),
+        };
+        let host = (options.host_bytes >= cache.layout().block_bytes())
+            .then(|| HostTier::new(options.host_bytes));
+        let pool = SharedPool::new(model, cache, Tiered::new(prefixes, chain, Vec::new()))?;
+        let engine = Engine {
+            pool,
+            host,
+            inbox: Inbox::new(limits, options.events),
+            options,
+            members: Vec::new(),
+            ended: Vec::new(),
+            times: PassTimes::default(),
+            costs: Costs::default(),
+            counters: Counters::default(),
+            last_pass: PassRow::default(),
+            started: Instant::now(),
+            published: None,
+            guesser: Sampler::new(Sampling::default())?,
+        };
+        engine.inbox.publish(engine.snapshot());
+        Ok(engine)
+    }
+
+    /// Queues a request, as [`EngineHandle::submit`] does.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn submit(&self, request: EngineRequest) -> std::result::Result<Ticket, Refused> {
+        self.inbox.submit(request)
+    }
+
+    /// What the engine can take.
+    pub fn limits(&self) -> Limits {
+        self.inbox.limits()
+    }
+
+    /// What it looked like after the last step that published, as [`EngineHandle::state`].
+    pub fn state(&self) -> Arc<EngineState> {
+        self.inbox.state()
+    }
+
+    /// Who decides what runs next.
+    pub fn policy_name(&self) -> &'static str {
+        self.options.policy.name()
+    }
+
+    /// How long ago it was made: its clock.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The pool, to look at.
+    pub fn pool(&self) -> &SharedPool<Box<dyn PrefixCache>> {
+        &self.pool
+    }
+
+    fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
+    /// Whether pool, tables, prefix cache and requests agree on who holds what.
+    ///
+    /// # Errors
+    /// Names the first thing that they disagree on.
+    pub fn check_integrity(&self) -> Result<()> {
+        self.pool.check_integrity()?;
+        let inside = self.members.iter().filter_map(Member::session);
+        for (member, session) in self.members.iter().filter_map(|m| Some((m, m.session()?))) {
+            let what = format!("tokens of request {} in the pool", member.id);
+            let held = session.text().len();
+            if !member.text.starts_with(session.text()) || held >= member.text.len() {
+                let expected = format!("the first of its {}, without the last", member.text.len());
+                return Err(Error::invalid(what, held, expected));
+            }
+        }
+        let (open, known) = (self.pool.pool().open_sequences(), inside.count());
+        match open == known {
+            true => Ok(()),
+            false => Err(Error::invalid("sequences in the pool", open, known.to_string())),
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Whoever waits for an engine that is gone would wait for ever.
+    fn drop(&mut self) {
+        self.inbox.drain();
+        self.inbox.report(0, true);
+    }
+}

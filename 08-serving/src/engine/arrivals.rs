@@ -1,0 +1,93 @@
+//! Who has come, gone, run out of time or stopped reading.
+
+use super::event::{Event, FinishReason};
+use super::member::Member;
+use super::{Engine, LEAST_EVENTS};
+use naive_decode::{Error, Result};
+use std::time::Instant;
+
+impl Engine {
+    /// Looks at all that has happened outside since the step before.
+    pub(super) fn look(&mut self) -> Result<()> {
+        let waiting = self.members.iter().filter(|member| is_queued(member)).count();
+        for submission in self.inbox.collect(waiting) {
+            let arrived = submission.at.saturating_duration_since(self.started);
+            let (proposer, draft) = ((self.options.proposer)(), self.options.draft);
+            let member = Member::new(submission, arrived, proposer, draft)?;
+            self.counters.prompt_tokens += member.prompt as u64;
+            self.members.push(member);
+        }
+        let now = Instant::now();
+        for index in (0..self.members.len()).rev() {
+            let member = &mut self.members[index];
+            member.notice_reader(now, self.options.events);
+            if member.outlet.is_gone() {
+                self.counters.cancelled += 1;
+                self.leave(index)?;
+            } else if member.deadline.is_some_and(|deadline| deadline <= now) {
+                self.finish(index, FinishReason::Deadline)?;
+            } else if member.stalled_since.is_some_and(|since| now - since > self.options.patience)
+            {
+                let found = format!("for {} seconds", (now - since_of(member)).as_secs());
+                let expected = format!("within {} seconds", self.options.patience.as_secs());
+                self.fail(index, Error::invalid("events left unread", found, expected))?;
+            } else if member.max_tokens == 0 && member.scored.is_none() {
+                self.finish(index, FinishReason::Length)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When something has to be done although nobody rings.
+    pub(super) fn next_alarm(&self) -> Option<Instant> {
+        let stalls = self.members.iter().filter_map(|member| member.stalled_since);
+        let stalls = stalls.map(|since| since + self.options.patience);
+        self.members.iter().filter_map(|member| member.deadline).chain(stalls).min()
+    }
+}
+
+/// Whether it counts as waiting: not if it only waits for its own reader, or clients that never read would
+/// keep others out.
+pub(super) fn is_queued(member: &Member) -> bool {
+    !member.is_running() && !member.is_stalled()
+}
+
+fn since_of(member: &Member) -> Instant {
+    member.stalled_since.expect("it is stalled")
+}
+
+impl Member {
+    // ANCHOR: stalled
+    /// Holds the request back where its events would not fit into their queue, until half of it is empty.
+    fn notice_reader(&mut self, now: Instant, events: usize) {
+        let enough = match self.is_stalled() {
+            true => (events / 2).max(LEAST_EVENTS / 2),
+            false => LEAST_EVENTS / 2,
+        };
+        if self.outlet.room() >= enough {
+            self.stalled_since = None;
+            self.outlet.set_stalled(false);
+            return;
+        }
+        self.stalled_since.get_or_insert(now);
+        self.outlet.set_stalled(true);
+        // Somebody may have read between the look and the mark, and would not ring for it.
+        if self.outlet.room() >= events / 2 {
+            self.stalled_since = None;
+        }
+    }
+    // ANCHOR_END: stalled
+
+    /// Hands on what has happened in this step.
+    pub(super) fn tell(&mut self) {
+        for event in self.events.drain(..) {
+            self.outlet.send(event);
+        }
+    }
+
+    /// Sends the last event, for which there is always room.
+    pub(super) fn tell_end(mut self, end: Event) {
+        self.tell();
+        self.outlet.send(end);
+    }
+}

@@ -1,0 +1,131 @@
+//! From logits to tokens: masks, sampling, guesses, the end.
+
+use super::event::{Event, FinishReason, TokenEvent};
+use super::member::Member;
+use naive_decode::{Result, Span};
+use ndarray::{ArrayView2, s};
+use std::borrow::Cow;
+
+/// What came of one request's span.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Tokens of the text that the pool holds from now on, and the slots that they were written to.
+    pub(super) tokens: Vec<u32>,
+    pub(super) slots: Vec<usize>,
+    /// Tokens that were chosen.
+    pub(super) chosen: usize,
+    /// Guesses that were run, and those that came true.
+    pub(super) guessed: usize,
+    pub(super) came_true: usize,
+    /// Why the text is done, if it is.
+    pub(super) end: Option<FinishReason>,
+}
+
+impl Member {
+    /// Takes in the logits of a span: `[wanted, vocab]`.
+    ///
+    /// # Errors
+    /// If no token can be chosen. The request cannot go on then.
+    pub(super) fn take_in(&mut self, span: &Span, logits: ArrayView2<f32>) -> Result<Outcome> {
+        let guessed = self.guessing.tree.len();
+        let rows = span.rows() - guessed;
+        let mut outcome = Outcome {
+            tokens: span.tokens[..rows].to_vec(),
+            slots: (span.start..span.start + rows).collect(),
+            guessed,
+            ..Outcome::default()
+        };
+        if self.reads_all() {
+            self.score(span.start, logits.slice(s![..rows, ..]));
+        }
+        if span.start + rows < self.text.len() {
+            return Ok(outcome);
+        }
+        if let Some(scored) = self.scored.take() {
+            self.events.push(Event::Prompt(scored));
+        }
+        if self.max_tokens == 0 {
+            outcome.end = Some(FinishReason::Length);
+            return Ok(outcome);
+        }
+        // The rows that count: after the text's last token, and after each guess.
+        let after = logits.slice(s![logits.nrows() - 1 - guessed.., ..]);
+        for node in self.write(after, &mut outcome)? {
+            outcome.tokens.push(self.guessing.tree.nodes()[node].token);
+            outcome.slots.push(span.start + rows + node);
+        }
+        Ok(outcome)
+    }
+
+    // ANCHOR: write
+    /// Chooses tokens for as long as the one before was guessed: row 0 of `logits` is after the text, row `1 + i`
+    /// after guess `i`. Gives the guesses that came true and were gone on from.
+    ///
+    /// Each token is chosen as it would be without guesses, with the next random number of the request's own. So
+    /// guesses change when a token comes, never which. For guesses that are named and not drawn, as a
+    /// lookup's are, this keeps as many as the rule of acceptance by probability does.
+    fn write(&mut self, logits: ArrayView2<f32>, outcome: &mut Outcome) -> Result<Vec<usize>> {
+        let mut path = Vec::new();
+        loop {
+            let at = path.last().copied();
+            let row = logits.row(at.map_or(0, |node: usize| node + 1));
+            let row = row.to_slice().expect("logits are contiguous");
+            let token = self.next_token(row)?;
+            self.events.push(Event::Token(TokenEvent::new(token, row, self.logprobs)));
+            self.text.push(token);
+            outcome.chosen += 1;
+            let tree = &self.guessing.tree;
+            let guess = tree.children(at).find(|&child| tree.nodes()[child].token == token);
+            outcome.came_true += usize::from(guess.is_some());
+            outcome.end = self.end_after(token);
+            match guess {
+                Some(guess) if outcome.end.is_none() => path.push(guess),
+                _ => return Ok(path),
+            }
+        }
+    }
+    // ANCHOR_END: write
+
+    /// The next token, by logits `[vocab]`.
+    fn next_token(&mut self, logits: &[f32]) -> Result<u32> {
+        let mut scores = Cow::Borrowed(logits);
+        if self.generated() < self.min_tokens {
+            for &token in &self.end_tokens {
+                scores.to_mut()[token as usize] = f32::NEG_INFINITY;
+            }
+        }
+        let mask = self.constraint.as_mut().map(|constraint| constraint.mask()).transpose()?;
+        if let Some(allowed) = mask.flatten() {
+            for (token, score) in (0..).zip(scores.to_mut()) {
+                if !allowed.contains(token) {
+                    *score = f32::NEG_INFINITY;
+                }
+            }
+        }
+        let token = self.sampler.sample(&scores, &self.text)?;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(token)?;
+        }
+        Ok(token)
+    }
+
+    fn end_after(&self, token: u32) -> Option<FinishReason> {
+        if self.end_tokens.contains(&token) {
+            return Some(FinishReason::Stop);
+        }
+        (self.generated() >= self.max_tokens).then_some(FinishReason::Length)
+    }
+
+    /// Notes how likely the prompt's tokens were, by logits `[rows, vocab]` after the tokens from `start` on.
+    fn score(&mut self, start: usize, logits: ArrayView2<f32>) {
+        let top = Some(self.logprobs.unwrap_or(0));
+        let Some(scored) = &mut self.scored else { return };
+        for (next, row) in (start + 1..self.prompt).zip(logits.outer_iter()) {
+            // One that had to read its prompt again knows some already.
+            if next == scored.len() + 1 {
+                let row = row.to_slice().expect("logits are contiguous");
+                scored.push(TokenEvent::new(self.text[next], row, top));
+            }
+        }
+    }
+}

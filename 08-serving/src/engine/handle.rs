@@ -1,0 +1,159 @@
+//! The engine from outside: hand in a request, hold a ticket.
+//!
+//! One thread owns model and pool and does nothing but passes. Everybody else has an [`EngineHandle`], which
+//! puts requests in a queue and rings. A [`Ticket`] is the other end of a bounded channel: when nobody reads,
+//! it fills up, and the engine holds the request back; when it is dropped, the request is cancelled and
+//! its blocks are free before the next pass.
+
+use super::Engine;
+use super::event::Event;
+use super::inbox::Inbox;
+use super::request::{EngineRequest, Limits, Refused};
+use super::state::EngineState;
+use naive_decode::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::error::TryRecvError;
+
+/// Talks to the one engine thread. Cheap to clone. When the last one is gone, the thread finishes what there
+/// is to do, and ends.
+#[derive(Clone)]
+pub struct EngineHandle {
+    open: Arc<Open>,
+}
+
+/// Closes the inbox when the last handle goes.
+struct Open(Arc<Inbox>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl EngineHandle {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn start(engine: Engine) -> naive_decode::Result<Self> {
+        let open = Arc::new(Open(engine.inbox().clone()));
+        let thread = std::thread::Builder::new().name("engine".into());
+        let spawned = thread.spawn(move || engine.run());
+        spawned.map_err(|problem| Error::invalid("engine thread", problem, "a thread"))?;
+        Ok(EngineHandle { open })
+    }
+
+    /// Queues a request; what happens to it comes on the ticket.
+    ///
+    /// # Errors
+    /// See [`Refused`]. Nothing is then queued.
+    pub fn submit(&self, request: EngineRequest) -> Result<Ticket, Refused> {
+        self.open.0.submit(request)
+    }
+
+    /// What the engine looked like after one of its last passes: at most a tenth of a second old while it
+    /// runs, exact while it is idle. A text whose end has been received is counted.
+    pub fn state(&self) -> Arc<EngineState> {
+        self.open.0.state()
+    }
+
+    /// From now on no request is taken; those there are will be finished.
+    pub fn drain(&self) {
+        self.open.0.drain();
+    }
+
+    /// Whether no request is taken any more and none is left.
+    pub fn is_drained(&self) -> bool {
+        self.open.0.is_drained()
+    }
+
+    /// Waits until [`EngineHandle::is_drained`].
+    pub async fn drained(&self) {
+        self.open.0.drained().await;
+    }
+
+    /// What the engine can take.
+    pub fn limits(&self) -> Limits {
+        self.open.0.limits()
+    }
+}
+
+// ANCHOR: ticket
+/// What happens to one request, as it happens. Dropping the ticket cancels the request.
+pub struct Ticket {
+    id: u64,
+    events: Receiver<Event>,
+    inbox: Arc<Inbox>,
+    /// Set by the engine when it holds the request back until somebody reads.
+    is_stalled: Arc<AtomicBool>,
+}
+// ANCHOR_END: ticket
+
+impl Ticket {
+    pub(super) fn new(
+        id: u64,
+        events: Receiver<Event>,
+        inbox: Arc<Inbox>,
+        is_stalled: Arc<AtomicBool>,
+    ) -> Self {
+        Ticket { id, events, inbox, is_stalled }
+    }
+
+    /// The request's number, as in [`EngineState::requests`].
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The next event; none after the last, or if the engine is gone.
+    pub async fn recv(&mut self) -> Option<Event> {
+        let event = self.events.recv().await;
+        self.has_read();
+        event
+    }
+
+    /// The same, for streams.
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let event = self.events.poll_recv(context);
+        if event.is_ready() {
+            self.has_read();
+        }
+        event
+    }
+
+    /// The same, for threads.
+    ///
+    /// # Panics
+    /// If called in an asynchronous task.
+    pub fn blocking_recv(&mut self) -> Option<Event> {
+        let event = self.events.blocking_recv();
+        self.has_read();
+        event
+    }
+
+    /// The next event if it is there already.
+    ///
+    /// # Errors
+    /// Whether there is none yet, or will be none any more.
+    pub fn try_recv(&mut self) -> Result<Event, TryRecvError> {
+        let event = self.events.try_recv();
+        self.has_read();
+        event
+    }
+
+    /// Wakes the engine if it waited for this.
+    fn has_read(&self) {
+        if self.is_stalled.load(Ordering::Acquire) {
+            self.inbox.ring();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.events.close();
+        self.inbox.ring();
+    }
+}

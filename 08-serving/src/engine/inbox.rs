@@ -1,0 +1,247 @@
+//! Between the engine's thread and all others: new requests one way, events and snapshots the other.
+
+use super::event::Event;
+use super::handle::Ticket;
+use super::request::{EngineRequest, Limits, Refused};
+use super::state::EngineState;
+use naive_decode::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Sender, channel};
+
+// ANCHOR: inbox
+/// What both sides see.
+pub(super) struct Inbox {
+    limits: Limits,
+    /// Events that a client may leave unread.
+    events: usize,
+    mail: Mutex<Mail>,
+    bell: Condvar,
+    state: Mutex<Arc<EngineState>>,
+    drained: Notify,
+}
+// ANCHOR_END: inbox
+
+/// What has come for the engine.
+#[derive(Default)]
+struct Mail {
+    new: Vec<Submission>,
+    /// Requests taken so far.
+    submitted: u64,
+    /// Requests that wait in the engine for a place, besides `new`.
+    waiting: usize,
+    /// Whether something has happened since the engine last looked.
+    has_rung: bool,
+    is_draining: bool,
+    /// Whether the last handle is gone.
+    is_closed: bool,
+    is_idle: bool,
+}
+
+/// A request on its way to the engine.
+pub(super) struct Submission {
+    pub(super) id: u64,
+    pub(super) request: EngineRequest,
+    pub(super) outlet: Outlet,
+    pub(super) at: Instant,
+}
+
+impl Inbox {
+    pub(super) fn new(limits: Limits, events: usize) -> Arc<Self> {
+        Arc::new(Inbox {
+            limits,
+            events,
+            mail: Mutex::new(Mail { is_idle: true, ..Mail::default() }),
+            bell: Condvar::new(),
+            state: Mutex::default(),
+            drained: Notify::new(),
+        })
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// A panic elsewhere has left nothing half done: each change is one assignment.
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn submit(self: &Arc<Self>, request: EngineRequest) -> Result<Ticket, Refused> {
+        self.check(&request)?;
+        let mut mail = self.mail();
+        if mail.is_draining {
+            return Err(Refused::Draining);
+        }
+        let waiting = mail.waiting + mail.new.len();
+        if waiting >= self.limits.queue {
+            return Err(Refused::Full { waiting, limit: self.limits.queue });
+        }
+        let id = mail.submitted;
+        mail.submitted += 1;
+        let (sender, events) = channel(self.events);
+        let is_stalled = Arc::new(AtomicBool::new(false));
+        let outlet = Outlet { sender, is_stalled: is_stalled.clone() };
+        mail.new.push(Submission { id, request, outlet, at: Instant::now() });
+        self.wake(mail);
+        Ok(Ticket::new(id, events, self.clone(), is_stalled))
+    }
+
+    /// Whether the engine could ever finish this.
+    fn check(&self, request: &EngineRequest) -> Result<(), Refused> {
+        let EngineRequest { prompt, sampling, max_tokens, .. } = request;
+        if prompt.is_empty() {
+            return Err(Error::invalid("prompt", "empty", "at least one token").into());
+        }
+        let biased: Vec<u32> = sampling.logit_bias.iter().map(|&(token, _)| token).collect();
+        self.check_tokens("a token of the prompt", prompt)?;
+        self.check_tokens("a token in logit_bias", &biased)?;
+        self.check_tokens("an end token", &request.end_tokens)?;
+        sampling.validate()?;
+        // The last token that is generated is never run.
+        let asked = prompt.len().saturating_add(max_tokens.saturating_sub(1));
+        if asked > self.limits.context {
+            let (prompt, max_tokens, limit) = (prompt.len(), *max_tokens, self.limits.context);
+            return Err(Refused::TooLong { prompt, max_tokens, limit });
+        }
+        Ok(())
+    }
+
+    fn check_tokens(&self, what: &str, tokens: &[u32]) -> Result<(), Error> {
+        let vocabulary = self.limits.vocabulary;
+        let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) else {
+            return Ok(());
+        };
+        let expected = format!("below {vocabulary}, the size of the vocabulary");
+        Err(Error::invalid(what, token, expected))
+    }
+
+    fn wake(&self, mut mail: MutexGuard<Mail>) {
+        mail.has_rung = true;
+        mail.is_idle = false;
+        self.bell.notify_one();
+    }
+
+    /// Something has happened that the engine should look at.
+    pub(super) fn ring(&self) {
+        let mut mail = self.mail();
+        mail.has_rung = true;
+        self.bell.notify_one();
+    }
+
+    pub(super) fn drain(&self) {
+        let mut mail = self.mail();
+        mail.is_draining = true;
+        if mail.is_idle {
+            self.drained.notify_waiters();
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.drain();
+        self.mail().is_closed = true;
+        self.ring();
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        let mail = self.mail();
+        mail.is_draining && mail.is_idle
+    }
+
+    pub(super) async fn drained(&self) {
+        let mut notified = std::pin::pin!(self.drained.notified());
+        loop {
+            // Registered before the look, so that nothing can happen between the two.
+            notified.as_mut().enable();
+            if self.is_drained() {
+                return;
+            }
+            notified.as_mut().await;
+            notified.set(self.drained.notified());
+        }
+    }
+
+    pub(super) fn state(&self) -> Arc<EngineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    // What follows is for the engine's thread.
+
+    /// New requests. `waiting`: those that wait in the engine already.
+    pub(super) fn collect(&self, waiting: usize) -> Vec<Submission> {
+        let mut mail = self.mail();
+        mail.has_rung = false;
+        mail.waiting = waiting + mail.new.len();
+        std::mem::take(&mut mail.new)
+    }
+
+    /// So many requests wait in the engine now, and whether nothing at all is left in it.
+    pub(super) fn report(&self, waiting: usize, is_empty: bool) {
+        let mut mail = self.mail();
+        mail.waiting = waiting;
+        mail.is_idle = is_empty && mail.new.is_empty();
+        if mail.is_idle && mail.is_draining {
+            self.drained.notify_waiters();
+        }
+    }
+
+    pub(super) fn publish(&self, mut state: EngineState) {
+        let mail = self.mail();
+        (state.draining, state.counters.submitted) = (mail.is_draining, mail.submitted);
+        drop(mail);
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+    }
+
+    // ANCHOR: sleep
+    /// Sleeps until somebody rings, or until a moment has come. Says whether to go on: not if the last handle
+    /// is gone and nothing is left to do.
+    pub(super) fn sleep(&self, until: Option<Instant>) -> bool {
+        let mut mail = self.mail();
+        let is_over = |mail: &Mail| mail.is_closed && mail.is_idle;
+        while !mail.has_rung && !is_over(&mail) {
+            let Some(until) = until else {
+                mail = self.bell.wait(mail).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                break;
+            }
+            mail = self.bell.wait_timeout(mail, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        mail.has_rung || !is_over(&mail)
+    }
+    // ANCHOR_END: sleep
+}
+
+/// Where a request's events go. The queue behind it is bounded, and the engine never waits for it: it asks
+/// beforehand how much room there is.
+pub(super) struct Outlet {
+    sender: Sender<Event>,
+    is_stalled: Arc<AtomicBool>,
+}
+
+impl Outlet {
+    /// Events for which there is room.
+    pub(super) fn room(&self) -> usize {
+        self.sender.capacity()
+    }
+
+    /// Whether nobody will read any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Asks the reader to ring when he has read something, or not to any more.
+    pub(super) fn set_stalled(&self, is_stalled: bool) {
+        self.is_stalled.store(is_stalled, Ordering::Release);
+    }
+
+    /// Sends an event. What nobody will read is dropped; there is always room for what the engine sends.
+    pub(super) fn send(&self, event: Event) {
+        let sent = self.sender.try_send(event);
+        debug_assert!(sent.is_ok() || self.is_gone(), "the engine asks for room beforehand");
+    }
+}

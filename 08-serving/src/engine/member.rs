@@ -1,0 +1,141 @@
+//! A request inside the engine.
+
+use super::event::{Event, TokenEvent, Usage};
+use super::inbox::{Outlet, Submission};
+use super::policy::Rank;
+use super::request::{Constraint, EngineRequest};
+use naive_decode::{Result, Sampler};
+use prefix_radix::{ParkedSession, Salt, Session};
+use speculative::{Acceptance, DraftTree, Proposer};
+use std::time::{Duration, Instant};
+
+/// Where a request's keys and values are.
+pub(super) enum Place {
+    /// Nowhere: it has not come to run yet, or gave up its blocks.
+    Waiting,
+    /// In the pool.
+    Inside(Session),
+    /// In the host's memory.
+    Parked(ParkedSession),
+}
+
+// ANCHOR: member
+/// A request that is not done.
+///
+/// What a preempted request must not lose is all in here and not in its place: the text, the sampler, what the
+/// constraint has seen. So it goes on with the token that it would have had.
+pub(super) struct Member {
+    pub(super) id: u64,
+    pub(super) place: Place,
+    /// The prompt and what has been generated. The last token has not been run.
+    pub(super) text: Vec<u32>,
+    /// How much of the text is the prompt.
+    pub(super) prompt: usize,
+    pub(super) sampler: Sampler,
+    pub(super) constraint: Option<Box<dyn Constraint>>,
+    pub(super) max_tokens: usize,
+    pub(super) min_tokens: usize,
+    pub(super) end_tokens: Vec<u32>,
+    pub(super) salt: Salt,
+    pub(super) logprobs: Option<usize>,
+    /// What is known of the prompt's own tokens so far, if that was asked for.
+    pub(super) scored: Option<Vec<TokenEvent>>,
+    pub(super) rank: Rank,
+    pub(super) priority: i32,
+    pub(super) deadline: Option<Instant>,
+    pub(super) guessing: Guessing,
+    pub(super) outlet: Outlet,
+    /// Events of the step at hand.
+    pub(super) events: Vec<Event>,
+    /// Since when nobody has read its events.
+    pub(super) stalled_since: Option<Instant>,
+    pub(super) submitted: Instant,
+    pub(super) has_started: bool,
+    pub(super) usage: Usage,
+}
+// ANCHOR_END: member
+
+/// One request's guesses.
+pub(super) struct Guessing {
+    pub(super) proposer: Box<dyn Proposer>,
+    pub(super) acceptance: Acceptance,
+    /// What is guessed behind the text in the step at hand.
+    pub(super) tree: DraftTree,
+    /// Whether to guess in the next pass in any case.
+    pub(super) probes: bool,
+}
+
+impl Member {
+    /// A request that has just come; `arrived` is the time on the engine's clock.
+    pub(super) fn new(
+        submission: Submission,
+        arrived: Duration,
+        proposer: Box<dyn Proposer>,
+        draft: usize,
+    ) -> Result<Self> {
+        let Submission { id, request, outlet, at } = submission;
+        let EngineRequest { prompt, sampling, max_tokens, priority, .. } = request;
+        let sampler = Sampler::new(sampling)?.with_prompt_length(prompt.len());
+        let usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
+        let acceptance = Acceptance::new(draft);
+        Ok(Member {
+            id,
+            place: Place::Waiting,
+            prompt: prompt.len(),
+            text: prompt,
+            sampler,
+            constraint: request.constraint,
+            max_tokens,
+            min_tokens: request.min_tokens,
+            end_tokens: request.end_tokens,
+            salt: request.salt,
+            logprobs: request.logprobs,
+            scored: request.prompt_logprobs.then(Vec::new),
+            rank: Rank::new(priority, arrived, id),
+            priority,
+            deadline: request.deadline,
+            guessing: Guessing { proposer, acceptance, tree: DraftTree::empty(), probes: false },
+            outlet,
+            events: Vec::new(),
+            stalled_since: None,
+            submitted: at,
+            has_started: false,
+            usage,
+        })
+    }
+
+    pub(super) fn session(&self) -> Option<&Session> {
+        match &self.place {
+            Place::Inside(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.session().is_some()
+    }
+
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled_since.is_some()
+    }
+
+    /// Tokens generated so far.
+    pub(super) fn generated(&self) -> usize {
+        self.text.len() - self.prompt
+    }
+
+    /// Tokens of its text in the pool.
+    pub(super) fn held(&self) -> usize {
+        self.session().map_or(0, |session| session.text().len())
+    }
+
+    /// Most tokens that it can come to hold: the last one generated is never run.
+    pub(super) fn longest(&self) -> usize {
+        self.prompt + self.max_tokens.saturating_sub(1)
+    }
+
+    /// Whether all of the prompt has to be run, known or not.
+    pub(super) fn reads_all(&self) -> bool {
+        self.scored.as_ref().is_some_and(|scored| scored.len() + 1 < self.prompt)
+    }
+}

@@ -1,0 +1,96 @@
+//! Continuous batching: whoever fits comes in, in every pass.
+
+use super::drafts::share_out;
+use super::draw::Draw;
+use super::{Budget, Plan, Policy, State, View};
+
+/// Whoever fits comes in, in every pass, and whoever is done makes room at once.
+///
+/// In this order: a row for each text that is being written, so that no prompt makes it wait; what rows are left, for
+/// prompts inside; new requests, as long as the pool has room for all of their prompts; and guesses, in rows that
+/// would be empty otherwise.
+///
+/// **Coming in** is strictly in order of rank. If the first one does not fit, nobody does: small requests that
+/// slip past a large one could keep it waiting for ever. Besides the blocks of its prompt there must be one more
+/// for everyone, or the next pass might throw it out again.
+///
+/// **Going out** happens when a block is short, to the last in rank, and when somebody of a higher priority comes
+/// who does not fit otherwise.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Continuous;
+
+impl Policy for Continuous {
+    fn name(&self) -> &'static str {
+        "continuous"
+    }
+
+    // ANCHOR: schedule
+    fn schedule(&self, state: &State, budget: Budget) -> Plan {
+        let mut draw = Draw::new(state, budget);
+        draw.give_rows();
+        if draw.plan.preempt.is_empty() {
+            admit(&mut draw, state, budget);
+        }
+        let unpromised = draw.blocks.saturating_sub(draw.promised());
+        let mut plan = draw.plan;
+        let rows = budget.rows.saturating_sub(plan.rows());
+        share_out(&mut plan.spans, state, rows, unpromised);
+        plan
+    }
+    // ANCHOR_END: schedule
+}
+
+// ANCHOR: admit
+/// Lets in who waits, in order of rank.
+fn admit<'a>(draw: &mut Draw<'a>, state: &'a State, budget: Budget) {
+    let mut waiting: Vec<&View> =
+        state.requests.iter().filter(|v| !v.is_running && !v.is_stalled).collect();
+    waiting.sort_by_key(|view| view.rank);
+    for view in waiting {
+        if is_being_read(draw, view.behind) {
+            continue; // what it shares with that one will be known soon
+        }
+        if draw.prompt_rows == 0 || !make_place(draw, view, budget) {
+            break;
+        }
+        draw.admit(view);
+    }
+}
+// ANCHOR_END: admit
+
+/// Whether the prompt of a request that is inside has rows to run.
+fn is_being_read(draw: &Draw, id: Option<u64>) -> bool {
+    draw.inside.iter().any(|view| Some(view.id) == id && view.pending() > 1)
+}
+
+/// Whether there is a place for a request, perhaps because others of lower priority give up theirs.
+fn make_place<'a>(draw: &mut Draw<'a>, view: &View, budget: Budget) -> bool {
+    let below = |draw: &Draw<'a>| {
+        // Whoever came in with this plan has no place to give up yet.
+        let last = draw.inside.last().filter(|last| last.is_running);
+        last.is_some_and(|last| last.is_stalled || last.priority < view.priority)
+    };
+    if fits(draw, view, budget) {
+        return true;
+    }
+    // Nobody goes out in vain.
+    let mut tried = draw.clone();
+    while below(&tried) {
+        tried.send_out_last();
+        if fits(&tried, view, budget) {
+            *draw = tried;
+            return true;
+        }
+    }
+    false
+}
+
+fn fits(draw: &Draw, view: &View, budget: Budget) -> bool {
+    let needed = draw.blocks_for(view.text) - view.shared;
+    // The next pass may take a block for everyone, this one included.
+    let spare = draw.inside.len() + 1;
+    // One alone always fits.
+    let is_alone = draw.inside.is_empty();
+    draw.inside.len() < budget.running
+        && (is_alone || needed + draw.promised() + spare <= draw.blocks)
+}

@@ -1,0 +1,99 @@
+//! A plan in the making: rows and blocks that are left.
+
+use super::{Budget, Plan, PlannedSpan, State, View};
+
+/// What has been given out so far. Requests inside are in order of rank, stalled ones last: the last goes
+/// first when blocks are short.
+#[derive(Clone)]
+pub(super) struct Draw<'a> {
+    pub(super) plan: Plan,
+    pub(super) inside: Vec<&'a View>,
+    /// Blocks that can still be taken.
+    pub(super) blocks: usize,
+    /// Rows for prompts. Each text has a row set aside, so that none waits for another's prompt.
+    pub(super) prompt_rows: usize,
+    block: usize,
+}
+
+impl<'a> Draw<'a> {
+    pub(super) fn new(state: &'a State, budget: Budget) -> Self {
+        let mut inside: Vec<&View> = state.requests.iter().filter(|v| v.is_running).collect();
+        inside.sort_by_key(|view| (view.is_stalled, view.rank));
+        let texts = inside.iter().filter(|v| !v.is_stalled && v.pending() == 1).count();
+        Draw {
+            plan: Plan::default(),
+            inside,
+            blocks: state.free + state.cached,
+            prompt_rows: budget.rows.saturating_sub(texts),
+            block: state.block,
+        }
+    }
+
+    pub(super) fn blocks_for(&self, tokens: usize) -> usize {
+        tokens.div_ceil(self.block)
+    }
+
+    // ANCHOR: rows
+    /// Rows for everyone inside, the first in rank first: a text's next row, or a prompt's next chunk.
+    ///
+    /// When there is no block for one more row, the last in rank gives up its place. Nobody does so for somebody
+    /// who stands behind: the last one just waits. So the first in rank goes on in every pass, and whoever
+    /// is first goes on until it is done.
+    pub(super) fn give_rows(&mut self) {
+        let mut turn = 0;
+        while let Some(&view) = self.inside.get(turn) {
+            let (text, pending) = (view.pending() == 1, view.pending());
+            let wanted = if text { 1 } else { pending.min(self.prompt_rows) };
+            if view.is_stalled || wanted == 0 {
+                turn += 1;
+                continue;
+            }
+            let room = ((view.places + self.blocks) * self.block).saturating_sub(view.held);
+            let rows = wanted.min(room);
+            if rows == 0 && turn + 1 < self.inside.len() {
+                self.send_out_last();
+                continue;
+            }
+            if rows > 0 {
+                self.blocks -= self.blocks_for(view.held + rows).saturating_sub(view.places);
+                self.prompt_rows -= if text { 0 } else { rows };
+                self.plan.spans.push(PlannedSpan { id: view.id, rows, guesses: 0 });
+            }
+            turn += 1;
+        }
+    }
+    // ANCHOR_END: rows
+
+    /// The last in rank gives up its place.
+    pub(super) fn send_out_last(&mut self) {
+        let Some(view) = self.inside.pop() else { return };
+        self.blocks += view.gives_back;
+        if let Some(at) = self.plan.spans.iter().position(|span| span.id == view.id) {
+            let span = self.plan.spans.remove(at);
+            // Blocks that it was to take in this pass.
+            self.blocks += self.blocks_for(view.held + span.rows).saturating_sub(view.places);
+        }
+        self.plan.preempt.push(view.id);
+    }
+
+    /// A request comes in, with as much of its prompt as there are rows for.
+    pub(super) fn admit(&mut self, view: &'a View) {
+        let room = ((view.shared + self.blocks) * self.block).saturating_sub(view.held);
+        let rows = view.pending().min(self.prompt_rows).min(room);
+        self.blocks -= (self.blocks_for(view.held + rows) - view.shared).min(self.blocks);
+        self.prompt_rows -= rows;
+        self.plan.admit.push(view.id);
+        self.plan.spans.push(PlannedSpan { id: view.id, rows, guesses: 0 });
+        self.inside.push(view);
+    }
+
+    /// Blocks that those inside will still need for what they have to read.
+    pub(super) fn promised(&self) -> usize {
+        let rest = |view: &&View| {
+            let rows = self.plan.spans.iter().find(|s| s.id == view.id).map_or(0, |s| s.rows);
+            let has = self.blocks_for(view.held + rows).max(view.places);
+            self.blocks_for(view.text).saturating_sub(has)
+        };
+        self.inside.iter().map(rest).sum()
+    }
+}

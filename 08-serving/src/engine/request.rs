@@ -1,0 +1,170 @@
+//! What a request asks of the engine, and why it may be refused.
+
+use naive_decode::{Error, Sampling};
+use prefix_radix::Salt;
+use std::time::Instant;
+
+/// One text to continue.
+///
+/// [`EngineRequest::new`] fills in the plainest values; set what differs.
+pub struct EngineRequest {
+    /// The tokens to continue: at least one.
+    pub prompt: Vec<u32>,
+    /// How tokens are chosen. The random numbers start at its seed, whoever else is in the batch.
+    pub sampling: Sampling,
+    /// Most tokens to generate. With 0 the prompt is read if its log-probabilities are asked for, and no
+    /// more.
+    pub max_tokens: usize,
+    /// Tokens before which no end token is chosen.
+    pub min_tokens: usize,
+    /// Tokens that end the text, those of the model and those of the caller (`stop_token_ids`); none to
+    /// write on until `max_tokens` (`ignore_eos`).
+    pub end_tokens: Vec<u32>,
+    /// Higher goes first. One level is worth a fixed time of waiting (see [`crate::engine::policy`]), so that
+    /// whoever waits long enough is served. Levels beyond ±100 count as ±100.
+    pub priority: i32,
+    /// When the text ends, however far it is.
+    pub deadline: Option<Instant>,
+    /// With whom prefixes are shared.
+    pub salt: Salt,
+    /// With each token, its log-probability and those of the so many likeliest, of the distribution that
+    /// the model gives, before temperature, filters and masks. `Some(0)`: of the chosen token only.
+    pub logprobs: Option<usize>,
+    /// The same for the tokens of the prompt, as [`Event::Prompt`](super::Event::Prompt). The whole prompt
+    /// then runs through the model, known or not; `logprobs` says how many of the likeliest, none if not set.
+    pub prompt_logprobs: bool,
+    /// What the text must conform to.
+    pub constraint: Option<Box<dyn Constraint>>,
+}
+
+impl EngineRequest {
+    /// Continues a prompt greedily for so many tokens, for everybody to share.
+    pub fn new(prompt: Vec<u32>, max_tokens: usize) -> Self {
+        EngineRequest {
+            prompt,
+            sampling: Sampling::default(),
+            max_tokens,
+            min_tokens: 0,
+            end_tokens: Vec::new(),
+            priority: 0,
+            deadline: None,
+            salt: Salt::NONE,
+            logprobs: None,
+            prompt_logprobs: false,
+            constraint: None,
+        }
+    }
+}
+
+/// What a text must conform to, token by token: a grammar, a schema.
+///
+/// It runs on the engine's thread, between passes: it has to be quick, a millisecond and less.
+pub trait Constraint: Send {
+    /// The tokens that may come next; none if all may. Called once before each token.
+    ///
+    /// # Errors
+    /// If the constraint cannot go on. The request then fails; others do not notice.
+    fn mask(&mut self) -> Result<Option<TokenSet>, Error>;
+
+    /// The token that was chosen. An end token is told too.
+    ///
+    /// # Errors
+    /// If the text does not conform with it.
+    fn accept(&mut self, token: u32) -> Result<(), Error>;
+}
+
+/// Some of a vocabulary's tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenSet {
+    /// Bit `i % 32` of word `i / 32`: whether token `i` is in it.
+    words: Vec<u32>,
+}
+
+impl TokenSet {
+    /// None of so many tokens.
+    pub fn none(vocabulary: usize) -> Self {
+        TokenSet { words: vec![0; vocabulary.div_ceil(32)] }
+    }
+
+    /// From words of 32 tokens each, the lowest token in the lowest bit. Tokens past the last word are out.
+    pub fn from_words(words: Vec<u32>) -> Self {
+        TokenSet { words }
+    }
+
+    /// Takes a token in.
+    ///
+    /// # Panics
+    /// If it is past the vocabulary.
+    pub fn insert(&mut self, token: u32) {
+        self.words[token as usize / 32] |= 1 << (token % 32);
+    }
+
+    /// Whether a token is in it.
+    pub fn contains(&self, token: u32) -> bool {
+        let word = self.words.get(token as usize / 32);
+        word.is_some_and(|word| word >> (token % 32) & 1 == 1)
+    }
+}
+
+/// Why a request was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Too many wait already. Try again later.
+    #[error("{waiting} requests are waiting, and no more than {limit} may")]
+    Full {
+        /// Requests that wait.
+        waiting: usize,
+        /// How many may.
+        limit: usize,
+    },
+    /// Prompt and answer together are more than the model's context, or than the whole pool can hold.
+    #[error(
+        "a prompt of {prompt} tokens and {max_tokens} more do not fit: {limit} tokens at most in all"
+    )]
+    TooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that it may generate.
+        max_tokens: usize,
+        /// Most of both together.
+        limit: usize,
+    },
+    /// A value that cannot be worked with.
+    #[error(transparent)]
+    Invalid(#[from] Error),
+    /// The engine finishes what it has and takes no more.
+    #[error("the server is shutting down")]
+    Draining,
+}
+
+/// What the engine can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Limits {
+    /// Most tokens of a prompt and its answer together: the model's context, or the pool where that is
+    /// smaller. The last token of an answer is never run, so a prompt of `context` tokens may have one.
+    pub context: usize,
+    /// Tokens of the vocabulary; each is below this.
+    pub vocabulary: usize,
+    /// Tokens that the pool holds, all requests and prefixes together.
+    pub pool_tokens: usize,
+    /// Requests that may wait.
+    pub queue: usize,
+    /// Requests that run at once, at most.
+    pub running: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_in() {
+        let mut set = TokenSet::none(70);
+        for token in [0, 31, 32, 69] {
+            set.insert(token);
+        }
+        let there: Vec<u32> = (0..200).filter(|&token| set.contains(token)).collect();
+        assert_eq!(there, [0, 31, 32, 69]);
+        assert!(TokenSet::from_words(vec![0b100]).contains(2));
+    }
+}

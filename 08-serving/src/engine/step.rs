@@ -1,0 +1,263 @@
+//! One step: look, decide, run, tell.
+
+use super::Engine;
+use super::arrivals::is_queued;
+use super::choose::Outcome;
+use super::member::{Member, Place};
+use super::pass::PassLogits;
+use super::policy::{Budget, Plan};
+use super::record::{Kind, PassRecord, SpanRecord};
+use super::state::PassRow;
+use naive_decode::{Error, Pass, Result, Span};
+use rayon::prelude::*;
+use std::time::{Duration, Instant};
+
+/// Numbers in a pass's logits from which on tokens are chosen on several threads.
+const MANY: usize = 1 << 17;
+
+/// How old a published snapshot may become while passes run.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// What a step came to.
+#[derive(Debug)]
+pub enum Step {
+    /// A pass has run.
+    Ran(PassRecord),
+    /// There was nothing to run: nothing will change before somebody submits, reads or goes away, or this
+    /// moment comes.
+    Idle(Option<Instant>),
+}
+
+/// A decision that has been carried out as far as the pass itself.
+struct Decided {
+    plan: Plan,
+    /// The places of the spans' requests among the members.
+    indices: Vec<usize>,
+    pass: Pass,
+}
+
+impl Engine {
+    /// Steps until the last handle is gone and everything is done; sleeps when there is nothing to do.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.step() {
+                Ok(Step::Ran(_)) => {}
+                Ok(Step::Idle(until)) => {
+                    if !self.inbox.sleep(until) {
+                        return;
+                    }
+                }
+                // A broken invariant. Nobody is left without an answer.
+                Err(error) => return self.give_up(&error),
+            }
+        }
+    }
+
+    // ANCHOR: step
+    /// Looks who has come and gone, decides what the next pass does, runs it, and tells everyone what came of
+    /// it.
+    ///
+    /// # Errors
+    /// If the engine's own invariants do not hold. What is wrong with one request goes to its ticket.
+    pub fn step(&mut self) -> Result<Step> {
+        self.look()?;
+        self.guess();
+        let began = Instant::now();
+        let mut decided = self.decide()?;
+        if decided.pass.spans.is_empty() {
+            self.tell(true);
+            return Ok(Step::Idle(self.next_alarm()));
+        }
+        let mut logits = self.execute(&decided.pass);
+        let outcomes = self.choose(&decided, &mut logits);
+        let spans = self.take_in(&mut decided, outcomes)?;
+        let record = self.record(decided, spans, began);
+        self.tell(false);
+        Ok(Step::Ran(record))
+    }
+    // ANCHOR_END: step
+
+    // ANCHOR: decide
+    /// Asks the policy, and carries out all but the pass.
+    ///
+    /// How many blocks the prefix cache can let go of is an estimate: one whose continuation is in use stays. Where
+    /// that turns out to be too few, the policy is asked again, with what there really is, about those who are
+    /// inside. Each time somebody gives up a place, and one alone always fits.
+    fn decide(&mut self) -> Result<Decided> {
+        let budget = Budget { rows: self.options.rows, running: self.options.running };
+        let mut carried_out = Plan::default();
+        for attempt in 0..self.members.len() + 2 {
+            let plan = self.options.policy.schedule(&self.view(attempt > 0)?, budget);
+            plan.preempt.iter().try_for_each(|&id| self.preempt(id))?;
+            plan.admit.iter().try_for_each(|&id| self.admit(id))?;
+            for member in &mut self.members {
+                let planned = plan.spans.iter().find(|span| span.id == member.id);
+                member.plan_guesses(planned.map_or(0, |span| span.guesses));
+            }
+            carried_out.preempt.extend(&plan.preempt);
+            carried_out.admit.extend(&plan.admit);
+            carried_out.spans = plan.spans;
+            let (indices, spans) = self.spans(&carried_out)?.into_iter().unzip();
+            let pass = Pass { spans };
+            if self.pool.has_room(&pass)? {
+                return Ok(Decided { plan: carried_out, indices, pass });
+            }
+        }
+        let free = self.pool.pool().blocks().free();
+        Err(Error::invalid("blocks free for a pass", free, "as many as the plan counted on"))
+    }
+    // ANCHOR_END: decide
+
+    /// Chooses tokens for everyone in a pass. The requests have nothing in common here, so threads share them
+    /// out.
+    fn choose(&mut self, decided: &Decided, logits: &mut PassLogits) -> Vec<Result<Outcome>> {
+        let logits = logits.by_span();
+        let numbers: usize = logits.iter().flatten().map(|logits| logits.len()).sum();
+        let mut members: Vec<Option<&mut Member>> = self.members.iter_mut().map(Some).collect();
+        let spans = decided.pass.spans.iter().zip(&decided.indices).zip(logits);
+        let jobs: Vec<_> = spans
+            .map(|((span, &index), logits)| {
+                (members[index].take().expect("a request has one span"), span, logits)
+            })
+            .collect();
+        let choose = |(member, span, logits): (&mut Member, &Span, Result<_>)| {
+            logits.and_then(|logits| member.take_in(span, logits))
+        };
+        match numbers >= MANY && jobs.len() > 1 {
+            true => jobs.into_par_iter().map(choose).collect(),
+            false => jobs.into_iter().map(choose).collect(),
+        }
+    }
+
+    /// What came of everyone's rows goes to the pool, the prefix cache and the counters.
+    fn take_in(
+        &mut self,
+        decided: &mut Decided,
+        outcomes: Vec<Result<Outcome>>,
+    ) -> Result<Vec<SpanRecord>> {
+        let mut records = Vec::new();
+        let mut ends = Vec::new();
+        for ((span, &index), outcome) in
+            decided.pass.spans.iter().zip(&decided.indices).zip(outcomes)
+        {
+            let member = &mut self.members[index];
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    ends.push((index, Err(error)));
+                    continue;
+                }
+            };
+            let Place::Inside(session) = &mut member.place else { continue };
+            self.pool.advance(session, &outcome.tokens, &outcome.slots)?;
+            let kind = match outcome.guessed {
+                0 if span.start < member.prompt || span.rows() > 1 => Kind::Prefill,
+                0 => Kind::Decode,
+                _ => Kind::Verify,
+            };
+            if kind == Kind::Prefill {
+                self.pool.remember(session)?;
+            }
+            member.count(&outcome);
+            self.counters.generated_tokens += outcome.chosen as u64;
+            self.counters.drafts += u64::from(outcome.guessed > 0);
+            self.counters.drafted_tokens += outcome.guessed as u64;
+            self.counters.accepted_tokens += outcome.came_true as u64;
+            if let Some(reason) = outcome.end {
+                ends.push((index, Ok(reason)));
+            }
+            let (id, rows, tokens) = (member.id, span.rows(), outcome.chosen);
+            records.push(SpanRecord { id, kind, rows, tokens });
+        }
+        // The last first: each removal moves those behind it.
+        ends.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
+        for (index, end) in ends {
+            match end {
+                Ok(reason) => self.finish(index, reason)?,
+                Err(error) => self.fail(index, error)?,
+            }
+        }
+        Ok(records)
+    }
+
+    fn record(&mut self, decided: Decided, spans: Vec<SpanRecord>, began: Instant) -> PassRecord {
+        let duration = began.elapsed();
+        let rows = decided.pass.rows();
+        let of = |kind| spans.iter().filter(|s| s.kind == kind).map(|s| s.rows).sum::<usize>();
+        let prefill_rows = of(Kind::Prefill);
+        let verified = spans.iter().filter(|span| span.kind == Kind::Verify).count();
+        self.last_pass = PassRow {
+            duration,
+            prefill_rows,
+            decode_rows: of(Kind::Decode) + verified,
+            draft_rows: of(Kind::Verify) - verified,
+        };
+        self.times.observe(rows, duration);
+        self.costs.computed(prefill_rows, rows, duration);
+        self.counters.passes += 1;
+        self.counters.rows += rows as u64;
+        let Plan { admit: admitted, preempt: preempted, .. } = decided.plan;
+        let start = began.saturating_duration_since(self.started);
+        PassRecord { start, duration, admitted, preempted, spans, blocks: self.block_counts() }
+    }
+
+    /// Publishes a snapshot if it is time to, and sends everyone's events: what has been received is counted.
+    fn tell(&mut self, is_idle: bool) {
+        let is_due = self.published.is_none_or(|published| published.elapsed() >= FRESH);
+        if is_idle || is_due {
+            self.inbox.publish(self.snapshot());
+            self.published = Some(Instant::now());
+        }
+        self.members.iter_mut().for_each(Member::tell);
+        for (member, end) in self.ended.drain(..) {
+            member.tell_end(end);
+        }
+        let waiting = self.members.iter().filter(|member| is_queued(member)).count();
+        self.inbox.report(waiting, self.members.is_empty());
+    }
+
+    fn give_up(mut self, error: &Error) {
+        eprintln!("the engine stops: {error}");
+        for (member, end) in self.ended.drain(..) {
+            member.tell_end(end);
+        }
+        for member in self.members.drain(..) {
+            let what = "the engine's state";
+            member.tell_end(super::Event::Failed(Error::invalid(what, error, "consistent")));
+        }
+    }
+}
+
+impl Member {
+    /// Keeps as many guesses as the plan has rows for, and notes whether guessing pays.
+    fn plan_guesses(&mut self, planned: usize) {
+        let guessing = &mut self.guessing;
+        if guessing.tree.is_empty() {
+            return;
+        }
+        let was_probe = guessing.probes;
+        guessing.probes = match planned {
+            0 => guessing.acceptance.probe() > 0,
+            _ => {
+                if !was_probe {
+                    guessing.acceptance.paid();
+                }
+                false
+            }
+        };
+        guessing.tree.truncate(planned);
+    }
+
+    fn count(&mut self, outcome: &Outcome) {
+        if outcome.chosen > 0 && self.usage.first_token.is_none() {
+            self.usage.first_token = Some(self.submitted.elapsed());
+        }
+        self.usage.drafted_tokens += outcome.guessed;
+        self.usage.accepted_tokens += outcome.came_true;
+        if outcome.guessed > 0 {
+            let tree = &self.guessing.tree;
+            let longest = (0..tree.len()).map(|node| tree.path(node).len()).max().unwrap_or(0);
+            self.guessing.acceptance.observe(longest, outcome.came_true);
+        }
+    }
+}

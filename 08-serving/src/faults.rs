@@ -1,0 +1,26 @@
+//! The faults of this rung. Every logit may be right, and the answer wrong: it is another's, or it comes too late, or
+//! its dice were thrown twice.
+//!
+//! | File | Fault |
+//! |---|---|
+//! | `slot_handed_on.rs` | a request gets a finished one's place with what was in it |
+//! | `blocks_kept.rs` | a client has gone, and its request goes on |
+//! | `lost_sampler.rs` | a request that had to wait begins its random numbers again |
+//!
+//! `scene.rs` holds what the last two have in common: an engine stepped by hand.
+
+mod blocks_kept;
+mod lost_sampler;
+mod scene;
+mod slot_handed_on;
+
+pub use blocks_kept::BLOCKS_KEPT;
+pub use lost_sampler::LOST_SAMPLER;
+pub use slot_handed_on::SLOT_HANDED_ON;
+
+use naive_decode::break_it::BreakIt;
+
+/// Every fault of this rung.
+pub fn all() -> Vec<BreakIt> {
+    vec![SLOT_HANDED_ON, BLOCKS_KEPT, LOST_SAMPLER]
+}

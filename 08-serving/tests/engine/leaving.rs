@@ -1,0 +1,191 @@
+//! Cancellation at every point, deadlines, readers that stall, draining.
+
+use crate::world::{
+    Answer, Asked, Dice, assert_as_alone, assert_empty, engine, model, options, run,
+};
+use serving::engine::{EngineOptions, EngineRequest, Event, FinishReason, Refused, Step};
+use std::time::{Duration, Instant};
+
+#[test]
+fn whoever_goes_away_at_any_point_gives_all_blocks_back() {
+    let mut dice = Dice(21);
+    let asked: Vec<Asked> = (0..4).map(|i| Asked::new(dice.tokens(30 + i), 40)).collect();
+    // Too small for all: some wait, some are preempted.
+    let small = EngineOptions { rows: 34, host_bytes: 1 << 16, ..options(160) };
+    for after in 0..60 {
+        for leaving in 0..4 {
+            let mut engine = engine(small.clone());
+            let submit = |asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
+            let mut answers: Vec<Answer> = asked.iter().map(submit).collect();
+            for _ in 0..after {
+                engine.step().unwrap();
+            }
+            answers.iter_mut().for_each(Answer::read);
+            let gone = answers.remove(leaving);
+            let was_done = gone.end.is_some();
+            drop(gone);
+            engine.step().unwrap();
+            engine.check_integrity().unwrap();
+            let state = engine.state();
+            assert!(state.requests.iter().all(|row| row.id != leaving as u64));
+            run(&mut engine, &mut answers);
+            let mut others = asked.clone();
+            others.remove(leaving);
+            if after % 20 == 7 {
+                assert_as_alone(&others, &answers, "somebody has left");
+            }
+            assert_empty(&engine);
+            let counters = engine.state().counters;
+            assert_eq!(counters.cancelled, u64::from(!was_done), "{after}, {leaving}");
+            assert_eq!(counters.full_length, 3 + u64::from(was_done));
+        }
+    }
+}
+
+#[test]
+fn a_text_ends_when_its_time_is_up() {
+    let mut engine = engine(EngineOptions { running: 1, ..options(600) });
+    let mut dice = Dice(22);
+    let request = |dice: &mut Dice, milliseconds| EngineRequest {
+        deadline: Some(Instant::now() + Duration::from_millis(milliseconds)),
+        ..EngineRequest::new(dice.tokens(20), 200)
+    };
+    let mut running = Answer::of(engine.submit(request(&mut dice, 40)).unwrap());
+    let mut waiting = Answer::of(engine.submit(request(&mut dice, 0)).unwrap());
+    for _ in 0..5 {
+        engine.step().unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(matches!(engine.step().unwrap(), Step::Idle(None)));
+    for answer in [&mut running, &mut waiting] {
+        answer.read();
+        assert_eq!(answer.reason(), FinishReason::Deadline);
+    }
+    assert!(running.tokens.len() >= 5 && running.tokens.len() < 200);
+    assert_eq!((waiting.tokens.len(), waiting.cached), (0, None));
+    assert_eq!(engine.state().counters.expired, 2);
+    assert_empty(&engine);
+}
+
+#[test]
+fn a_reader_that_stalls_holds_up_nobody_but_himself() {
+    let mut dice = Dice(23);
+    let asked: Vec<Asked> = (0..3).map(|_| Asked::new(dice.tokens(10), 120)).collect();
+    let mut engine = engine(EngineOptions { events: 16, ..options(2_000) });
+    let mut answers: Vec<Answer> =
+        asked.iter().map(|a| Answer::of(engine.submit(a.request()).unwrap())).collect();
+    // Nobody reads the first one's events.
+    let mut others = answers.split_off(1);
+    while others.iter().any(|answer| answer.end.is_none()) {
+        assert!(matches!(engine.step().unwrap(), Step::Ran(_)));
+        engine.check_integrity().unwrap();
+        others.iter_mut().for_each(Answer::read);
+    }
+    let Step::Idle(Some(_)) = engine.step().unwrap() else { panic!("it waits for the reader") };
+    assert_as_alone(&asked[1..], &others, "beside one that stalls");
+    let state = engine.state();
+    assert_eq!((state.stalled, state.requests.len()), (1, 1));
+    assert!(state.requests[0].generated_tokens <= 16, "no more than its queue holds");
+    // He reads again, and it goes on.
+    while answers[0].end.is_none() {
+        answers.iter_mut().for_each(Answer::read);
+        engine.step().unwrap();
+        engine.check_integrity().unwrap();
+    }
+    assert_as_alone(&asked[..1], &answers, "after a pause");
+    assert_empty(&engine);
+}
+
+#[test]
+fn a_stalled_request_gives_its_blocks_to_others_and_does_not_fill_the_queue() {
+    let mut dice = Dice(24);
+    let stalled = Asked::new(dice.tokens(60), 100);
+    let other = Asked::new(dice.tokens(100), 60);
+    let small = EngineOptions { events: 16, queue: 1, draft: 0, ..options(200) };
+    let mut engine = engine(small);
+    let mut first = vec![Answer::of(engine.submit(stalled.request()).unwrap())];
+    while !matches!(engine.step().unwrap(), Step::Idle(_)) {}
+    assert_eq!(engine.state().stalled, 1);
+    let mut second = vec![Answer::of(engine.submit(other.request()).unwrap())];
+    run(&mut engine, &mut second);
+    assert_as_alone(&[other], &second, "in the place of one that stalls");
+    assert_eq!(engine.state().counters.preemptions, 1);
+    // There is room in the queue, although the stalled one waits for a place.
+    drop(engine.submit(stalled.request()).unwrap());
+    while first[0].end.is_none() {
+        first.iter_mut().for_each(Answer::read);
+        engine.step().unwrap();
+        engine.check_integrity().unwrap();
+    }
+    assert_as_alone(&[stalled], &first, "stalled and preempted");
+    assert_empty(&engine);
+}
+
+#[test]
+fn a_client_that_never_reads_fails_in_the_end() {
+    let patience = Duration::from_millis(30);
+    let mut engine = engine(EngineOptions { events: 8, patience, ..options(600) });
+    let ticket = engine.submit(Asked::new(Dice(25).tokens(5), 100).request()).unwrap();
+    while !matches!(engine.step().unwrap(), Step::Idle(_)) {}
+    std::thread::sleep(2 * patience);
+    assert!(matches!(engine.step().unwrap(), Step::Idle(None)));
+    assert_empty(&engine);
+    let mut answer = Answer::of(ticket);
+    answer.read();
+    let said = answer.end.unwrap().unwrap_err().to_string();
+    assert!(said.contains("events left unread"), "{said}");
+    assert_eq!(engine.state().counters.failed, 1);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let mut engine = engine(EngineOptions { queue: 3, running: 1, ..options(600) });
+    let asked = Asked::new(vec![1, 2, 3], 10);
+    let mut tickets: Vec<_> = (0..3).map(|_| engine.submit(asked.request()).unwrap()).collect();
+    let refused = engine.submit(asked.request()).err().unwrap();
+    assert!(matches!(refused, Refused::Full { waiting: 3, limit: 3 }));
+    // One comes in, and one more may wait.
+    engine.step().unwrap();
+    tickets.push(engine.submit(asked.request()).unwrap());
+    assert!(engine.submit(asked.request()).is_err());
+    let mut answers: Vec<Answer> = tickets.into_iter().map(Answer::of).collect();
+    run(&mut engine, &mut answers);
+    assert!(answers.iter().all(|answer| answer.tokens.len() == 10));
+    assert_eq!(engine.state().counters.submitted, 4);
+}
+
+#[test]
+fn what_failed_to_fit_the_model_fails_alone() {
+    // Nothing in this model fails by itself; a constraint that gives up does.
+    struct GivesUp(usize);
+    impl serving::engine::Constraint for GivesUp {
+        fn mask(&mut self) -> naive_decode::Result<Option<serving::engine::TokenSet>> {
+            match self.0 {
+                0 => Ok(Some(serving::engine::TokenSet::none(model().config.vocab_size))),
+                _ => Ok(None),
+            }
+        }
+        fn accept(&mut self, _: u32) -> naive_decode::Result<()> {
+            self.0 -= 1;
+            Ok(())
+        }
+    }
+    let mut engine = engine(options(600));
+    let asked = Asked::new(vec![1, 2, 3], 10);
+    let request = EngineRequest { constraint: Some(Box::new(GivesUp(4))), ..asked.request() };
+    let mut failing = engine.submit(request).unwrap();
+    let mut answers = vec![Answer::of(engine.submit(asked.request()).unwrap())];
+    run(&mut engine, &mut answers);
+    assert_as_alone(&[asked], &answers, "beside one that fails");
+    let mut events = Vec::new();
+    while let Ok(event) = failing.try_recv() {
+        events.push(event);
+    }
+    let said = match events.pop() {
+        Some(Event::Failed(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(said.contains("number of tokens that may come next is 0"), "{said}");
+    assert_eq!(events.len(), 1 + 4);
+    assert_empty(&engine);
+}

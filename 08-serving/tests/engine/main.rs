@@ -1,0 +1,21 @@
+//! The engine: the same tokens in any company, nothing lost, nobody forgotten.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `world.rs` | a small model, requests, what each answers alone, and an engine stepped by hand |
+//! | `same_tokens.rs` | alone and in any batch, bit for bit |
+//! | `pressure.rs` | a pool that is too small: preemption, parking, nothing lost |
+//! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
+//! | `requests.rs` | what is refused, ends, masks, log-probabilities |
+//! | `schedule.rs` | the policies as functions |
+//! | `soak.rs` | everything at once |
+//! | `thread.rs` | the engine on its thread |
+
+mod leaving;
+mod pressure;
+mod requests;
+mod same_tokens;
+mod schedule;
+mod soak;
+mod thread;
+mod world;

@@ -1,0 +1,105 @@
+//! A pool that is too small: preemption, parking, nothing lost.
+
+use crate::world::{
+    Answer, Asked, Dice, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
+};
+use naive_decode::Sampling;
+use serving::engine::EngineOptions;
+
+/// Texts that grow to a few hundred tokens each.
+fn long(count: usize) -> Vec<Asked> {
+    let mut dice = Dice(77);
+    let mut ask = |i: u64| {
+        let sampling = Sampling { temperature: 1.0, seed: i, ..Sampling::default() };
+        let sampling = if i.is_multiple_of(2) { sampling } else { Sampling::default() };
+        let length = 10 + dice.below(30) as usize;
+        Asked { sampling, ..Asked::new(dice.tokens(length), 150) }
+    };
+    (0..count as u64).map(&mut ask).collect()
+}
+
+/// Tokens that all of them together come to.
+fn demand(asked: &[Asked]) -> usize {
+    asked.iter().map(|asked| asked.prompt.len() + asked.tokens).sum()
+}
+
+#[test]
+fn a_quarter_of_what_is_needed_is_enough() {
+    let asked = long(16);
+    for (host_bytes, prefixes) in [(0, true), (0, false), (1 << 24, true), (1 << 14, true)] {
+        let options = options(demand(&asked) / 4);
+        let mut engine = engine(EngineOptions { host_bytes, prefixes, ..options });
+        let answers = serve(&mut engine, &asked);
+        let place = format!("{host_bytes} bytes of the host, prefixes: {prefixes}");
+        assert_as_alone(&asked, &answers, &place);
+        assert_empty(&engine);
+        let counters = engine.state().counters;
+        assert!(counters.preemptions > 0, "{place}");
+        // Each of them makes room for at least a block, and blocks are asked for once a token at most.
+        let most = answers.iter().map(|answer| answer.usage().preemptions).max().unwrap();
+        assert!(counters.preemptions <= 4 * 16 && most <= 16, "{counters:?}, {most}");
+        assert_eq!(counters.parked > 0, host_bytes > 0, "{place}");
+        let whole: usize = answers.iter().map(|answer| answer.usage().preemptions).sum();
+        assert_eq!(counters.preemptions as usize, whole);
+    }
+}
+
+#[test]
+fn a_pool_for_one_serves_all_one_after_the_other() {
+    let asked = long(5);
+    let longest = asked.iter().map(|a| a.prompt.len() + a.tokens - 1).max().unwrap();
+    let mut engine = engine(options(longest.next_multiple_of(4)));
+    let answers = serve(&mut engine, &asked);
+    assert_as_alone(&asked, &answers, "a pool for one");
+    assert_empty(&engine);
+}
+
+#[test]
+fn what_is_known_makes_room_for_what_is_needed() {
+    // Many texts after each other: together far more than the pool holds.
+    let mut engine = engine(options(400));
+    for seed in 0..12 {
+        let asked = crowd(seed, 3);
+        let answers = serve(&mut engine, &asked);
+        assert_as_alone(&asked, &answers, "one crowd after the other");
+        assert_empty(&engine);
+    }
+}
+
+#[test]
+fn whoever_matters_more_pushes_others_out() {
+    let mut dice = Dice(31);
+    let first: Vec<Asked> = (0..4).map(|_| Asked::new(dice.tokens(40), 60)).collect();
+    let urgent = Asked { priority: 5, ..Asked::new(dice.tokens(80), 20) };
+    let mut engine = engine(EngineOptions { draft: 0, ..options(400) });
+    let submit = |asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
+    let mut answers: Vec<Answer> = first.iter().map(submit).collect();
+    for _ in 0..40 {
+        engine.step().unwrap();
+    }
+    answers.push(Answer::of(engine.submit(urgent.request()).unwrap()));
+    let mut passes = 0;
+    while answers[4].end.is_none() {
+        engine.step().unwrap();
+        engine.check_integrity().unwrap();
+        answers.iter_mut().for_each(Answer::read);
+        passes += 1;
+    }
+    assert!(passes <= 25, "it came in at once: {passes} passes");
+    run(&mut engine, &mut answers);
+    let all = [first, vec![urgent]].concat();
+    assert_as_alone(&all, &answers, "one that matters more");
+    assert_eq!(answers[4].usage().preemptions, 0);
+    assert!(answers[..4].iter().any(|answer| answer.usage().preemptions > 0));
+}
+
+#[test]
+fn of_equals_the_later_one_gives_up_its_place() {
+    let asked = long(4);
+    let mut engine = engine(EngineOptions { draft: 0, ..options(360) });
+    let answers = serve(&mut engine, &asked);
+    assert_as_alone(&asked, &answers, "equals");
+    assert_eq!(answers[0].usage().preemptions, 0, "the first one never does");
+    let totals: Vec<_> = answers.iter().map(|answer| answer.usage().total).collect();
+    assert!(totals[0] < totals[3]);
+}

@@ -1,0 +1,279 @@
+//! The policies as functions: no model, no pool, thousands of states.
+
+use proptest::prelude::*;
+use serving::engine::policy::{
+    Budget, Continuous, Plan, Policy, Rank, State, StaticBatches, View, share_out,
+};
+use speculative::PassTimes;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// Requests as numbers, and a pool that only counts: what an engine does with a plan, without the engine.
+struct World {
+    requests: Vec<Request>,
+    block: usize,
+    total: usize,
+    budget: Budget,
+}
+
+#[derive(Debug, Clone)]
+struct Request {
+    view: View,
+    /// Tokens at which it is done.
+    end: usize,
+    preemptions: usize,
+}
+
+impl World {
+    fn used(&self) -> usize {
+        self.requests.iter().map(|request| request.view.places).sum()
+    }
+
+    fn state(&self) -> State {
+        let requests = self.requests.iter().map(|request| request.view.clone()).collect();
+        let free = self.total - self.used();
+        State { requests, free, cached: 0, block: self.block, times: PassTimes::default() }
+    }
+
+    /// Carries out a plan as an engine would, and checks that it can be. Gives who is done.
+    fn carry_out(&mut self, plan: &Plan) -> Vec<u64> {
+        assert!(plan.rows() <= self.budget.rows, "{plan:?}");
+        let block = self.block;
+        for id in &plan.preempt {
+            let request = self.request(*id);
+            assert!(request.view.is_running);
+            request.preemptions += 1;
+            (request.view.is_running, request.view.held, request.view.places) = (false, 0, 0);
+        }
+        for id in &plan.admit {
+            let request = self.request(*id);
+            assert!(!request.view.is_running && !request.view.is_stalled);
+            assert!(!plan.preempt.contains(id), "in and out in one step");
+            request.view.is_running = true;
+        }
+        let mut seen = HashSet::new();
+        let mut done = Vec::new();
+        for span in &plan.spans {
+            assert!(seen.insert(span.id), "two spans of one request");
+            let request = self.request(span.id);
+            assert!(request.view.is_running && !request.view.is_stalled);
+            assert!(span.rows > 0 && span.rows <= request.view.pending());
+            request.view.held += span.rows;
+            request.view.places = request.view.places.max(request.view.held.div_ceil(block));
+            request.view.gives_back = request.view.places;
+            if request.view.held == request.view.text {
+                request.view.text += 1;
+                if request.view.text > request.end {
+                    done.push(span.id);
+                }
+            }
+        }
+        assert!(self.used() <= self.total, "more blocks than there are");
+        let running = self.requests.iter().filter(|request| request.view.is_running).count();
+        assert!(running <= self.budget.running);
+        self.requests.retain(|request| !done.contains(&request.view.id));
+        done
+    }
+
+    fn request(&mut self, id: u64) -> &mut Request {
+        self.requests.iter_mut().find(|request| request.view.id == id).expect("it is known")
+    }
+}
+
+fn view(id: u64, priority: i32, arrived: u64, text: usize, longest: usize) -> View {
+    View {
+        id,
+        rank: Rank::new(priority, Duration::from_millis(arrived), id),
+        priority,
+        is_running: false,
+        is_stalled: false,
+        text,
+        held: 0,
+        longest,
+        places: 0,
+        gives_back: 0,
+        shared: 0,
+        behind: None,
+        guesses: Vec::new(),
+        probes: false,
+    }
+}
+
+/// Rows with which every prompt is read in the pass in which its request comes in.
+const ROWS_FOR_ALL: usize = 30 * 150;
+
+/// A load: when each comes, its priority, its prompt and its answer.
+fn load() -> impl Strategy<Value = Vec<(u64, i32, usize, usize)>> {
+    prop::collection::vec((0u64..300, -3i32..4, 1usize..90, 1usize..60), 1..30)
+}
+
+/// Runs a load to its end, a millisecond a pass. Gives when each came in first and when it was done, in passes.
+fn simulate(
+    policy: &dyn Policy,
+    load: &[(u64, i32, usize, usize)],
+    mut world: World,
+) -> (HashMap<u64, (u64, u64)>, usize) {
+    let (mut times, mut first, mut preemptions) = (HashMap::new(), HashMap::new(), 0);
+    let mut last = HashMap::new();
+    let mut now = 0;
+    while times.len() < load.len() {
+        for (id, &(at, priority, prompt, answer)) in (0..).zip(load) {
+            if at == now {
+                let end = prompt + answer;
+                let view = view(id, priority, at, prompt, end - 1);
+                world.requests.push(Request { view, end, preemptions: 0 });
+            }
+        }
+        let plan = policy.schedule(&world.state(), world.budget);
+        assert_eq!(
+            plan,
+            policy.schedule(&world.state(), world.budget),
+            "the same state, the same plan"
+        );
+        let is_stuck = plan.spans.is_empty() && world.requests.iter().any(|r| !r.view.is_stalled);
+        assert!(!is_stuck, "nothing runs, and somebody could: {:?}", world.state());
+        preemptions += plan.preempt.len();
+        for id in &plan.preempt {
+            let came_in = last[id];
+            let is_at_once = now == came_in + 1 && world.budget.rows >= ROWS_FOR_ALL;
+            let equal = load.iter().all(|(_, priority, ..)| *priority == 0);
+            assert!(!is_at_once || !equal, "in and out again");
+        }
+        plan.admit.iter().for_each(|id| {
+            first.entry(*id).or_insert(now);
+            last.insert(*id, now);
+        });
+        for id in world.carry_out(&plan) {
+            times.insert(id, (first[&id], now));
+        }
+        now += 1;
+        assert!(now < 200_000, "somebody starves");
+    }
+    (times, preemptions)
+}
+
+fn world(block: usize, more: usize, rows: usize, running: usize) -> World {
+    // The longest text fits, and how much more is a matter of luck.
+    let total = 150usize.div_ceil(block) + more / block;
+    let budget = Budget { rows: rows.max(running), running };
+    World { requests: Vec::new(), block, total, budget }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Plans can be carried out, budgets hold, everyone is served, and nobody gives up a place more often
+    /// than blocks are taken.
+    #[test]
+    fn every_load_is_served(
+        load in load(), block in prop::sample::select(vec![1usize, 4, 16]),
+        more in 0usize..400, rows in 1usize..64, running in 1usize..12,
+    ) {
+        let tokens: usize = load.iter().map(|(_, _, prompt, answer)| prompt + answer).sum();
+        let (_, preemptions) = simulate(&Continuous, &load, world(block, more, rows, running));
+        prop_assert!(preemptions <= tokens / block + 4 * load.len(), "{preemptions} of {tokens}");
+        let (_, none) = simulate(&StaticBatches, &load, world(block, more, rows, running));
+        prop_assert_eq!(none, 0, "static batches set everything aside");
+    }
+
+    /// With one priority, requests come in in the order in which they came, and none is thrown out by the very
+    /// next pass.
+    #[test]
+    fn equals_come_in_in_order(
+        load in load(), more in 0usize..400, running in 1usize..12,
+        rows in prop_oneof![1usize..64, Just(ROWS_FOR_ALL)],
+    ) {
+        let load: Vec<_> = load.into_iter().map(|(at, _, p, a)| (at, 0, p, a)).collect();
+        for policy in [&Continuous as &dyn Policy, &StaticBatches] {
+            let (times, _) = simulate(policy, &load, world(4, more, rows, running));
+            let mut order: Vec<u64> = (0..load.len() as u64).collect();
+            order.sort_by_key(|&id| (load[id as usize].0, id));
+            let firsts: Vec<u64> = order.iter().map(|id| times[id].0).collect();
+            prop_assert!(firsts.is_sorted(), "{firsts:?}");
+        }
+    }
+}
+
+/// A low request among high ones that never stop coming: its turn comes when they rank behind it.
+#[test]
+fn nobody_starves_however_many_of_a_higher_priority_come() {
+    let level = serving::engine::policy::LEVEL.as_millis() as u64;
+    let mut world = world(4, 50, 16, 2);
+    world.requests.push(Request { view: view(0, 0, 5, 20, 29), end: 30, preemptions: 0 });
+    let mut id = 1;
+    for now in 0..3 * level {
+        // As many of priority 2 as there is room for, always.
+        while world.requests.iter().filter(|r| r.view.id > 0 && !r.view.is_running).count() < 3 {
+            let view = view(id, 2, now, 12, 20);
+            world.requests.push(Request { view, end: 21, preemptions: 0 });
+            id += 1;
+        }
+        let plan = Continuous.schedule(&world.state(), world.budget);
+        if world.carry_out(&plan).contains(&0) {
+            assert!(now > level, "the others go first for a while");
+            assert!(now <= 2 * level + 500, "two levels are made up for: {now}");
+            return;
+        }
+    }
+    panic!("it was never served");
+}
+
+#[test]
+fn who_is_behind_waits_for_what_the_first_one_reads() {
+    let mut world = world(4, 400, 32, 4);
+    for id in 0..2 {
+        let view = view(id, 0, id, 60, 69);
+        world.requests.push(Request { view, end: 70, preemptions: 0 });
+    }
+    world.request(1).view.behind = Some(0);
+    let mut admitted = Vec::new();
+    for _ in 0..4 {
+        let plan = Continuous.schedule(&world.state(), world.budget);
+        admitted.push(plan.admit.clone());
+        world.carry_out(&plan);
+    }
+    assert_eq!(admitted, [vec![0], vec![], vec![1], vec![]], "60 rows take two passes of 32");
+}
+
+/// Seconds of passes that cost 1 ms, and so much more for each row.
+fn times(per_row: f64) -> PassTimes {
+    let mut times = PassTimes::default();
+    for rows in 1..200 {
+        times.observe(rows, Duration::from_secs_f64(1e-3 * (1.0 + per_row * rows as f64)));
+    }
+    times
+}
+
+/// Guesses that are given for so many texts of one row each.
+fn guessed(texts: u64, per_row: f64, chances: &[f64], rows: usize, blocks: usize) -> Vec<usize> {
+    let running = |id| View {
+        is_running: true,
+        held: 19,
+        places: 5,
+        guesses: chances.to_vec(),
+        ..view(id, 0, 0, 20, 100)
+    };
+    let requests: Vec<View> = (0..texts).map(running).collect();
+    let state = State { requests, free: blocks, cached: 0, block: 4, times: times(per_row) };
+    let span = |id| serving::engine::policy::PlannedSpan { id, rows: 1, guesses: 0 };
+    let mut spans: Vec<_> = (0..texts).map(span).collect();
+    share_out(&mut spans, &state, rows, blocks);
+    spans.iter().map(|span| span.guesses).collect()
+}
+
+#[test]
+fn guesses_go_where_they_pay() {
+    let good = [0.9, 0.8, 0.7, 0.6];
+    // Rows for nothing: all of them. Rows that cost as much as a pass: none.
+    assert_eq!(guessed(1, 0.0, &good, 100, 100), [4]);
+    assert_eq!(guessed(1, 50.0, &good, 100, 100), [0]);
+    assert_eq!(guessed(1, 0.0, &[0.01], 100, 100), [0], "not worth it");
+    // One text's guesses pay where sixteen texts' do not.
+    let fair = [0.3, 0.1];
+    assert!(guessed(1, 0.05, &fair, 100, 100)[0] > 0);
+    assert_eq!(guessed(32, 0.05, &fair, 100, 100), [0; 32]);
+    // No more rows and no more blocks than there are: 20 tokens fill five blocks of four.
+    assert_eq!(guessed(2, 0.0, &good, 3, 100).iter().sum::<usize>(), 3);
+    assert_eq!(guessed(2, 0.0, &good, 100, 1), [4, 0]);
+    assert_eq!(guessed(2, 0.0, &good, 100, 0), [0, 0]);
+}

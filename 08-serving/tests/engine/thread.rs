@@ -1,0 +1,82 @@
+//! The engine on its thread.
+
+use crate::world::{Asked, Dice, crowd, engine, options};
+use serving::engine::{EngineHandle, EngineOptions, Event, Refused, Ticket};
+use std::time::{Duration, Instant};
+
+fn tokens(mut ticket: Ticket) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    loop {
+        match ticket.blocking_recv().expect("an end comes before the engine goes") {
+            Event::Token(token) => tokens.push(token.token),
+            Event::Finished { .. } => return tokens,
+            Event::Failed(error) => panic!("{error}"),
+            Event::Started { .. } | Event::Prompt(_) => {}
+        }
+    }
+}
+
+/// Waits for something that the engine's thread will do by itself.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn clients_on_many_threads_get_their_own_tokens() {
+    let handle = EngineHandle::start(engine(options(700))).unwrap();
+    let clients: Vec<_> = crowd(6, 24)
+        .into_iter()
+        .map(|asked| {
+            let handle = handle.clone();
+            std::thread::spawn(move || {
+                let found = tokens(handle.submit(asked.request()).unwrap());
+                assert_eq!(found, asked.alone());
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let state = handle.state();
+    assert_eq!(state.counters.stopped + state.counters.full_length, 24);
+}
+
+#[test]
+fn draining_finishes_what_there_is_and_takes_no_more() {
+    let handle = EngineHandle::start(engine(options(2_000))).unwrap();
+    let asked = Asked::new(Dice(41).tokens(20), 100);
+    let tickets: Vec<_> = (0..4).map(|_| handle.submit(asked.request()).unwrap()).collect();
+    handle.drain();
+    assert!(matches!(handle.submit(asked.request()).err().unwrap(), Refused::Draining));
+    for ticket in tickets {
+        assert_eq!(tokens(ticket), asked.alone());
+    }
+    eventually("the engine is drained", || handle.is_drained());
+    assert!(handle.state().draining);
+}
+
+#[test]
+fn a_dropped_ticket_frees_its_blocks_and_a_stalled_one_goes_on_when_it_is_read() {
+    let handle =
+        EngineHandle::start(engine(EngineOptions { events: 8, ..options(2_000) })).unwrap();
+    let asked = Asked::new(Dice(42).tokens(20), 200);
+    let (gone, kept) = (handle.submit(asked.request()), handle.submit(asked.request()));
+    eventually("both stall, and the engine sleeps", || handle.state().stalled == 2);
+    drop(gone.unwrap());
+    eventually("its blocks are free", || handle.state().requests.len() == 1);
+    assert_eq!(handle.state().counters.cancelled, 1);
+    assert_eq!(tokens(kept.unwrap()), asked.alone());
+    eventually("nothing is left", || handle.state().blocks.used() == 0);
+}
+
+#[test]
+fn the_thread_ends_with_the_last_handle_but_not_before_the_last_text() {
+    let asked = Asked::new(Dice(43).tokens(20), 100);
+    let ticket = {
+        let handle = EngineHandle::start(engine(options(600))).unwrap();
+        handle.submit(asked.request()).unwrap()
+    };
+    assert_eq!(tokens(ticket), asked.alone());
+}
