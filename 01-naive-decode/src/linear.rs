@@ -82,11 +82,17 @@ impl DenseLinear {
     /// Many rows against one panel; `out` is `[rows][LANES]`.
     fn apply_panel(&self, tiles: &RowTiles, panel: usize, out: &mut [[f32; LANES]]) {
         let panel = &self.panels[panel * self.inputs..][..self.inputs];
-        let (eights, rest) = out.as_chunks_mut::<8>();
-        for (tile, sums) in tiles.eights.chunks_exact(self.inputs).zip(eights) {
+        let (eights, last) = out.as_chunks_mut::<8>();
+        let mut of_eight = tiles.eights.chunks_exact(self.inputs);
+        for (sums, tile) in eights.iter_mut().zip(of_eight.by_ref()) {
             multiply_rows(self.isa, tile, panel, sums);
         }
-        for (row, lanes) in tiles.rest.chunks_exact(self.inputs).zip(rest) {
+        if let Some(tile) = of_eight.next() {
+            let mut sums = [[0.0; LANES]; 8];
+            multiply_rows(self.isa, tile, panel, &mut sums);
+            last.copy_from_slice(&sums[..last.len()]);
+        }
+        for (row, lanes) in tiles.single.chunks_exact(self.inputs).zip(last) {
             let mut one = [[0.0; LANES]];
             multiply_row(self.isa, row, [panel], &mut one);
             *lanes = one[0];
@@ -94,24 +100,29 @@ impl DenseLinear {
     }
 }
 
-/// Activations regrouped for the inner loop: eight rows side by side, then the few left over.
+/// Activations regrouped for the inner loop: eight rows side by side.
+///
+/// Of two to seven rows left over, eight are made with zeros: the weights are then read once for all of
+/// them, which is what a draft to verify is run for. A single one stays as it is.
 struct RowTiles {
-    /// `[rows / 8][inputs]`, each entry one `k` of eight rows.
+    /// `[tiles][inputs]`, each entry one `k` of eight rows.
     eights: Vec<[f32; 8]>,
-    /// `[rows % 8][inputs]`, as they were.
-    rest: Vec<f32>,
+    /// `[rows % 8 == 1][inputs]`, as it was.
+    single: Vec<f32>,
 }
 
 impl RowTiles {
     fn new(x: &[f32], width: usize) -> Self {
-        let mut blocks = x.chunks_exact(8 * width);
-        let mut eights = vec![[0.0; 8]; x.len() / width / 8 * width];
-        for (block, tile) in blocks.by_ref().zip(eights.chunks_exact_mut(width)) {
+        let rows = x.len() / width;
+        let (whole, over) = (rows / 8, rows % 8);
+        let mut eights = vec![[0.0; 8]; (whole + usize::from(over > 1)) * width];
+        for (block, tile) in x.chunks(8 * width).zip(eights.chunks_exact_mut(width)) {
             for (r, row) in block.chunks_exact(width).enumerate() {
                 tile.iter_mut().zip(row).for_each(|(t, &v)| t[r] = v);
             }
         }
-        RowTiles { eights, rest: blocks.remainder().to_vec() }
+        let single = if over == 1 { x[whole * 8 * width..].to_vec() } else { Vec::new() };
+        RowTiles { eights, single }
     }
 }
 
@@ -178,7 +189,7 @@ impl Linear for DenseLinear {
 }
 
 /// A matrix that several hold: the table of embeddings, when it is the head as well.
-impl<T: Linear> Linear for Arc<T> {
+impl<T: Linear + ?Sized> Linear for Arc<T> {
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         T::apply(self, x)
     }

@@ -133,6 +133,20 @@ impl Tokenizer {
         TokenStream::new(self, false).after(context)
     }
 
+    /// As [`Tokenizer::stream_after`], special tokens written out.
+    pub fn stream_with_special_after(&self, context: &[u32]) -> TokenStream<'_> {
+        TokenStream::new(self, true).after(context)
+    }
+
+    /// The bytes that `token` adds within a text, which may be part of a character; of a special token,
+    /// those that it is written with. None for ids that the vocabulary lacks.
+    ///
+    /// # Errors
+    /// If the tokenizer's decoder cannot make text of the token.
+    pub fn token_bytes(&self, token: u32) -> Result<Vec<u8>> {
+        self.bytes(token, false)
+    }
+
     /// The bytes that `token` adds to a text; `first` if it is the text's first.
     fn bytes(&self, token: u32, first: bool) -> Result<Vec<u8>> {
         self.spelling.bytes(&self.inner, &self.name, token, first)

@@ -25,6 +25,9 @@ pub struct Accepted {
     pub next: u32,
 }
 
+/// Something that decides what stays of a tree; [`accept`] is the right one.
+pub type Rule = fn(&mut Sampler, &mut Vec<u32>, &DraftTree, ArrayView2<f32>) -> Result<Accepted>;
+
 // ANCHOR: accept
 /// Walks down a tree, and gives the part that stays.
 ///

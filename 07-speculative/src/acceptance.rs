@@ -3,11 +3,12 @@
 use crate::pass_times::LATEST;
 
 /// Passes between the first probes, and the most there will be.
-const FIRST_PAUSE: u32 = 4;
+const FIRST_PAUSE: u32 = 8;
 const LONGEST_PAUSE: u32 = 128;
 
-/// Tokens that a probe proposes.
-const PROBE: usize = 2;
+/// Tokens that a probe proposes. Two rows may cost as much as eight, which are read for together: a probe of one
+/// token would then say that nothing pays.
+pub(crate) const PROBE: usize = 4;
 
 // ANCHOR: acceptance
 /// How often one text's guesses come true.

@@ -2,11 +2,11 @@
 //!
 //! A draft of `k` tokens costs the time to draft them and a wider pass, and brings the tokens that are kept
 //! and one more. Both are measured as the text goes on: how often a token at each depth is kept once those
-//! before it are ([`Acceptance`]), how long a pass over so many rows takes ([`PassTimes`]), how long a draft. The
+//! before it are ([`Acceptance`]), how long a pass with such a draft takes ([`PassTimes`]), how long the draft. The
 //! depth with the most tokens a second is taken. Where none beats plain decoding, nothing is proposed, but for a
 //! probe now and then, ever more rarely: so speculation that does not pay costs next to nothing.
 
-use crate::acceptance::Acceptance;
+use crate::acceptance::{Acceptance, PROBE};
 use crate::pass_times::{LATEST, PassTimes};
 use std::time::Duration;
 
@@ -26,8 +26,6 @@ pub struct Observation {
     pub proposed: usize,
     /// Tokens of the path that was kept.
     pub kept: usize,
-    /// Rows of the pass.
-    pub rows: usize,
     /// Time to draft.
     pub draft: Duration,
     /// Time of the pass.
@@ -39,6 +37,8 @@ pub struct Observation {
 #[derive(Debug, Clone)]
 pub struct Adaptive {
     acceptance: Acceptance,
+    /// By rows of the tree's longest path, the text's last token with it. How many rows the whole tree brings
+    /// is the proposer's affair.
     verify: PassTimes,
     /// Seconds to draft one token, and to begin.
     draft: Line,
@@ -97,7 +97,7 @@ impl Adaptive {
     /// Takes in what a cycle has shown.
     pub fn observe(&mut self, seen: Observation) {
         self.acceptance.observe(seen.proposed, seen.kept);
-        self.verify.observe(seen.rows, seen.verify);
+        self.verify.observe(seen.proposed + 1, seen.verify);
         if seen.asked > 0 {
             self.draft.add(seen.proposed as f64, seen.draft.as_secs_f64());
         }
@@ -111,7 +111,9 @@ impl Adaptive {
         };
         let mut best = (0, WORTH_IT / plain);
         let mut tokens = 1.0;
-        for (depth, chance) in (1..).zip(self.acceptance.chances()) {
+        // Beyond a probe, one more than has been tried: a tree's rows may grow faster than anybody thought.
+        let most = self.acceptance.most().min(PROBE.max(self.verify.widest()));
+        for (depth, chance) in (1..=most).zip(self.acceptance.chances()) {
             tokens += chance;
             let verify = self.verify.seconds(depth + 1).unwrap_or(plain);
             let rate = tokens / (verify + self.draft.at(depth as f64));
@@ -123,7 +125,7 @@ impl Adaptive {
             self.acceptance.paid();
             self.drafts = self.drafts.wrapping_add(1);
             let deeper = usize::from(self.drafts.is_multiple_of(DEEPER));
-            return (best.0 + deeper).min(self.acceptance.most());
+            return (best.0 + deeper).min(most);
         }
         self.acceptance.probe()
     }
@@ -159,7 +161,6 @@ mod tests {
                 asked,
                 proposed: asked,
                 kept,
-                rows: asked + 1,
                 draft: Duration::from_secs_f64(draft),
                 verify: Duration::from_secs_f64(verify),
             });

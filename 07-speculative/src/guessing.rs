@@ -6,11 +6,10 @@
 //! anybody guesses, and any seed gives the tokens that it gives without. This is how speculation stands among
 //! the rungs; [`Speculation`](crate::Speculation) keeps more of what is drawn.
 
+use crate::cache::{TreeCache, with_room_for_trees};
 use crate::proposer::Proposer;
 use crate::proposers::PromptLookup;
-use crate::speculation::Speculation;
 use crate::tree::DraftTree;
-use kv_cache::KvCache;
 use naive_decode::{
     CpuExecutor, Decoder, Error, Executor, Model, Pass, Result, Rung, Sampler, Sampling, Settings,
     Span, Want,
@@ -20,9 +19,9 @@ use paged_cache::PagedCache;
 use std::sync::Arc;
 
 /// A decoder over a proposer.
-pub struct GuessingDecoder<P> {
-    executor: CpuExecutor<PagedCache>,
-    sequence: usize,
+pub struct GuessingDecoder<P, C = PagedCache> {
+    pub(crate) executor: CpuExecutor<C>,
+    pub(crate) sequence: usize,
     proposer: P,
     /// Asked for by proposers that draw; this one's guesses are compared, not weighed.
     sampler: Sampler,
@@ -30,7 +29,7 @@ pub struct GuessingDecoder<P> {
     capacity: usize,
     prefill_chunk: usize,
     /// What has been fed.
-    text: Vec<u32>,
+    pub(crate) text: Vec<u32>,
     /// What was run beyond that.
     guess: Option<Guess>,
     rows: usize,
@@ -53,11 +52,27 @@ impl<P: Proposer> GuessingDecoder<P> {
     /// # Errors
     /// If the model's first layer makes no keys and values, or the chunk is zero tokens.
     pub fn new(model: Arc<Model>, settings: Settings, proposer: P, depth: usize) -> Result<Self> {
+        let mut cache = with_room_for_trees(&model)?;
+        let sequence = cache.open();
+        GuessingDecoder::over(model, (cache, sequence), settings, proposer, depth)
+    }
+}
+
+impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
+    /// The same over an empty sequence of a cache.
+    ///
+    /// # Errors
+    /// If the chunk is zero tokens.
+    pub fn over(
+        model: Arc<Model>,
+        (cache, sequence): (C, usize),
+        settings: Settings,
+        proposer: P,
+        depth: usize,
+    ) -> Result<Self> {
         if settings.prefill_chunk == Some(0) {
             return Err(Error::invalid("prefill chunk", 0, "at least 1 token"));
         }
-        let mut cache = Speculation::<P>::cache(&model)?;
-        let sequence = cache.open();
         Ok(GuessingDecoder {
             capacity: settings.capacity.min(model.context()),
             executor: CpuExecutor { model, attention: cache },
@@ -73,7 +88,7 @@ impl<P: Proposer> GuessingDecoder<P> {
     }
 
     /// The logits after a token, if it was guessed.
-    fn guessed(&mut self, token: u32) -> Option<Vec<f32>> {
+    pub(crate) fn guessed(&mut self, token: u32) -> Option<Vec<f32>> {
         let guess = self.guess.as_mut()?;
         let at = guess.path.last().copied();
         let child = guess.tree.children(at).find(|&c| guess.tree.nodes()[c].token == token)?;
@@ -81,15 +96,22 @@ impl<P: Proposer> GuessingDecoder<P> {
         Some(guess.logits.row(child + 1).to_vec())
     }
 
+    /// Whether this token would bring a guess to its end.
+    pub(crate) fn completes_guess(&self, token: u32) -> bool {
+        let Some(Guess { tree, path, .. }) = &self.guess else { return false };
+        let child = tree.children(path.last().copied()).find(|&c| tree.nodes()[c].token == token);
+        child.is_some_and(|child| tree.children(Some(child)).next().is_none())
+    }
+
     /// Forgets what was guessed and has not come true.
-    fn settle(&mut self) -> Result<()> {
+    pub(crate) fn settle(&mut self) -> Result<()> {
         let Some(Guess { text, path, .. }) = self.guess.take() else { return Ok(()) };
         let slots: Vec<usize> = path.iter().map(|node| text + node).collect();
         self.executor.attention.keep(self.sequence, text, &slots)
     }
 
     /// Runs a token, and guesses behind it.
-    fn run(&mut self, token: u32) -> Result<Vec<f32>> {
+    pub(crate) fn run(&mut self, token: u32) -> Result<Vec<f32>> {
         self.settle()?;
         let context = [&self.text[..], &[token]].concat();
         let depth = self.depth.min(self.capacity - context.len());
@@ -128,7 +150,7 @@ impl<P: Proposer> GuessingDecoder<P> {
     }
 }
 
-impl<P: Proposer> Decoder for GuessingDecoder<P> {
+impl<P: Proposer, C: TreeCache> Decoder for GuessingDecoder<P, C> {
     // ANCHOR: feed
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let Some((&last, before)) = tokens.split_last() else {

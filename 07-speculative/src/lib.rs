@@ -11,29 +11,44 @@
 //! | `tree.rs` | proposed tokens as a tree, and the tree as one span of a pass |
 //! | `accept.rs` | which of them stay |
 //! | `proposer.rs` | the interface of everything that proposes |
-//! | `proposers.rs` | a draft model, prompt lookup, lookahead, drafting ahead |
+//! | `proposers.rs`, `proposers/` | a draft model, prompt lookup, lookahead, Medusa heads, an MTP block, drafting ahead |
+//! | `tap.rs` | the target's last hidden states, for those that read them |
+//! | `cache.rs` | what verification asks of a cache |
 //! | `adaptive.rs` | how many tokens to propose: as many as pay |
 //! | `acceptance.rs`, `pass_times.rs` | what that is decided by: how often guesses come true, how long passes take |
 //! | `expected.rs` | what speculation ought to bring, from two numbers |
 //! | `speculation.rs` | the loop: propose, verify, accept, roll back |
 //! | `guessing.rs` | the rung: a decoder that guesses what it will be fed |
+//! | `embedded.rs` | the embedded target with everything that guesses for it |
+//! | `tasks.rs` | texts to speculate on, of four kinds |
+//! | `small_world.rs` | four tokens, and every text's chance known: whether a rule of acceptance is exact |
+//! | `faults.rs`, `faults/` | what goes wrong with speculation, on purpose |
 
 mod accept;
 mod acceptance;
 mod adaptive;
+mod cache;
+mod embedded;
 pub mod expected;
+pub mod faults;
 mod guessing;
 mod pass_times;
 mod proposer;
 pub mod proposers;
+pub mod small_world;
 mod speculation;
+mod tap;
+pub mod tasks;
 mod tree;
 
-pub use accept::{Accepted, accept};
+pub use accept::{Accepted, Rule, accept};
 pub use acceptance::Acceptance;
 pub use adaptive::{Adaptive, Observation};
+pub use cache::TreeCache;
+pub use embedded::{Embedded, Guesser};
 pub use guessing::{GUESSING, GuessingDecoder};
 pub use pass_times::PassTimes;
 pub use proposer::{Nothing, Proposer, Verdict};
 pub use speculation::{Cycle, Depth, Speculation};
+pub use tap::Tap;
 pub use tree::{DraftTree, Node};

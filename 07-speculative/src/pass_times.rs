@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Weight of the latest measurement in an average.
 pub(crate) const LATEST: f64 = 0.15;
 
+/// Times as long as usual that a pass is believed to have taken, at most.
+const HELD_UP: f64 = 1.5;
+
 /// Rows up to which single numbers of rows are remembered; no guess makes a pass so wide.
 const MOST: usize = 1024;
 
@@ -26,12 +29,19 @@ impl PassTimes {
         if self.seconds.len() <= rows {
             self.seconds.resize(rows + 1, None);
         }
-        let seconds = took.as_secs_f64();
         let known = &mut self.seconds[rows];
+        // A pass that took far longer than others of its width was held up by something else.
+        let most = known.map_or(f64::INFINITY, |(seconds, _)| HELD_UP * seconds);
+        let seconds = took.as_secs_f64().min(most);
         // The first pass of a width is often slow: its memory is new. So it soon counts for little.
         let (before, passes) = known.unwrap_or((seconds, 0));
         let weight = LATEST.max(1.0 / f64::from(passes.saturating_add(1)));
         *known = Some((before + weight * (seconds - before), passes.saturating_add(1)));
+    }
+
+    /// Rows of the widest pass there has been; 0 if there has been none.
+    pub fn widest(&self) -> usize {
+        self.seconds.iter().rposition(Option::is_some).unwrap_or(0)
     }
 
     /// Seconds of a pass over so many rows: between the nearest that have been measured; none if none has.

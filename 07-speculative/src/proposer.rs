@@ -1,7 +1,7 @@
 //! Where candidate tokens come from.
 
 use crate::tree::DraftTree;
-use naive_decode::{Result, Sampler};
+use naive_decode::{Result, Sampler, Want};
 use ndarray::ArrayView2;
 
 /// What became of a proposer's tree.
@@ -16,6 +16,19 @@ pub struct Verdict<'a> {
     pub next: u32,
     /// The target's logits, `[1 + nodes, vocab]`: after the text's last token, and after each node.
     pub logits: ArrayView2<'a, f32>,
+}
+
+impl Verdict<'_> {
+    /// Rows of the pass that are part of the text now: its last token's, and those of the path.
+    pub fn rows(&self) -> Vec<usize> {
+        std::iter::once(0).chain(self.path.iter().map(|node| node + 1)).collect()
+    }
+
+    /// The text that has come of it.
+    pub fn text(&self) -> Vec<u32> {
+        let kept = self.path.iter().map(|&node| self.tree.nodes()[node].token);
+        self.context.iter().copied().chain(kept).chain([self.next]).collect()
+    }
 }
 
 // ANCHOR: proposer
@@ -40,6 +53,14 @@ pub trait Proposer: Send {
         depth: usize,
         sampler: &mut Sampler,
     ) -> Result<DraftTree>;
+
+    /// Which rows of the prompt's pass it wants logits of, and so their hidden states in a [`Tap`](crate::Tap).
+    fn wants(&self) -> Want {
+        Want::Nothing
+    }
+
+    /// Says that the target has run the prompt's tokens from `start` on, but for the last.
+    fn read(&mut self, _prompt: &[u32], _start: usize) {}
 
     /// Says what became of the last proposal. Most do not care: the next context tells all.
     fn learn(&mut self, _verdict: &Verdict) {}
@@ -72,6 +93,14 @@ impl<P: Proposer + ?Sized> Proposer for Box<P> {
         sampler: &mut Sampler,
     ) -> Result<DraftTree> {
         (**self).propose(context, depth, sampler)
+    }
+
+    fn wants(&self) -> Want {
+        (**self).wants()
+    }
+
+    fn read(&mut self, prompt: &[u32], start: usize) {
+        (**self).read(prompt, start);
     }
 
     fn learn(&mut self, verdict: &Verdict) {

@@ -1,13 +1,12 @@
 //! Propose, verify, accept, roll back: one cycle after another.
 
-use crate::accept::accept;
+use crate::accept::{Rule, accept};
 use crate::adaptive::{Adaptive, Observation};
+use crate::cache::with_room_for_trees;
 use crate::proposer::{Proposer, Verdict};
 use kv_cache::KvCache;
-use naive_decode::{
-    CpuExecutor, Error, Executor, Model, Pass, Request, Result, Sampler, Span, Want,
-};
-use paged_cache::{PagedCache, Room};
+use naive_decode::{CpuExecutor, Error, Executor, Model, Pass, Request, Result, Sampler, Span};
+use paged_cache::{BlockId, PagedCache};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +43,7 @@ pub struct Speculation<P> {
     /// Where candidates come from.
     pub proposer: P,
     sampler: Sampler,
+    rule: Rule,
     depth: Depth,
     request: Request,
     /// The prompt and what has been generated; the cache holds all but the last token.
@@ -51,17 +51,13 @@ pub struct Speculation<P> {
     finished: bool,
 }
 
-/// Slots that a tree may take beyond the text.
-const TREE_ROOM: usize = 256;
-
 impl<P: Proposer> Speculation<P> {
     /// A cache in which a text of the model's and a draft tree have room.
     ///
     /// # Errors
     /// If the model's first layer makes no keys and values.
     pub fn cache(model: &Model) -> Result<PagedCache> {
-        let capacity = model.context() + TREE_ROOM;
-        PagedCache::new(model, Room { capacity, ..Room::for_tokens(model, capacity)? })
+        with_room_for_trees(model)
     }
 
     /// Runs the prompt but for its last token, which begins the first cycle.
@@ -70,8 +66,26 @@ impl<P: Proposer> Speculation<P> {
     /// An empty prompt, no tokens asked for, or more than the model's context; and whatever the model says.
     pub fn new(
         model: Arc<Model>,
-        cache: PagedCache,
+        mut cache: PagedCache,
         proposer: P,
+        sampler: Sampler,
+        depth: Depth,
+        request: Request,
+    ) -> Result<Self> {
+        let sequence = cache.open();
+        Speculation::over(model, (cache, sequence), proposer, sampler, depth, request)
+    }
+
+    // ANCHOR: over
+    /// The same over a sequence that holds the beginning of the prompt: it was found in a prefix cache, shared
+    /// with another, or brought back from where it had to wait.
+    ///
+    /// # Errors
+    /// If the sequence holds more than all of the prompt but its last token, and as [`Speculation::new`].
+    pub fn over(
+        model: Arc<Model>,
+        (cache, sequence): (PagedCache, usize),
+        mut proposer: P,
         sampler: Sampler,
         depth: Depth,
         request: Request,
@@ -89,9 +103,14 @@ impl<P: Proposer> Speculation<P> {
             return Err(Error::Capacity { what, capacity: model.context(), asked });
         }
         let mut executor = CpuExecutor { model, attention: cache };
-        let sequence = executor.attention.open();
-        if !before.is_empty() {
-            executor.execute(&Pass::one(Span::new(sequence, 0, before, Want::Nothing)))?;
+        let held = executor.attention.len(sequence);
+        let Some(rest) = before.get(held..) else {
+            let expected = format!("at most {}, all of the prompt but its last", before.len());
+            return Err(Error::invalid("tokens held of a prompt", held, expected));
+        };
+        if !rest.is_empty() {
+            executor.execute(&Pass::one(Span::new(sequence, held, rest, proposer.wants())))?;
+            proposer.read(&request.prompt, held);
         }
         let context = request.prompt.clone();
         let sampler = sampler.with_prompt_length(context.len());
@@ -100,11 +119,18 @@ impl<P: Proposer> Speculation<P> {
             sequence,
             proposer,
             sampler,
+            rule: accept,
             depth,
             request,
             context,
             finished: false,
         })
+    }
+    // ANCHOR_END: over
+
+    /// The same with another rule of acceptance.
+    pub fn with_rule(self, rule: Rule) -> Self {
+        Speculation { rule, ..self }
     }
 
     /// The prompt and everything generated so far.
@@ -112,9 +138,9 @@ impl<P: Proposer> Speculation<P> {
         &self.context
     }
 
-    /// The target's cache, to be used again.
-    pub fn into_cache(self) -> PagedCache {
-        self.executor.attention
+    /// The target's cache, to be used again, and the text's sequence in it.
+    pub fn into_cache(self) -> (PagedCache, usize) {
+        (self.executor.attention, self.sequence)
     }
 
     // ANCHOR: cycle
@@ -132,12 +158,12 @@ impl<P: Proposer> Speculation<P> {
         let draft = began.elapsed();
 
         let span = tree.span(self.sequence, &self.context)?;
-        let (start, rows) = (span.start, span.rows());
+        let start = span.start;
         let began = Instant::now();
         let logits = self.executor.execute(&Pass::one(span))?;
         let verify = began.elapsed();
 
-        let accepted = accept(&mut self.sampler, &mut self.context, &tree, logits.view())?;
+        let accepted = (self.rule)(&mut self.sampler, &mut self.context, &tree, logits.view())?;
         let (path, next) = (&accepted.path[..], accepted.next);
         let context = &self.context[..];
         self.proposer.learn(&Verdict { context, tree: &tree, path, next, logits: logits.view() });
@@ -152,7 +178,7 @@ impl<P: Proposer> Speculation<P> {
         let longest = (0..tree.len()).map(|node| tree.path(node).len()).max().unwrap_or(0);
         if let Depth::Adaptive(adaptive) = &mut self.depth {
             let (proposed, kept) = (longest, path.len());
-            adaptive.observe(Observation { asked, proposed, kept, rows, draft, verify });
+            adaptive.observe(Observation { asked, proposed, kept, draft, verify });
         }
         let (nodes, kept) = (tree.len(), path.len());
         Ok(Some(Cycle { tokens, proposed: longest, nodes, kept, draft, verify }))
@@ -196,13 +222,14 @@ impl<P: Proposer> Iterator for Speculation<P> {
 }
 
 impl<P> Speculation<P> {
-    /// Whether cache and text agree: the cache holds all of the text but its last token.
+    /// Whether cache and text agree: the cache holds all of the text but its last token. `others` are the
+    /// blocks that somebody else holds, as [`PagedCache::check_integrity`] has it.
     ///
     /// # Errors
     /// If they do not, or the cache's own invariants do not hold.
-    pub fn check_integrity(&self) -> Result<()> {
+    pub fn check_integrity(&self, others: impl IntoIterator<Item = BlockId>) -> Result<()> {
         let cache = &self.executor.attention;
-        cache.check_integrity([])?;
+        cache.check_integrity(others)?;
         let (held, expected) = (cache.len(self.sequence), self.context.len() - 1);
         // A text that ended early has some tokens behind its end in the cache.
         match held == expected || (self.finished && held > expected) {

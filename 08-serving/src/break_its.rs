@@ -36,6 +36,7 @@ pub fn all() -> Vec<BreakIt> {
         flash_attention::faults::all(),
         paged_cache::faults::all(),
         prefix_radix::faults::all(),
+        speculative::faults::all(),
         crate::faults::all(),
     ]
     .concat()

@@ -2,30 +2,42 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `api.rs` | what goes over the wire: requests, answers, errors |
 //! | `bench.rs` | `ladder bench`: tokens a second beside the memory's bandwidth |
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
+//! | `chat.rs` | `ladder chat`: a conversation in the terminal |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
 //! | `engine.rs`, `engine/` | rung 08: many requests, one model, one pool |
 //! | `faults.rs`, `faults/` | what goes wrong between requests, on purpose |
 //! | `generate.rs` | `ladder generate`: continue a text |
+//! | `http.rs` | the server's front: routes, streams, keys, metrics |
 //! | `load.rs` | requests as they might come to a server, seeded |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
 //! | `packed.rs` | a model's files, packed for rung 04's kernels, and kept packed for the next start |
+//! | `serve.rs` | `ladder serve`: the server |
+//! | `served.rs` | a model behind an engine |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
 //! | `source.rs` | where the model comes from |
+//! | `text.rs` | from an answer's tokens to what a client reads |
 //! | `trace.rs` | `ladder trace`: a load through the engine, pass by pass |
 
+pub mod api;
 pub mod bench;
 pub mod break_its;
+pub mod chat;
 pub mod climb;
 pub mod engine;
 pub mod faults;
 pub mod generate;
+pub mod http;
 pub mod load;
 pub mod models;
 pub mod packed;
+pub mod serve;
+pub mod served;
 pub mod shapes;
 pub mod source;
+pub mod text;
 pub mod trace;
 
 use naive_decode::Rung;

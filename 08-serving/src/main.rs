@@ -4,9 +4,11 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use serving::bench::{BenchArgs, bench};
 use serving::break_its;
+use serving::chat::{ChatArgs, chat};
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
 use serving::models::{ModelsArgs, models};
+use serving::serve::{ServeArgs, serve};
 use serving::trace::{TraceArgs, trace};
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
@@ -25,6 +27,10 @@ enum Command {
     Climb(ClimbArgs),
     /// Continue a text
     Generate(GenerateArgs),
+    /// Serve a model over HTTP, with OpenAI's API and a web page
+    Serve(ServeArgs),
+    /// Talk to a model in the terminal
+    Chat(ChatArgs),
     /// List models: embedded, in the hub's cache, in directories, and known by name
     Models(ModelsArgs),
     /// Measure prefill and decode beside what the memory gives
@@ -43,6 +49,8 @@ fn main() -> Result<()> {
         None => climb(&cli.climb),
         Some(Command::Climb(args)) => climb(&args),
         Some(Command::Generate(args)) => generate(&args),
+        Some(Command::Serve(args)) => serve(&args),
+        Some(Command::Chat(args)) => chat(&args),
         Some(Command::Models(args)) => models(&args),
         Some(Command::Bench(args)) => bench(&args),
         Some(Command::Trace(args)) => trace(&args),

@@ -10,6 +10,7 @@ mod encode;
 mod environment;
 mod functions;
 
+pub use encode::Extras;
 use environment::{environment, without_marks};
 use minijinja::context;
 use minijinja::value::{Serde, Value};
@@ -141,18 +142,21 @@ impl ChatTemplate {
         messages: &[M],
         add_generation_prompt: bool,
     ) -> Result<String> {
-        self.write(Value::from(Serde(messages)), add_generation_prompt)
+        let messages = Value::from(Serde(messages));
+        self.write(context! { messages, tools => () }, add_generation_prompt)
     }
 
-    fn write(&self, messages: Value, add_generation_prompt: bool) -> Result<String> {
+    /// `said` is what comes from the caller; what the template knows of its own goes before it.
+    fn write(&self, said: Value, add_generation_prompt: bool) -> Result<String> {
         let environment = environment();
         let template = environment.template_from_str(&self.source).map_err(|e| self.refusal(&e))?;
-        // Templates ask `is none` of tools and documents, and `is defined` of tokens.
+        // Templates ask `is none` of documents, and `is defined` of tokens.
         let context = context! {
-            messages, add_generation_prompt,
-            tools => (), documents => (),
+            add_generation_prompt,
+            documents => (),
             bos_token => self.beginning.as_deref().map_or(Value::UNDEFINED, Value::from),
             eos_token => self.end.as_deref().map_or(Value::UNDEFINED, Value::from),
+            ..said
         };
         template.render(context).map_err(|e| self.refusal(&e))
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 import docs_text
+import heads
 import names
 from config import FAMILY
 from evaluate import evaluate, load_exported
@@ -36,12 +37,13 @@ class Size:
     target_tokens: int
     draft_tokens: int
     variant_tokens: int
+    heads_tokens: int
     names_steps: int
     evaluate_every: int
 
 
-FULL = Size(44, "", 17_500_000, 10_000_000, 3_500_000, 600, 250)
-SMOKE = Size(3, "smoke-", 300_000, 300_000, 200_000, 100, 30)
+FULL = Size(44, "", 17_500_000, 10_000_000, 3_500_000, 1_500_000, 600, 250)
+SMOKE = Size(3, "smoke-", 300_000, 300_000, 200_000, 200_000, 100, 30)
 VARIANTS = ["mla", "hybrid"]
 # What the variants are measured by. Its figures are kept beside theirs, its weights in the work folder.
 CONTROL = "gqa"
@@ -106,6 +108,10 @@ def run(work: Path, weights: Path, size: Size):
         evaluate(name, work, weights)
     evaluate(draft, work, weights, target)
     evaluate(control, work, unshipped)
+    name = size.prefix + "heads"
+    curves[name] = heads.train(
+        name, weights / target, work, weights / name, size.heads_tokens, size.evaluate_every
+    )
     (weights / control).mkdir(exist_ok=True)
     for file in ("loss.csv", "results.json"):
         shutil.copy(unshipped / control / file, weights / control / file)
@@ -116,6 +122,8 @@ def smoke(directory: Path):
     weights, work = directory / "weights", directory / "work"
     names_curve, curves = run(work, weights, SMOKE)
     assert names_curve[-1]["held_out_nats"] < names_curve[0]["held_out_nats"] - 0.5, names_curve
+    curve = curves.pop(SMOKE.prefix + "heads")
+    assert curve[-1]["training_loss"] < curve[0]["training_loss"], curve
     for name, curve in curves.items():
         assert curve[-1]["docs_nats"] < curve[0]["docs_nats"] - 0.1, (name, curve)
         assert curve[-1]["tales_nats"] < curve[0]["tales_nats"] - 0.2, (name, curve)

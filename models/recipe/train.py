@@ -74,14 +74,19 @@ def loss_of(logits, targets, weights, teacher_logits=None):
 class Run:
     """One model's training, as it is saved and resumed."""
 
-    def __init__(self, name, work: Path, total_tokens, teacher=None, evaluate_every=250, questions=56):
+    # Parts of names of matrices that AdamW trains, not Muon.
+    not_for_muon = ("embed",)
+
+    def __init__(self, name, work: Path, total_tokens, teacher=None, evaluate_every=250, questions=56, model=None):
         torch.manual_seed(0)
         self.name, self.work, self.total_tokens, self.teacher = name, work, total_tokens, teacher
         self.evaluate_every = evaluate_every
         self.stages = stages_of(name, teacher is not None)
-        self.model = LanguageModel(FAMILY[name])
-        matrices = [p for n, p in self.model.named_parameters() if p.dim() == 2 and "embed" not in n]
-        rest = [p for n, p in self.model.named_parameters() if p.dim() < 2 or "embed" in n]
+        self.model = LanguageModel(FAMILY[name]) if model is None else model
+        parameters = list(self.model.named_parameters())
+        for_muon = {n for n, p in parameters if p.dim() == 2 and not any(part in n for part in self.not_for_muon)}
+        matrices = [p for n, p in parameters if n in for_muon]
+        rest = [p for n, p in parameters if n not in for_muon]
         self.optimizers = [Muon(matrices[i::THREADS], lr=MUON_RATE) for i in range(THREADS)]
         self.optimizers.append(torch.optim.AdamW(rest, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0))
         self.full_rates = [optimizer.param_groups[0]["lr"] for optimizer in self.optimizers]
@@ -150,13 +155,19 @@ class Run:
         loss.backward()
         return loss.item()
 
-    def evaluate(self, training_loss):
-        right = answered(self.model, self.questions)
-        row = dict(step=self.step, tokens=self.tokens, seconds=round(self.seconds))
-        row["training_loss"] = round(training_loss, 4)
+    def figures(self):
+        """What is worth watching: held-out losses and recall."""
+        row = {}
         for name, text in self.held_out.items():
             row[f"{name}_nats"] = round(held_out_loss(self.model, text, tokens=16_384), 4)
+        right = answered(self.model, self.questions)
         row["recall"] = round(sum(right) / len(right), 4)
+        return row
+
+    def evaluate(self, training_loss):
+        row = dict(step=self.step, tokens=self.tokens, seconds=round(self.seconds))
+        row["training_loss"] = round(training_loss, 4)
+        row.update(self.figures())
         self.curve.append(row)
         rate = self.tokens / max(self.seconds, 1)
         left = (self.total_tokens - self.tokens) / rate / 60

@@ -66,6 +66,25 @@ pub fn all() -> [&'static EmbeddedModel; 4] {
     [&TARGET, &DRAFT, &MLA, &HYBRID]
 }
 
+/// Heads that guess further ahead for [`TARGET`], reading its last hidden state.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedHeads {
+    /// Its folder in `models/weights`.
+    pub name: &'static str,
+    /// `medusa.safetensors`: a matrix for each place behind the next token.
+    pub medusa: &'static [u8],
+    /// `mtp.safetensors`: a block of multi-token prediction.
+    pub mtp: &'static [u8],
+}
+
+/// Three Medusa heads, 0.20 million parameters, and an MTP block, 0.84 million. Embedding and head are the
+/// target's.
+pub static HEADS: EmbeddedHeads = EmbeddedHeads {
+    name: "heads",
+    medusa: include_bytes!("../weights/heads/medusa.safetensors"),
+    mtp: include_bytes!("../weights/heads/mtp.safetensors"),
+};
+
 /// A character-level microGPT. It needs no tokenizer: its config lists its characters, and the token
 /// of a character is its place in that list.
 #[derive(Clone, Copy, Debug)]

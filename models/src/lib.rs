@@ -1,9 +1,9 @@
 //! The embedded models, and the text they learned from.
 //!
 //! A family small enough to live inside the program, so that every rung, test and break-it runs
-//! without a download: [`TARGET`] answers, [`DRAFT`] guesses what it will say, [`MLA`] and [`HYBRID`]
-//! remember less for each token, and [`NAMES`] is microGPT, the smallest of all. The weights were made by the recipe in `models/recipe`; each has a
-//! card beside it in `models/weights`.
+//! without a download: [`TARGET`] answers, [`DRAFT`] and [`HEADS`] guess what it will say, [`MLA`] and
+//! [`HYBRID`] remember less for each token, and [`NAMES`] is microGPT, the smallest of all. The weights were
+//! made by the recipe in `models/recipe`; each has a card beside it in `models/weights`.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -26,4 +26,6 @@ pub mod tales;
 pub mod words;
 
 pub use document::Document;
-pub use embedded::{DRAFT, EmbeddedModel, HYBRID, MLA, NAMES, NamesModel, TARGET, all};
+pub use embedded::{
+    DRAFT, EmbeddedHeads, EmbeddedModel, HEADS, HYBRID, MLA, NAMES, NamesModel, TARGET, all,
+};

@@ -1,7 +1,7 @@
 //! The embedded files are what their configs promise, and fit the generated text.
 
 use embedded_models::recall::World;
-use embedded_models::{EmbeddedModel, NAMES, all, words};
+use embedded_models::{EmbeddedModel, HEADS, NAMES, TARGET, all, words};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use tokenizers::Tokenizer;
@@ -95,6 +95,23 @@ fn the_family_has_the_tensors_its_configs_promise() {
         assert_eq!(config["tie_word_embeddings"], true, "{}", model.name);
         assert_tensors(model.weights, Dtype::BF16, tensors(&config));
     }
+}
+
+#[test]
+fn the_heads_have_the_tensors_that_the_target_asks_for() {
+    let config: Value = serde_json::from_slice(TARGET.config).expect("config.json parses");
+    let d = size(&config, "hidden_size");
+    let medusa = (0..3).map(|place| (format!("medusa.{place}.weight"), vec![d, d])).collect();
+    assert_tensors(HEADS.medusa, Dtype::BF16, medusa);
+    // One of the target's blocks, and what joins a hidden state and a token.
+    let name = "model.layers.0.";
+    let is_part =
+        |(part, _): &(String, Vec<usize>)| part.starts_with(name) || part == "model.norm.weight";
+    let mut mtp: Vec<_> = tensors(&config).into_iter().filter(is_part).collect();
+    for (part, shape) in [("eh_proj", vec![d, 2 * d]), ("enorm", vec![d]), ("hnorm", vec![d])] {
+        mtp.push((format!("{name}{part}.weight"), shape));
+    }
+    assert_tensors(HEADS.mtp, Dtype::BF16, mtp);
 }
 
 #[test]

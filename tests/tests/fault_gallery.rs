@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What the catalogue of real bugs asks of the rungs that exist.
-const CATALOGUE: [(&str, &[&str]); 6] = [
+const CATALOGUE: [(&str, &[&str]); 7] = [
     ("naive-decode", &["future-visible", "rope-off-by-one", "rope-restarts"]),
     (
         "kv-cache",
@@ -40,14 +40,21 @@ const CATALOGUE: [(&str, &[&str]); 6] = [
             "moved-text",
         ],
     ),
-    ("serving", &["slot-handed-on", "blocks-kept", "lost-sampler"]),
+    (
+        "speculative",
+        &["rejected-kept", "wrong-branch", "seen-siblings", "lost-bonus", "no-residual"],
+    ),
+    (
+        "serving",
+        &["slot-handed-on", "blocks-kept", "lost-sampler", "split-character", "split-stop"],
+    ),
 ];
 
 /// Faults that change logits and no token: what makes them worth showing.
 const QUIET: [&str; 1] = ["cached-position-leaks"];
 
 /// Faults that leave every logit right, and choose or serve wrongly.
-const RIGHT_LOGITS: [&str; 2] = ["blocks-kept", "lost-sampler"];
+const RIGHT_LOGITS: [&str; 4] = ["blocks-kept", "lost-sampler", "split-character", "split-stop"];
 
 #[test]
 fn every_fault_of_the_catalogue_has_a_break_it() {

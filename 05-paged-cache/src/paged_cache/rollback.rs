@@ -14,7 +14,7 @@ impl PagedCache {
     ///
     /// # Errors
     /// If the slots are not ascending and between `start` and the sequence's length, there is no such
-    /// sequence, or a layer's window has given back blocks that it needs again (see [`Room::rollback`]).
+    /// sequence, or a layer's window has given back blocks that it needs again (see [`Room::rollback`](crate::Room::rollback)).
     pub fn keep(&mut self, sequence: usize, start: usize, kept: &[usize]) -> Result<()> {
         self.tables(sequence)?;
         let length = self.lengths.check_truncate(sequence, start)?;

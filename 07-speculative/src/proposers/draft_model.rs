@@ -1,12 +1,12 @@
 //! What a smaller model would say.
 
+use super::levels::{Levels, check_widths, level_span};
+use crate::cache::with_room_for_trees;
 use crate::proposer::Proposer;
-use crate::tree::{DraftTree, Node};
+use crate::tree::DraftTree;
 use kv_cache::KvCache;
-use naive_decode::{
-    CpuExecutor, Error, Executor, Model, Pass, Result, Sampler, Span, Visible, Want,
-};
-use paged_cache::{PagedCache, Room};
+use naive_decode::{CpuExecutor, Error, Executor, Model, Pass, Result, Sampler, Span, Want};
+use paged_cache::PagedCache;
 use std::sync::Arc;
 
 // ANCHOR: draft_model
@@ -36,10 +36,7 @@ impl DraftModel {
             let expected = format!("{expected}, the target's");
             return Err(Error::invalid("the draft's vocabulary", found, expected));
         }
-        // The tree's slots come after the text's.
-        let room = Room::for_tokens(&draft, draft.context() + 256)?;
-        let capacity = draft.context() + 256;
-        let mut cache = PagedCache::new(&draft, Room { capacity, ..room })?;
+        let mut cache = with_room_for_trees(&draft)?;
         let sequence = cache.open();
         let executor = CpuExecutor { model: draft, attention: cache };
         Ok(DraftModel { executor, sequence, held: Vec::new(), widths: vec![1] })
@@ -51,11 +48,7 @@ impl DraftModel {
     /// # Errors
     /// If no number is given, or one is 0.
     pub fn with_widths(self, widths: &[usize]) -> Result<Self> {
-        if widths.is_empty() || widths.contains(&0) {
-            let found = format!("{widths:?}");
-            return Err(Error::invalid("children of a draft's nodes", found, "at least 1 each"));
-        }
-        Ok(DraftModel { widths: widths.to_vec(), ..self })
+        Ok(DraftModel { widths: check_widths(widths)?, ..self })
     }
 
     /// Runs what the cache does not hold of a text, and gives the logits after it.
@@ -70,62 +63,6 @@ impl DraftModel {
         self.held.extend_from_slice(&context[keep..]);
         Ok(logits.into_iter().collect())
     }
-
-    /// Runs one level of the tree, and gives the logits after each of its nodes.
-    fn run_level(
-        &mut self,
-        tree: &DraftTree,
-        level: &[usize],
-        slots: &[usize],
-    ) -> Result<Vec<Vec<f32>>> {
-        let (text, first) = (self.held.len(), slots[level[0]]);
-        let tokens: Vec<u32> = level.iter().map(|&node| tree.nodes()[node].token).collect();
-        let mut span = Span::new(self.sequence, first, &tokens, Want::All);
-        for (row, &node) in level.iter().enumerate() {
-            let path = tree.path(node);
-            span.positions[row] = text + path.len() - 1;
-            let also: Vec<usize> = path.iter().map(|&node| slots[node]).collect();
-            let in_line = also.iter().enumerate().all(|(depth, &slot)| slot == text + depth);
-            span.sees[row] = match in_line {
-                true => Visible::until(text + path.len()),
-                false => Visible { range: 0..text, also },
-            };
-        }
-        let logits = self.executor.execute(&Pass::one(span))?;
-        Ok(logits.outer_iter().map(|row| row.to_vec()).collect())
-    }
-}
-
-/// Adds children behind a node: drawn without replacement while there is anything to draw, then the
-/// likeliest of what is left.
-fn add_children(
-    tree: &mut DraftTree,
-    parent: Option<usize>,
-    logits: &[f32],
-    context: &[u32],
-    width: usize,
-    sampler: &mut Sampler,
-) -> Result<Vec<usize>> {
-    let path = parent.map_or(Vec::new(), |parent| tree.path(parent));
-    let before: Vec<u32> = path.into_iter().map(|node| tree.nodes()[node].token).collect();
-    let mut q = sampler.distribution(logits, &[context, &before].concat())?;
-    let mut rest: Vec<f32> = logits.to_vec();
-    let mut children = Vec::new();
-    for _ in 0..width.min(logits.len()) {
-        let (token, drawn_from) = match q.iter().any(|&q| q > 0.0) {
-            true => (sampler.draw(&q), Some(Arc::from(&q[..]))),
-            false => (naive_decode::argmax(&rest)?, None),
-        };
-        children.push(tree.add(Node { token, parent, drawn_from }));
-        // The next one is drawn from the others.
-        rest[token as usize] = f32::NEG_INFINITY;
-        q[token as usize] = 0.0;
-        let total: f64 = q.iter().map(|&q| f64::from(q)).sum();
-        if total > 0.0 {
-            q.iter_mut().for_each(|q| *q = (f64::from(*q) / total) as f32);
-        }
-    }
-    Ok(children)
 }
 
 impl Proposer for DraftModel {
@@ -140,27 +77,18 @@ impl Proposer for DraftModel {
         depth: usize,
         sampler: &mut Sampler,
     ) -> Result<DraftTree> {
-        let mut tree = DraftTree::empty();
         let room = self.executor.model.context().saturating_sub(context.len());
         if context.is_empty() || room == 0 || depth == 0 {
-            return Ok(tree);
+            return Ok(DraftTree::empty());
         }
-        let mut logits = vec![(None, self.follow(context)?)];
-        let mut slots: Vec<usize> = Vec::new();
-        for level in 0..depth.min(room) {
-            let width = self.widths[level.min(self.widths.len() - 1)];
-            let mut added = Vec::new();
-            for (parent, logits) in &logits {
-                added.extend(add_children(&mut tree, *parent, logits, context, width, sampler)?);
-            }
-            if level + 1 == depth.min(room) {
-                break;
-            }
-            slots.extend((self.held.len() + slots.len()..).take(added.len()));
-            let rows = self.run_level(&tree, &added, &slots)?;
-            logits = added.into_iter().map(Some).zip(rows).collect();
-        }
-        self.executor.attention.truncate(self.sequence, self.held.len())?;
+        let first = self.follow(context)?;
+        let (sequence, text) = (self.sequence, self.held.len());
+        let executor = &mut self.executor;
+        let levels = Levels { context, depth: depth.min(room), widths: &self.widths };
+        let tree = levels.grow(first, sampler, |tree, level| {
+            executor.execute(&Pass::one(level_span(sequence, text, 0, tree, level)))
+        })?;
+        self.executor.attention.truncate(self.sequence, text)?;
         Ok(tree)
     }
     // ANCHOR_END: propose

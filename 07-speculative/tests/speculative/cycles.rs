@@ -97,7 +97,7 @@ fn the_cache_is_as_if_no_draft_had_been_there() {
     plain.execute(&Pass::one(span)).unwrap();
     let length = plain.attention.len(sequence);
     let expected = whole_blocks(&mut plain.attention, sequence, length);
-    let mut cache = found.into_cache();
+    let (mut cache, _) = found.into_cache();
     assert_eq!(whole_blocks(&mut cache, sequence, length), expected);
 }
 

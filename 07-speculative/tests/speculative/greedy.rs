@@ -1,12 +1,12 @@
 //! Greedy text is plain decoding's, whoever proposes, whatever the prompt.
 
-use crate::models::{draft, encode, plain, random, target};
+use crate::models::{Tapped, draft, encode, medusa, mtp, plain, random, tapped};
 use naive_decode::{Model, Request, Sampler, Sampling};
 use speculative::proposers::{Ahead, DraftModel, Lookahead, PromptLookup};
 use speculative::{Adaptive, Depth, Nothing, Proposer, Speculation};
 use std::sync::Arc;
 
-/// Every proposer, over a draft.
+/// Every proposer that goes with any target, over a draft.
 fn proposers(draft: &Arc<Model>, target: &Model, prompt: &[u32]) -> Vec<Box<dyn Proposer>> {
     let model = || DraftModel::new(draft.clone(), target).unwrap();
     vec![
@@ -20,15 +20,37 @@ fn proposers(draft: &Arc<Model>, target: &Model, prompt: &[u32]) -> Vec<Box<dyn 
     ]
 }
 
+/// And those that were trained on the embedded one.
+pub(crate) fn heads(target: &Tapped) -> Vec<Box<dyn Proposer>> {
+    vec![
+        Box::new(medusa(target)),
+        Box::new(medusa(target).with_widths(&[4, 1, 2]).unwrap()),
+        Box::new(mtp(target)),
+        Box::new(mtp(target).with_widths(&[2, 2, 1]).unwrap()),
+    ]
+}
+
+/// Every proposer there is, for the embedded target.
+pub(crate) fn all(target: &Tapped, draft: &Arc<Model>, prompt: &[u32]) -> Vec<Box<dyn Proposer>> {
+    let mut all = proposers(draft, &target.0, prompt);
+    all.extend(heads(target));
+    all
+}
+
 fn depths() -> [Depth; 3] {
     [Depth::Fixed(1), Depth::Fixed(5), Depth::Adaptive(Adaptive::new(6))]
 }
 
-/// Runs a request under every proposer and depth; returns the cycles of each.
-fn check(target: &Arc<Model>, draft: &Arc<Model>, request: &Request, sampling: &Sampling) {
+/// Runs a request under each of some proposers and every depth.
+fn check(
+    target: &Arc<Model>,
+    proposers: impl Fn() -> Vec<Box<dyn Proposer>>,
+    request: &Request,
+    sampling: &Sampling,
+) {
     let expected = plain(target, request, sampling);
     for depth in depths() {
-        for proposer in proposers(draft, target, &request.prompt) {
+        for proposer in proposers() {
             let name = proposer.name();
             let cache = Speculation::<Nothing>::cache(target).unwrap();
             let sampler = Sampler::new(sampling.clone()).unwrap();
@@ -38,7 +60,7 @@ fn check(target: &Arc<Model>, draft: &Arc<Model>, request: &Request, sampling: &
             let mut found = Vec::new();
             while let Some(cycle) = text.advance().unwrap() {
                 found.extend(cycle.tokens);
-                text.check_integrity().unwrap();
+                text.check_integrity([]).unwrap();
             }
             assert_eq!(found, expected, "{name}, {depth:?}");
         }
@@ -47,7 +69,7 @@ fn check(target: &Arc<Model>, draft: &Arc<Model>, request: &Request, sampling: &
 
 #[test]
 fn greedy_text_of_a_trained_pair_is_plain_decodings() {
-    let (target, draft) = (target(), draft());
+    let (target, draft) = (tapped(), draft());
     for prompt in [
         "Remember these words. The word of Ada is amber. The word of Leo is honey.\nQuestion: What is the word of Ada?\nAnswer:",
         "Once upon a time",
@@ -55,7 +77,8 @@ fn greedy_text_of_a_trained_pair_is_plain_decodings() {
         "é",
     ] {
         let request = Request { prompt: encode(prompt), tokens: 40, end_tokens: vec![] };
-        check(&target, &draft, &request, &Sampling::default());
+        let all = || all(&target, &draft, &request.prompt);
+        check(&target.0, all, &request, &Sampling::default());
     }
 }
 
@@ -67,7 +90,8 @@ fn greedy_text_of_strangers_is_plain_decodings() {
             let prompt = (0..length).map(|i| (i * 7 + 3 * seed as u32) % 61).collect();
             // Some token ends the text, wherever it comes.
             let request = Request { prompt, tokens: 50, end_tokens: vec![11] };
-            check(&target, &draft, &request, &Sampling::default());
+            let all = || proposers(&draft, &target, &request.prompt);
+            check(&target, all, &request, &Sampling::default());
         }
     }
 }
@@ -83,12 +107,18 @@ fn penalties_apply_to_drafts_as_they_do_to_text() {
     };
     let (target, draft) = (random(16, 4), random(12, 5));
     let request = Request { prompt: vec![1, 2, 3, 1, 2], tokens: 60, end_tokens: vec![] };
-    check(&target, &draft, &request, &sampling);
+    let all = || proposers(&draft, &target, &request.prompt);
+    check(&target, all, &request, &sampling);
 }
 
 #[test]
 fn a_text_may_fill_the_context_to_the_last_token() {
     let (target, draft) = (random(16, 6), random(12, 7));
     let request = Request { prompt: vec![3; 200], tokens: 57, end_tokens: vec![] };
-    check(&target, &draft, &request, &Sampling::default());
+    let all = || proposers(&draft, &target, &request.prompt);
+    check(&target, all, &request, &Sampling::default());
+    let target = tapped();
+    let prompt = encode("The word of Ada is amber.\n").into_iter().cycle().take(470).collect();
+    let request = Request { prompt, tokens: 43, end_tokens: vec![] };
+    check(&target.0, || heads(&target), &request, &Sampling::default());
 }

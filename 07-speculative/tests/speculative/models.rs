@@ -1,17 +1,39 @@
 //! Models to speculate with.
 
-use embedded_models::{DRAFT, TARGET};
+use embedded_models::{DRAFT, HEADS, TARGET};
 use naive_decode::{
-    Config, Element, Isa, LoadOptions, Model, Request, Sampler, Sampling, Settings, Tokenizer,
-    generate,
+    Checkpoint, Config, Element, Isa, LoadOptions, Model, Request, Sampler, Sampling, Settings,
+    Tokenizer, generate,
 };
+use speculative::Tap;
+use speculative::proposers::{Medusa, Mtp};
 use std::sync::Arc;
 
 pub(crate) const CONTEXT: usize = 512;
 
+/// A target, and what its head is given.
+pub(crate) type Tapped = (Arc<Model>, Arc<Tap>);
+
 pub(crate) fn target() -> Arc<Model> {
+    tapped().0
+}
+
+/// The same, and what its head is given.
+pub(crate) fn tapped() -> Tapped {
     let options = LoadOptions { context: Some(CONTEXT), ..LoadOptions::default() };
-    Arc::new(Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options).unwrap())
+    let model = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options).unwrap();
+    let (model, tap) = Tap::on(model);
+    (Arc::new(model), tap)
+}
+
+pub(crate) fn medusa((target, tap): &Tapped) -> Medusa {
+    let checkpoint = Checkpoint::embedded("heads/medusa.safetensors", HEADS.medusa).unwrap();
+    Medusa::new(target, tap.clone(), &checkpoint).unwrap()
+}
+
+pub(crate) fn mtp((target, tap): &Tapped) -> Mtp {
+    let checkpoint = Checkpoint::embedded("heads/mtp.safetensors", HEADS.mtp).unwrap();
+    Mtp::new(target.clone(), tap.clone(), &checkpoint).unwrap()
 }
 
 pub(crate) fn draft() -> Arc<Model> {

@@ -9,7 +9,9 @@ use crate::html::{escape, from_markdown};
 use crate::page::{Findings, Page};
 use crate::place::Place;
 
+mod accepting;
 mod blocks;
+mod schedule;
 mod tree;
 
 #[derive(Deserialize)]
@@ -34,7 +36,9 @@ struct Kept {
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Trace {
+    Accepting(accepting::Trace),
     Blocks(blocks::Trace),
+    Schedule(schedule::Trace),
     Tree(tree::Trace),
 }
 
@@ -57,7 +61,9 @@ fn render(stepper: &Stepper, place: &Place) -> Result<String, String> {
     let kept: Kept = serde_json::from_str(&place.read(&stepper.trace)?)
         .map_err(|e| format!("`{}` is no trace: {e}", stepper.trace))?;
     let frames = match &kept.trace {
+        Trace::Accepting(trace) => trace.draw(),
         Trace::Blocks(trace) => trace.draw(),
+        Trace::Schedule(trace) => trace.draw(),
         Trace::Tree(trace) => trace.draw(),
     }
     .map_err(|e| format!("`{}` cannot be drawn: {e}", stepper.trace))?;
@@ -146,6 +152,28 @@ mod tests {
         assert!(made(&short).contains("1 blocks for 3 tokens"), "{}", made(&short));
         let outside = trace.replace("[2, 1]", "[2, 7]");
         assert!(made(&outside).contains("block 7"), "{}", made(&outside));
+    }
+
+    #[test]
+    fn a_schedule_shows_who_ran_in_which_pass() {
+        let trace = |request: usize| {
+            format!(
+                r#"{{"kind": "schedule", "command": "x", "requests": [[3, 1], [2, 2]], "ways": [
+                    {{"name": "W", "passes": [
+                        [{{"request": 0, "kind": "prefill", "rows": 3}}],
+                        [{{"request": {request}, "kind": "decode", "rows": 1}}]]}},
+                    {{"name": "V", "passes": []}}]}}"#
+            )
+        };
+        let out = made(&trace(1));
+        for expected in [
+            "W: 2 passes, 4 rows",
+            "<span>3 in, 1 out</span><i class=\"is-prefill\" title=\"pass 1: 3 rows of the prompt\"></i><i></i></p>",
+            "--passes: 2",
+        ] {
+            assert!(out.contains(expected), "{expected} in {out}");
+        }
+        assert!(made(&trace(2)).contains("request 2 is none"));
     }
 
     #[test]

@@ -1,0 +1,33 @@
+//! What verification asks of a cache: room for a tree behind the text, and to keep one path of it.
+
+use kv_cache::KvCache;
+use naive_decode::{Model, Result};
+use paged_cache::{PagedCache, Room};
+
+/// Slots that a tree may take beyond the text.
+const TREE_ROOM: usize = 256;
+
+// ANCHOR: seam
+/// A cache that can keep some of the slots that it was last given.
+pub trait TreeCache: KvCache {
+    /// Of the slots from `start` on, keeps those in `kept`, which follow each other from `start` on; the
+    /// others are rolled back.
+    ///
+    /// # Errors
+    /// If the slots are not ascending and between `start` and the sequence's length, or there is no such
+    /// sequence.
+    fn keep(&mut self, sequence: usize, start: usize, kept: &[usize]) -> Result<()>;
+}
+// ANCHOR_END: seam
+
+impl TreeCache for PagedCache {
+    fn keep(&mut self, sequence: usize, start: usize, kept: &[usize]) -> Result<()> {
+        PagedCache::keep(self, sequence, start, kept)
+    }
+}
+
+/// A cache in which one text of a model's and a draft tree have room.
+pub(crate) fn with_room_for_trees(model: &Model) -> Result<PagedCache> {
+    let capacity = model.context() + TREE_ROOM;
+    PagedCache::new(model, Room { capacity, ..Room::for_tokens(model, capacity)? })
+}

@@ -1,0 +1,184 @@
+//! What one more block says, that is told each token as it is guessed.
+//!
+//! Multi-token prediction (Gloeckle et al. 2024, in DeepSeek-V3's form): a block reads the target's hidden state
+//! *and* the token that came of it, and gives the hidden state of the next place. The target's head makes logits of
+//! that, a token is chosen, and both go into the block again. So unlike Medusa's heads the second guess knows the
+//! first, for the price of one block a token, where the target has six.
+//!
+//! To the rest of the code it is a model of one block: what is special about it is its embedding
+//! ([`Joined`]), and that its head has a tap too.
+
+mod joined;
+
+use self::joined::{Joined, JoinedPacking};
+use super::levels::{Levels, check_widths, level_span};
+use crate::cache::with_room_for_trees;
+use crate::proposer::{Proposer, Verdict};
+use crate::tap::Tap;
+use crate::tree::DraftTree;
+use kv_cache::KvCache;
+use naive_decode::{
+    Checkpoint, Config, CpuExecutor, Executor, LoadOptions, Model, Pass, Result, Sampler, Span,
+    Want,
+};
+use ndarray::{Array2, Axis, concatenate};
+use paged_cache::PagedCache;
+use std::sync::Arc;
+
+// ANCHOR: mtp
+/// A block of multi-token prediction, with a paged cache of its own.
+///
+/// Row `j` of its cache was made of the target's hidden state of token `j` and of token `j + 1`. It has no rows
+/// for what the target did not run here: where a text began with a prefix hit, the block sees less far back.
+///
+/// Invariant: `first + held + pending.nrows() + 1 == text.len()`, if the text is not empty.
+pub struct Mtp {
+    executor: CpuExecutor<PagedCache>,
+    sequence: usize,
+    /// The block's embedding.
+    joined: Arc<Joined>,
+    /// Before the target's head.
+    target: Arc<Tap>,
+    /// Before the block's head.
+    own: Arc<Tap>,
+    /// Children of each node, by depth; the last number goes on.
+    widths: Vec<usize>,
+    /// The text that is known; empty if none is.
+    text: Vec<u32>,
+    /// Token of the first row.
+    first: usize,
+    /// Rows in the cache.
+    held: usize,
+    /// Hidden states of the target's that have not been through the block, `[rows, hidden]`.
+    pending: Array2<f32>,
+}
+// ANCHOR_END: mtp
+
+impl Mtp {
+    /// The block of a target that has a tap: `model.layers.0.…` with `eh_proj`, `enorm` and `hnorm`, and
+    /// `model.norm.weight`.
+    ///
+    /// # Errors
+    /// If a tensor is missing or has not the target's sizes.
+    pub fn new(target: Arc<Model>, tap: Arc<Tap>, checkpoint: &Checkpoint) -> Result<Self> {
+        let config = Config { layers: 1, ..target.config.clone() };
+        let (kv_element, isa) = (target.kv_element, target.isa);
+        let options = LoadOptions { context: Some(target.context()), kv_element, isa };
+        let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+        let joined = Arc::new(Joined::new(target.clone(), &tensors)?);
+        let packing = JoinedPacking::new(joined.clone(), tap.head().clone(), isa);
+        let block = Model::assemble(config, options, &tensors, &packing)?;
+        let (block, own) = Tap::on(Model { rope: target.rope.clone(), ..block });
+        let mut cache = with_room_for_trees(&block)?;
+        let sequence = cache.open();
+        let pending = Array2::zeros((0, target.config.hidden_size));
+        Ok(Mtp {
+            executor: CpuExecutor { model: Arc::new(block), attention: cache },
+            sequence,
+            joined,
+            target: tap,
+            own,
+            widths: vec![1],
+            text: Vec::new(),
+            first: 0,
+            held: 0,
+            pending,
+        })
+    }
+
+    /// The same with so many children behind each node, by depth; the last number goes on.
+    ///
+    /// # Errors
+    /// If no number is given, or one is 0.
+    pub fn with_widths(self, widths: &[usize]) -> Result<Self> {
+        Ok(Mtp { widths: check_widths(widths)?, ..self })
+    }
+
+    /// Begins anew: nothing is known before token `first`.
+    fn begin(&mut self, text: Vec<u32>, first: usize) {
+        let emptied = self.executor.attention.reset(self.sequence);
+        emptied.expect("an open sequence can be emptied");
+        (self.text, self.first, self.held) = (text, first, 0);
+        self.pending = Array2::zeros((0, self.pending.ncols()));
+    }
+
+    // ANCHOR: follow
+    /// Runs the rows that have come since, and gives the last one's logits and hidden state, `[1, hidden]`.
+    fn follow(&mut self) -> Result<(Vec<f32>, Array2<f32>)> {
+        let tokens = &self.text[self.first + self.held + 1..];
+        let mut span = Span::new(self.sequence, self.held, tokens, Want::Last);
+        span.positions.iter_mut().for_each(|position| *position += self.first);
+        self.joined.give(self.pending.clone());
+        let logits = self.executor.execute(&Pass::one(span))?;
+        self.held += self.pending.nrows();
+        self.pending = Array2::zeros((0, self.pending.ncols()));
+        Ok((logits.into_iter().collect(), self.own.seen()))
+    }
+    // ANCHOR_END: follow
+}
+
+impl Proposer for Mtp {
+    fn name(&self) -> &'static str {
+        "MTP block"
+    }
+
+    // ANCHOR: propose
+    fn propose(
+        &mut self,
+        context: &[u32],
+        depth: usize,
+        sampler: &mut Sampler,
+    ) -> Result<DraftTree> {
+        let room = self.executor.model.context().saturating_sub(context.len());
+        let depth = depth.min(room);
+        if self.text != context || self.pending.is_empty() || depth == 0 {
+            return Ok(DraftTree::empty()); // nothing is known of this text, or nothing is asked
+        }
+        let (first, hidden) = self.follow()?;
+        // Hidden states behind the text, and behind each node that has been run.
+        let mut hidden = vec![hidden];
+        let levels = Levels { context, depth, widths: &self.widths };
+        let Mtp { executor, joined, own, sequence, held, first: offset, .. } = self;
+        let tree = levels.grow(first, sampler, |tree, level| {
+            let before = |&node: &usize| tree.nodes()[node].parent.map_or(0, |parent| parent + 1);
+            let rows: Vec<_> = level.iter().map(|node| hidden[before(node)].view()).collect();
+            joined.give(concatenate(Axis(0), &rows).expect("rows of one width"));
+            let span = level_span(*sequence, *held, *offset, tree, level);
+            let logits = executor.execute(&Pass::one(span))?;
+            hidden.extend(own.seen().axis_chunks_iter(Axis(0), 1).map(|row| row.to_owned()));
+            Ok(logits)
+        })?;
+        self.executor.attention.truncate(self.sequence, self.held)?;
+        Ok(tree)
+    }
+    // ANCHOR_END: propose
+
+    fn wants(&self) -> Want {
+        Want::All
+    }
+
+    fn read(&mut self, prompt: &[u32], start: usize) {
+        let seen = self.target.seen();
+        match start + seen.nrows() + 1 == prompt.len() {
+            true => {
+                self.begin(prompt.to_vec(), start);
+                self.pending = seen;
+            }
+            false => self.begin(Vec::new(), 0), // what the tap has is of another text
+        }
+    }
+
+    fn learn(&mut self, verdict: &Verdict) {
+        if self.text != verdict.context {
+            self.begin(verdict.context.to_vec(), verdict.context.len() - 1);
+        }
+        let (seen, rows) = (self.target.seen(), verdict.rows());
+        if rows.iter().any(|&row| row >= seen.nrows()) {
+            return self.begin(Vec::new(), 0); // what the tap has is of another text
+        }
+        let come = seen.select(Axis(0), &rows);
+        self.pending = concatenate(Axis(0), &[self.pending.view(), come.view()])
+            .expect("hidden states of one width");
+        self.text = verdict.text();
+    }
+}

@@ -1,0 +1,149 @@
+//! Four tokens: small enough that every text of three comes often, and that its exact chance is known.
+//!
+//! Whether a rule of acceptance leaves the target's distribution as it is cannot be seen in one text. Here a
+//! target and a draft say something different after every text, twenty thousand texts are written by speculation,
+//! and their counts are held against what the target alone would write: chi-square over three tokens
+//! *together*, since a rule can be right for each token and wrong for pairs.
+
+use crate::accept::{Accepted, Rule};
+use crate::tree::{DraftTree, Node};
+use naive_decode::break_it::noise;
+use naive_decode::{Result, Sampler, Sampling, argmax};
+use ndarray::Array2;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const VOCAB: usize = 4;
+const LENGTH: usize = 3;
+const TEXTS: usize = 20_000;
+
+/// With 20 to 63 degrees of freedom, chi-square over their number is above this in fewer than one of a
+/// hundred thousand tries.
+pub const BOUND: f64 = 2.3;
+
+/// Logits after a text: always the same, and different for every text and speaker.
+fn logits(speaker: u64, text: &[u32]) -> Vec<f32> {
+    let seed = text.iter().fold(speaker + 1, |seed, &token| seed * 31 + u64::from(token) + 1);
+    noise(seed, VOCAB).into_iter().map(|number| 2.5 * number).collect()
+}
+
+const TARGET: u64 = 1;
+const DRAFT: u64 = 2;
+
+/// How a tree is made.
+#[derive(Debug, Clone, Copy)]
+pub enum Draft {
+    /// Drawn from the draft, without replacement, so many children behind each node by depth.
+    Drawn(&'static [usize]),
+    /// Named: the draft's likeliest, so many behind each node by depth.
+    Named(&'static [usize]),
+}
+
+/// Chains and trees, drawn and named.
+pub const DRAFTS: [Draft; 7] = [
+    Draft::Drawn(&[1]),
+    Draft::Drawn(&[1, 1, 1]),
+    Draft::Drawn(&[3]),
+    Draft::Drawn(&[2, 2]),
+    Draft::Drawn(&[4, 1, 2]),
+    Draft::Named(&[1, 1]),
+    Draft::Named(&[3, 2]),
+];
+
+/// The tokens of a tree from the text to a node, the node's included.
+fn tokens(tree: &DraftTree, node: usize) -> Vec<u32> {
+    tree.path(node).into_iter().map(|node| tree.nodes()[node].token).collect()
+}
+
+fn tree(draft: Draft, text: &[u32], sampler: &mut Sampler) -> Result<DraftTree> {
+    let (Draft::Drawn(widths) | Draft::Named(widths)) = draft;
+    let mut tree = DraftTree::empty();
+    let mut level = vec![None];
+    for &width in widths {
+        let mut next = Vec::new();
+        for parent in level {
+            let path = parent.map_or(Vec::new(), |parent| tokens(&tree, parent));
+            let context = [text, &path].concat();
+            let mut q = sampler.distribution(&logits(DRAFT, &context), &context)?;
+            for _ in 0..width {
+                let (token, drawn_from) = match draft {
+                    Draft::Drawn(_) if q.iter().all(|&q| q == 0.0) => break,
+                    Draft::Drawn(_) => (sampler.draw(&q), Some(Arc::from(&q[..]))),
+                    Draft::Named(_) => (argmax(&q)?, None),
+                };
+                next.push(Some(tree.add(Node { token, parent, drawn_from })));
+                q[token as usize] = 0.0;
+                let total: f32 = q.iter().sum();
+                if total > 0.0 {
+                    q.iter_mut().for_each(|q| *q /= total);
+                }
+            }
+        }
+        level = next;
+    }
+    Ok(tree)
+}
+
+/// Writes one text by speculation under a rule.
+///
+/// # Errors
+/// If the sampler or the rule refuses.
+pub fn write(rule: Rule, draft: Draft, sampler: &mut Sampler) -> Result<Vec<u32>> {
+    let mut text = vec![0];
+    while text.len() <= LENGTH {
+        let tree = tree(draft, &text, sampler)?;
+        let mut rows = logits(TARGET, &text);
+        for node in 0..tree.len() {
+            rows.extend(logits(TARGET, &[&text[..], &tokens(&tree, node)].concat()));
+        }
+        let rows = Array2::from_shape_vec((1 + tree.len(), VOCAB), rows).expect("one row each");
+        let Accepted { path, next } = rule(sampler, &mut text, &tree, rows.view())?;
+        text.extend(path.into_iter().map(|node| tree.nodes()[node].token));
+        text.push(next);
+    }
+    Ok(text[1..=LENGTH].to_vec())
+}
+
+/// How far the counts of all texts are from what the target would write: chi-square over the number of
+/// degrees of freedom, about 1 if they are from it; infinite if a text came that the target cannot write.
+///
+/// # Errors
+/// As [`write()`].
+pub fn distance(rule: Rule, draft: Draft, sampling: &Sampling) -> Result<f64> {
+    let mut sampler = Sampler::new(sampling.clone())?.with_prompt_length(1);
+    let mut counts: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+    for _ in 0..TEXTS {
+        *counts.entry(write(rule, draft, &mut sampler)?).or_default() += 1;
+    }
+    let mut expected = vec![(vec![0u32], 1.0f64)];
+    for _ in 0..LENGTH {
+        let mut longer = Vec::new();
+        for (text, chance) in &expected {
+            let p = sampler.distribution(&logits(TARGET, text), text)?;
+            longer.extend(p.into_iter().zip(0..).map(|(p, token): (f32, u32)| {
+                ([&text[..], &[token]].concat(), chance * f64::from(p))
+            }));
+        }
+        expected = longer;
+    }
+    // Texts that hardly ever come are counted together, as chi-square asks.
+    let (mut sum, mut cells, mut rare) = (0.0, 0.0f64, (0.0, 0.0));
+    for (text, chance) in &expected {
+        let found = counts.remove(&text[1..]).unwrap_or(0) as f64;
+        let chance = chance * TEXTS as f64;
+        if chance < 10.0 {
+            if chance == 0.0 && found > 0.0 {
+                return Ok(f64::INFINITY);
+            }
+            rare = (rare.0 + found, rare.1 + chance);
+            continue;
+        }
+        sum += (found - chance) * (found - chance) / chance;
+        cells += 1.0;
+    }
+    if rare.1 >= 10.0 {
+        sum += (rare.0 - rare.1) * (rare.0 - rare.1) / rare.1;
+        cells += 1.0;
+    }
+    Ok(sum / (cells - 1.0).max(1.0))
+}

@@ -1,0 +1,114 @@
+//! Heads that read the target's hidden states guess well, and the same however their rows came.
+
+use crate::models::{encode, medusa, mtp, plain, tapped};
+use naive_decode::break_it::Bench;
+use naive_decode::{Checkpoint, CpuExecutor, Executor, Pass, Request, Sampler, Sampling, Span};
+use speculative::proposers::{Medusa, Mtp};
+use speculative::{Depth, DraftTree, Nothing, Proposer, Speculation};
+
+fn sampler() -> Sampler {
+    Sampler::new(Sampling::default()).unwrap()
+}
+
+fn tokens(tree: &DraftTree) -> Vec<u32> {
+    tree.nodes().iter().map(|node| node.token).collect()
+}
+
+/// What a proposer says behind a text all of which the target has just run.
+fn behind(text: &[u32], heads: impl Fn(&crate::models::Tapped) -> Box<dyn Proposer>) -> Vec<u32> {
+    let target = tapped();
+    let mut proposer = heads(&target);
+    let attention = Speculation::<Nothing>::cache(&target.0).unwrap();
+    let mut executor = CpuExecutor { model: target.0, attention };
+    let sequence = executor.attention.open();
+    let before = &text[..text.len() - 1];
+    executor.execute(&Pass::one(Span::new(sequence, 0, before, proposer.wants()))).unwrap();
+    proposer.read(text, 0);
+    tokens(&proposer.propose(text, 4, &mut sampler()).unwrap())
+}
+
+#[test]
+fn guesses_do_not_depend_on_how_rows_came() {
+    let target = tapped();
+    let prompt = encode(&Bench::tale(1));
+    for heads in [
+        (|target: &_| Box::new(medusa(target)) as Box<dyn Proposer>) as fn(&_) -> _,
+        |target: &_| Box::new(mtp(target)),
+        |target: &_| Box::new(mtp(target).with_widths(&[2, 2, 1]).unwrap()),
+    ] {
+        let request = Request { prompt: prompt.clone(), tokens: 30, end_tokens: vec![] };
+        let cache = Speculation::<Nothing>::cache(&target.0).unwrap();
+        let depth = Depth::Fixed(3);
+        let model = target.0.clone();
+        let mut text =
+            Speculation::new(model, cache, heads(&target), sampler(), depth, request).unwrap();
+        let mut cycles = 0;
+        while text.advance().unwrap().is_some() {
+            let context = text.context().to_vec();
+            if context.len() < prompt.len() + 20 {
+                let found = tokens(&text.proposer.propose(&context, 4, &mut sampler()).unwrap());
+                assert_eq!(found, behind(&context, heads), "{} tokens", context.len());
+                cycles += 1;
+            }
+        }
+        assert!(cycles > 3, "{cycles}");
+    }
+}
+
+/// How often the first of what is proposed is what the target says, in tales.
+fn first_kept(heads: fn(&crate::models::Tapped) -> Box<dyn Proposer>) -> f64 {
+    let target = tapped();
+    let (mut kept, mut cycles) = (0, 0);
+    for tale in 0..6 {
+        let prompt = encode(&Bench::tale(tale));
+        let request = Request { prompt, tokens: 60, end_tokens: vec![] };
+        let cache = Speculation::<Nothing>::cache(&target.0).unwrap();
+        let (model, depth) = (target.0.clone(), Depth::Fixed(1));
+        let text =
+            Speculation::new(model, cache, heads(&target), sampler(), depth, request).unwrap();
+        for cycle in text.map(Result::unwrap).filter(|cycle| cycle.proposed > 0) {
+            kept += cycle.kept;
+            cycles += 1;
+        }
+    }
+    assert!(cycles > 100, "{cycles}");
+    kept as f64 / f64::from(cycles)
+}
+
+#[test]
+fn trained_heads_guess_tales() {
+    let block = first_kept(|target| Box::new(mtp(target)));
+    assert!(block > 0.7, "{block}");
+    // Three guesses, one of which may be right.
+    let heads = first_kept(|target| Box::new(medusa(target)));
+    assert!(heads > 0.3, "{heads}");
+}
+
+#[test]
+fn a_text_of_which_nothing_is_known_gets_no_guess() {
+    let target = tapped();
+    let text = encode("Once upon a time there was");
+    for mut heads in crate::greedy::heads(&target) {
+        assert!(heads.propose(&text, 4, &mut sampler()).unwrap().is_empty(), "{}", heads.name());
+    }
+    // The target has run something else since.
+    let request = Request { prompt: text.clone(), tokens: 3, end_tokens: vec![] };
+    plain(&target.0, &request, &Sampling::default());
+    for mut heads in crate::greedy::heads(&target) {
+        heads.read(&text, 0);
+        let other = encode("Somebody else");
+        assert!(heads.propose(&other, 4, &mut sampler()).unwrap().is_empty(), "{}", heads.name());
+    }
+}
+
+#[test]
+fn files_that_hold_no_heads_are_refused() {
+    let (target, tap) = tapped();
+    let checkpoint = |bytes| Checkpoint::embedded("heads.safetensors", bytes).unwrap();
+    let mtp = checkpoint(embedded_models::HEADS.mtp);
+    let said = Medusa::new(&target, tap.clone(), &mtp).err().unwrap().to_string();
+    assert!(said.starts_with("Medusa heads in heads.safetensors is 0"), "{said}");
+    let medusa = checkpoint(embedded_models::HEADS.medusa);
+    let said = Mtp::new(target, tap, &medusa).err().unwrap().to_string();
+    assert!(said.contains("model.layers.0.enorm.weight"), "{said}");
+}

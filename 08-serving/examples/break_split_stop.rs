@@ -1,0 +1,4 @@
+//! A stop string, split over events.
+fn main() -> naive_decode::Result<()> {
+    naive_decode::break_it::main(&serving::faults::SPLIT_STOP)
+}

@@ -1,0 +1,303 @@
+//! Streaming clients against a server, or against several in turn: time to the first token, time for each
+//! token after it, tokens a second.
+//!
+//!     cargo run --release -p serving --example measure_server -- --server ladder=http://127.0.0.1:8000
+//!
+//! Without a server it starts one of its own, on the embedded model or `--model`. Any server that speaks
+//! OpenAI's `/v1/completions` will do; with several, each load runs against one after the other, round by round.
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use naive_decode::measurement::{Measurement, Series, median};
+use serde_json::{Value, json};
+use serving::http::{App, listen};
+use serving::served::{EngineArgs, Served};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// Measures servers under streaming clients.
+#[derive(Parser)]
+struct Arguments {
+    /// A server and what to call it; several are measured in turn.
+    #[arg(long, value_name = "NAME=URL")]
+    server: Vec<String>,
+    #[command(flatten)]
+    own: EngineArgs,
+    /// Words of the beginning that prompts share; those that share nothing have up to half as many.
+    #[arg(long, default_value_t = 100)]
+    words: u64,
+    /// Clients that ask at the same time.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
+    clients: Vec<usize>,
+    /// Requests of each client.
+    #[arg(long, default_value_t = 4)]
+    requests: usize,
+    /// How often each load is run.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Also write the raw samples to this file.
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+}
+
+struct Server {
+    name: String,
+    url: String,
+    model: String,
+}
+
+/// What a load is made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Load {
+    /// Prompts of very different lengths that share nothing; answers of 32 to 128 tokens.
+    Mixed,
+    /// The same beginning for all, then a question of 8 to 24 words; answers of 32 tokens.
+    Shared,
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Load::Mixed => "mixed lengths",
+            Load::Shared => "shared beginning",
+        }
+    }
+}
+
+/// By load, server, what was measured and its unit; and then by the number of clients.
+type Samples = BTreeMap<(Load, usize, &'static str, &'static str), BTreeMap<usize, Vec<f64>>>;
+
+/// One answer, as the client saw it come.
+struct Answer {
+    text: String,
+    tokens: usize,
+    first: Duration,
+    /// Between two tokens after the first, on average.
+    each: Option<Duration>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let mut servers = Vec::new();
+    let own = match arguments.server.is_empty() {
+        true => Some(start(&arguments.own)?),
+        false => None,
+    };
+    for named in &arguments.server {
+        let (name, url) = named.split_once('=').with_context(|| {
+            format!("server {named}, expected a name and an address: ladder=http://127.0.0.1:8000")
+        })?;
+        servers.push(server(name, url)?);
+    }
+    if let Some((_, url)) = &own {
+        servers.push(server("ladder", url)?);
+    }
+    for server in &servers {
+        compare_alone_and_in_company(server, arguments.words)?;
+    }
+    let loads = [Load::Mixed, Load::Shared];
+    let runs = loads.len() * arguments.clients.len() * arguments.rounds * servers.len();
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {eta} left")?;
+    let bar = ProgressBar::new(runs as u64).with_style(style);
+    let mut samples = Samples::new();
+    for load in loads {
+        for &clients in &arguments.clients {
+            for round in 0..arguments.rounds {
+                for (at, server) in servers.iter().enumerate() {
+                    bar.set_message(format!("{}, {}, {clients} clients", server.name, load.name()));
+                    let seed = (round + 1) * 1_000_000 + clients * 10_000;
+                    let began = Instant::now();
+                    let answers = run(server, load, clients, &arguments, seed)?;
+                    let took = began.elapsed().as_secs_f64();
+                    let mut keep = |what, unit, values: Vec<f64>| {
+                        let points = samples.entry((load, at, what, unit)).or_default();
+                        points.entry(clients).or_default().extend(values);
+                    };
+                    let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+                    keep("TTFT", "ms", answers.iter().map(|answer| ms(&answer.first)).collect());
+                    let each = answers.iter().filter_map(|answer| answer.each.as_ref());
+                    keep("TPOT", "ms", each.map(ms).collect());
+                    let tokens: usize = answers.iter().map(|answer| answer.tokens).sum();
+                    keep("throughput", "tokens/s", vec![tokens as f64 / took]);
+                    bar.inc(1);
+                }
+            }
+        }
+    }
+    bar.finish_and_clear();
+    for ((load, at, what, unit), points) in &samples {
+        for (clients, values) in points {
+            println!(
+                "{:<9} {:<17} {clients:>3} clients  {what:<10} p50 {:>8.1}  p95 {:>8.1}  p99 {:>8.1} {unit}",
+                servers[*at].name,
+                load.name(),
+                median(values),
+                quantile(values, 0.95),
+                quantile(values, 0.99),
+            );
+        }
+    }
+    let series = samples.into_iter().map(|((load, at, what, unit), points)| Series {
+        name: format!("{}: {}, {what}", servers[at].name, load.name()),
+        unit: unit.into(),
+        points: points.into_iter().map(|(clients, values)| (clients as f64, values)).collect(),
+    });
+    Measurement::by("serving", "measure_server", series.collect())
+        .keep(arguments.json.as_deref())?;
+    if let Some((runtime, _)) = own {
+        runtime.shutdown_background();
+    }
+    Ok(())
+}
+
+/// A server in this process, for as long as the runtime lives, and its address.
+fn start(engine: &EngineArgs) -> Result<(Runtime, String)> {
+    let Served { name, tokenizer, template, end_tokens, engine } = engine.start()?;
+    let app = Arc::new(App::new(name, tokenizer, template, end_tokens, engine)?);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listening = runtime.block_on(listen(any, app))?;
+    let url = format!("http://{}", listening.address()?);
+    runtime.spawn(listening.serve(std::future::pending()));
+    Ok((runtime, url))
+}
+
+/// The sample below which a part of all lie.
+fn quantile(samples: &[f64], part: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * part).ceil() as usize]
+}
+
+fn server(name: &str, url: &str) -> Result<Server> {
+    let asked = format!("{url}/v1/models");
+    let models: Value = ureq::get(&asked).call().context(asked.clone())?.body_mut().read_json()?;
+    let model = models["data"][0]["id"].as_str();
+    let model = model.with_context(|| format!("{asked} names no model"))?.to_string();
+    Ok(Server { name: name.into(), url: url.into(), model })
+}
+
+/// Says how many answers are the same when nobody else asks and when seven others do.
+fn compare_alone_and_in_company(server: &Server, words: u64) -> Result<()> {
+    let prompts: Vec<(String, usize)> =
+        (0..8).map(|i| request(Load::Mixed, 77 + i, words)).collect();
+    let alone: Vec<String> = prompts
+        .iter()
+        .map(|(prompt, tokens)| Ok(ask(server, prompt, *tokens)?.text))
+        .collect::<Result<_>>()?;
+    let company = std::thread::scope(|scope| {
+        let asked: Vec<_> = prompts
+            .iter()
+            .map(|(prompt, tokens)| scope.spawn(|| ask(server, prompt, *tokens)))
+            .collect();
+        asked.into_iter().map(|asked| asked.join().expect("a client does not panic")).collect()
+    });
+    let company: Vec<Answer> = Result::from_iter::<Vec<Result<Answer>>>(company)?;
+    let same = alone.iter().zip(&company).filter(|(alone, company)| **alone == company.text);
+    println!("{}: {} of {} answers the same alone and in company", server.name, same.count(), 8);
+    Ok(())
+}
+
+/// Every client's answers.
+fn run(
+    server: &Server,
+    load: Load,
+    clients: usize,
+    arguments: &Arguments,
+    seed: usize,
+) -> Result<Vec<Answer>> {
+    let requests = clients * arguments.requests;
+    let (next, answers) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..clients)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= requests {
+                            return Ok(());
+                        }
+                        let (prompt, tokens) = request(load, seed + number, arguments.words);
+                        let answer = ask(server, &prompt, tokens)?;
+                        answers.lock().expect("no client panics").push(answer);
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().try_for_each(|client| client.join().expect("no client panics"))
+    })?;
+    Ok(answers.into_inner().expect("no client panics"))
+}
+
+/// Prompt and answer's length of a request: the same for the same seed.
+fn request(load: Load, seed: usize, most: u64) -> (String, usize) {
+    const WORDS: [&str; 32] = [
+        "river", "stone", "light", "garden", "window", "small", "across", "morning", "paper",
+        "under", "quiet", "letter", "seven", "carry", "north", "silver", "bridge", "open",
+        "winter", "table", "before", "music", "yellow", "follow", "market", "cloud", "ship",
+        "gather", "road", "evening", "bread", "answer",
+    ];
+    let mut state = seed as u64 + 1;
+    let mut draw = |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let words = |count: u64, draw: &mut dyn FnMut(u64) -> u64| -> String {
+        let words: Vec<&str> = (0..count).map(|_| WORDS[draw(32) as usize]).collect();
+        words.join(" ")
+    };
+    match load {
+        Load::Mixed => {
+            let length = most / 16 + draw(most * 7 / 16 + 1);
+            (words(length, &mut draw), 32 + draw(97) as usize)
+        }
+        Load::Shared => {
+            let beginning: Vec<&str> =
+                (0..most as usize).map(|i| WORDS[i * i % 31 + i % 2]).collect();
+            let length = 8 + draw(17);
+            (format!("{} {}", beginning.join(" "), words(length, &mut draw)), 32)
+        }
+    }
+}
+
+/// Asks for so many tokens, and reads them as they come.
+fn ask(server: &Server, prompt: &str, tokens: usize) -> Result<Answer> {
+    let body = json!({
+        "model": server.model, "prompt": prompt, "max_tokens": tokens, "temperature": 0,
+        "ignore_eos": true, "stream": true, "stream_options": {"include_usage": true},
+    });
+    let began = Instant::now();
+    let mut response = ureq::post(format!("{}/v1/completions", server.url)).send_json(body)?;
+    let (mut text, mut first, mut last, mut counted) = (String::new(), None, began, None);
+    for line in BufReader::new(response.body_mut().as_reader()).lines() {
+        let line = line?;
+        let Some(data) = line.strip_prefix("data: ") else { continue };
+        if data == "[DONE]" {
+            break;
+        }
+        let event: Value = serde_json::from_str(data)?;
+        if let Some(error) = event.get("error") {
+            bail!("{}: {error}", server.name);
+        }
+        if let Some(piece) = event["choices"][0]["text"].as_str().filter(|text| !text.is_empty()) {
+            text += piece;
+            last = Instant::now();
+            first.get_or_insert(last);
+        }
+        counted = event["usage"]["completion_tokens"].as_u64().or(counted);
+    }
+    let counted = counted.context("the stream ended without saying how many tokens it was")?;
+    let first = first.context("the stream ended without a token")?;
+    ensure!(counted as usize == tokens, "{counted} tokens came, {tokens} were asked for");
+    let each = (tokens > 1).then(|| (last - first) / (tokens as u32 - 1));
+    Ok(Answer { text, tokens, first: first - began, each })
+}

@@ -1,0 +1,40 @@
+//! What goes over the wire: OpenAI's API, and the extensions that vLLM has made common.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `api/read.rs` | a body to a request; what is unknown or of the wrong kind is refused by name |
+//! | `api/error.rs` | what was refused, in OpenAI's envelope |
+//! | `api/generation.rs` | what both ways of asking have in common |
+//! | `api/sampling.rs` | the same as sampling parameters, each checked |
+//! | `api/limits.rs` | how much of anything may be asked for |
+//! | `api/chat.rs`, `messages.rs` | chat completions: request, messages |
+//! | `api/completions.rs` | completions: request |
+//! | `api/answers.rs` | what both answer with |
+//! | `api/logprobs.rs` | log-probabilities, in either's form |
+//! | `api/tools.rs` | functions that a model may call |
+//! | `api/formats.rs` | forms that an answer may be held to |
+//! | `api/tokens.rs` | tokens of a text, text of tokens |
+//! | `api/identity.rs` | names of answers, seeds nobody chose |
+
+pub mod answers;
+pub mod chat;
+pub mod completions;
+mod error;
+pub mod formats;
+mod generation;
+mod identity;
+mod limits;
+mod logprobs;
+pub mod messages;
+mod read;
+mod sampling;
+pub mod tokens;
+pub mod tools;
+
+pub use error::{ApiError, Envelope};
+pub use generation::{Generation, OneOrMany, StreamOptions};
+pub use identity::{fresh_id, fresh_seed, now};
+pub use limits::*;
+pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob};
+pub use read::read;
+pub use sampling::{at_most, known};

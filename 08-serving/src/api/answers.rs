@@ -1,0 +1,163 @@
+//! What is answered: whole, or in pieces.
+
+use super::tools::{Called, ToolCall};
+use super::{ChatLogprobs, CompletionLogprobs};
+use crate::text::Ending;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What a request came to, in tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Usage {
+    /// Of the prompts.
+    pub prompt_tokens: usize,
+    /// Of the answers.
+    pub completion_tokens: usize,
+    /// Of both.
+    pub total_tokens: usize,
+    /// More about those of the prompts.
+    pub prompt_tokens_details: PromptDetails,
+}
+
+/// More about the tokens of prompts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PromptDetails {
+    /// Those that were known from earlier requests.
+    pub cached_tokens: usize,
+}
+
+impl Usage {
+    /// Takes in one prompt, and one answer to it if `is_first`: several answers have one prompt.
+    pub fn add(&mut self, ending: &Ending, is_first: bool) {
+        if is_first {
+            self.prompt_tokens += ending.prompt_tokens;
+            self.prompt_tokens_details.cached_tokens += ending.cached_tokens;
+        }
+        self.completion_tokens += ending.tokens;
+        self.total_tokens = self.prompt_tokens + self.completion_tokens;
+    }
+}
+
+/// An answer, whole or a piece of one, with what both have in common.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Response<C> {
+    /// Its name, the same in every piece.
+    pub id: String,
+    /// What it is.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// Which model answers.
+    pub model: String,
+    /// The answers.
+    pub choices: Vec<C>,
+    /// What it came to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// The prompt's tokens, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
+}
+
+/// One answer in a conversation.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct ChatChoice {
+    /// Which answer.
+    pub index: usize,
+    /// The answer.
+    pub message: AnswerMessage,
+    /// Log-probabilities of its tokens, if they were asked for.
+    pub logprobs: Option<ChatLogprobs>,
+    /// `"stop"`, `"length"` or `"tool_calls"`.
+    pub finish_reason: &'static str,
+    /// The string or token that ended it, if the request named it.
+    #[schema(value_type = Option<Object>)]
+    pub stop_reason: Option<serde_json::Value>,
+    /// Its tokens, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// What the assistant says.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct AnswerMessage {
+    /// `"assistant"`
+    pub role: &'static str,
+    /// Its text; none if it calls functions and says nothing.
+    pub content: Option<String>,
+    /// What it declines to say; here it declines nothing.
+    pub refusal: Option<String>,
+    /// Functions that it calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+}
+
+/// A piece of one answer in a conversation.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct ChatDelta {
+    /// Which answer.
+    pub index: usize,
+    /// What is new.
+    pub delta: Delta,
+    /// Log-probabilities of its tokens, if they were asked for.
+    pub logprobs: Option<ChatLogprobs>,
+    /// Why it ended, in its last piece.
+    pub finish_reason: Option<&'static str>,
+    /// The string or token that ended it, if the request named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub stop_reason: Option<serde_json::Value>,
+    /// Its tokens, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// What is new in a piece.
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
+pub struct Delta {
+    /// `"assistant"`, in the first piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// More text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Functions that it calls, each whole in one piece.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<CallDelta>,
+}
+
+/// A call in a piece.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct CallDelta {
+    /// Which call of the answer's.
+    pub index: usize,
+    /// What the answer to it is to name.
+    pub id: String,
+    /// `"function"`
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// What is called.
+    pub function: Called,
+}
+
+/// One completion, or a piece of one.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct CompletionChoice {
+    /// Which answer.
+    pub index: usize,
+    /// Its text.
+    pub text: String,
+    /// Log-probabilities of its tokens, if they were asked for.
+    pub logprobs: Option<CompletionLogprobs>,
+    /// `"stop"` or `"length"`, in its last piece.
+    pub finish_reason: Option<&'static str>,
+    /// The string or token that ended it, if the request named it.
+    #[schema(value_type = Option<Object>)]
+    pub stop_reason: Option<serde_json::Value>,
+    /// The prompt's tokens, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
+    /// Its tokens, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}

@@ -1,0 +1,105 @@
+//! A chat completion, as it is asked for.
+
+use super::formats::{Form, ResponseFormat};
+use super::messages::ChatMessage;
+use super::tools::{Calling, Tool, ToolChoice};
+use super::{ApiError, Generation, MOST_LOGPROBS};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// The body of `POST /v1/chat/completions`.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub struct ChatRequest {
+    /// The conversation so far.
+    pub messages: Option<Vec<ChatMessage>>,
+    /// Most tokens to generate; goes before `max_tokens`.
+    pub max_completion_tokens: Option<usize>,
+    /// Whether to tell tokens' log-probabilities.
+    pub logprobs: Option<bool>,
+    /// How many of the likeliest tokens to tell with each; only with `logprobs`.
+    pub top_logprobs: Option<usize>,
+    /// Functions that the model may call.
+    pub tools: Option<Vec<Tool>>,
+    /// Whether it may, must, or must not.
+    #[schema(value_type = Option<Object>)]
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether it may call several at once. Where a call is demanded, there is one.
+    pub parallel_tool_calls: Option<bool>,
+    /// A form that the answer is held to.
+    pub response_format: Option<ResponseFormat>,
+    /// Values that the chat template asks for by name.
+    #[schema(value_type = Option<Object>)]
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// What chat completions and completions have in common.
+    #[serde(flatten)]
+    pub generation: Generation,
+    /// What nobody knows.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    pub unknown: Map<String, Value>,
+}
+
+impl ChatRequest {
+    /// Most tokens to generate; none if as many as fit.
+    ///
+    /// # Errors
+    /// 400: none, or two that are not the same.
+    pub fn most_tokens(&self) -> Result<Option<usize>, ApiError> {
+        let (new, old) = (self.max_completion_tokens, self.generation.max_tokens);
+        if let (Some(new), Some(old)) = (new, old)
+            && new != old
+        {
+            let expected = format!("{old}, which max_tokens is");
+            return Err(ApiError::value("max_completion_tokens", new, &expected));
+        }
+        let name = if new.is_some() { "max_completion_tokens" } else { "max_tokens" };
+        match new.or(old) {
+            Some(0) => Err(ApiError::value(name, 0, "at least 1")),
+            most => Ok(most),
+        }
+    }
+
+    /// How many of the likeliest tokens to tell with each; none if no log-probabilities at all.
+    ///
+    /// # Errors
+    /// 400: more than there may be, or some without `logprobs`.
+    pub fn likeliest(&self) -> Result<Option<usize>, ApiError> {
+        let told = self.logprobs.unwrap_or(false);
+        match self.top_logprobs {
+            Some(top) if top > MOST_LOGPROBS => {
+                Err(ApiError::value("top_logprobs", top, &format!("at most {MOST_LOGPROBS}")))
+            }
+            Some(top) if top > 0 && !told => Err(ApiError::parameter(
+                "top_logprobs",
+                format!("top_logprobs is {top} although logprobs is not true"),
+            )),
+            top => Ok(told.then(|| top.unwrap_or(0))),
+        }
+    }
+
+    /// What the answer is held to, and the parameter that says so.
+    ///
+    /// # Errors
+    /// 400: two forms at once.
+    pub fn form(&self, calling: &Calling) -> Result<Option<(&'static str, Form)>, ApiError> {
+        let asked = self.response_format.as_ref().and_then(ResponseFormat::form);
+        let structured = self.generation.structured_outputs.as_ref();
+        let forms = [
+            asked.map(|form| ("response_format", form)),
+            structured
+                .map(|outputs| outputs.form())
+                .transpose()?
+                .map(|f| ("structured_outputs", f)),
+            calling.schema().map(|schema| ("tools", Form::schema(&schema))),
+        ];
+        let mut given = forms.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some((first, _)), Some((second, _))) => Err(ApiError::parameter(
+                second,
+                format!("the answer is held to {second} and to {first}, expected one of them"),
+            )),
+            (form, _) => form.map(|(param, form)| Ok((param, form.checked(param)?))).transpose(),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A completion, as it is asked for.
+
+use super::formats::Form;
+use super::messages::Prompt;
+use super::{ApiError, Generation, MOST_LOGPROBS, MOST_PROMPTS, OneOrMany};
+use naive_decode::Tokenizer;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// Tokens to generate if nobody says, as OpenAI has it.
+const TOKENS: usize = 16;
+
+/// The body of `POST /v1/completions`.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub struct CompletionRequest {
+    /// What to continue: a text, tokens, or a list of either.
+    #[schema(value_type = Option<Object>)]
+    pub prompt: Option<Prompt>,
+    /// Whether the prompt is part of the answer.
+    pub echo: Option<bool>,
+    /// Tell tokens' log-probabilities, and those of this many of the likeliest.
+    pub logprobs: Option<usize>,
+    /// What chat completions and completions have in common.
+    #[serde(flatten)]
+    pub generation: Generation,
+    /// What nobody knows.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    pub unknown: Map<String, Value>,
+}
+
+impl CompletionRequest {
+    /// Tokens of each prompt, and its text as it was given.
+    ///
+    /// # Errors
+    /// 400: no prompt, an empty one, too many, or tokens that the vocabulary lacks.
+    pub fn prompts(
+        &self,
+        tokenizer: &Tokenizer,
+        vocabulary: usize,
+    ) -> Result<Vec<Asked>, ApiError> {
+        let of_text = |text: String| -> Result<Asked, ApiError> {
+            let tokens = tokenizer.encode_with_special(&text);
+            let tokens = tokens.map_err(|error| ApiError::caused_by("prompt", &error))?;
+            Ok(Asked { text, tokens })
+        };
+        let of_tokens = |tokens: Vec<u32>| -> Result<Asked, ApiError> {
+            super::known("prompt", &tokens, vocabulary)?;
+            let text = tokenizer.decode(&tokens);
+            Ok(Asked { text: text.map_err(|e| ApiError::caused_by("prompt", &e))?, tokens })
+        };
+        let all: Vec<Asked> = match self.prompt.clone() {
+            None => return Err(ApiError::parameter("prompt", "prompt is missing")),
+            Some(Prompt::Texts(OneOrMany::One(text))) => vec![of_text(text)?],
+            Some(Prompt::Texts(OneOrMany::Many(texts))) => {
+                super::at_most("prompt", texts.len(), MOST_PROMPTS, "prompts")?;
+                texts.into_iter().map(of_text).collect::<Result<_, _>>()?
+            }
+            Some(Prompt::Tokens(tokens)) => vec![of_tokens(tokens)?],
+            Some(Prompt::ManyTokens(many)) => {
+                super::at_most("prompt", many.len(), MOST_PROMPTS, "prompts")?;
+                many.into_iter().map(of_tokens).collect::<Result<_, _>>()?
+            }
+        };
+        match all.is_empty() || all.iter().any(|asked| asked.tokens.is_empty()) {
+            true => Err(ApiError::value("prompt", "empty", "at least one token of text")),
+            false => Ok(all),
+        }
+    }
+
+    /// Most tokens to generate.
+    pub fn most_tokens(&self) -> usize {
+        self.generation.max_tokens.unwrap_or(TOKENS)
+    }
+
+    /// How many of the likeliest tokens to tell with each; none if no log-probabilities at all.
+    ///
+    /// # Errors
+    /// 400: more than there may be.
+    pub fn likeliest(&self) -> Result<Option<usize>, ApiError> {
+        match self.logprobs {
+            Some(top) if top > MOST_LOGPROBS => {
+                Err(ApiError::value("logprobs", top, &format!("at most {MOST_LOGPROBS}")))
+            }
+            top => Ok(top),
+        }
+    }
+
+    /// What the answer is held to, and the parameter that says so.
+    ///
+    /// # Errors
+    /// 400: no form, or several.
+    pub fn form(&self) -> Result<Option<(&'static str, Form)>, ApiError> {
+        let Some(outputs) = &self.generation.structured_outputs else { return Ok(None) };
+        let param = "structured_outputs";
+        Ok(Some((param, outputs.form()?.checked(param)?)))
+    }
+}
+
+/// One prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// As text, for echoing.
+    pub text: String,
+    /// As tokens.
+    pub tokens: Vec<u32>,
+}

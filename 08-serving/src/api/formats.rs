@@ -1,0 +1,151 @@
+//! Forms that an answer may be held to.
+
+use super::{ApiError, MOST_GRAMMAR_BYTES};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// OpenAI's `response_format`.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ResponseFormat {
+    /// Any text.
+    Text,
+    /// A JSON object.
+    JsonObject,
+    /// JSON that conforms to a schema.
+    JsonSchema {
+        /// The schema.
+        json_schema: NamedSchema,
+    },
+}
+
+/// A schema and its name.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub struct NamedSchema {
+    /// What it is called; not looked at.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// What it is for; not looked at.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// The schema.
+    #[schema(value_type = Object)]
+    pub schema: Value,
+    /// Whether the answer must conform; here it always does.
+    #[serde(default)]
+    pub strict: Option<bool>,
+}
+
+/// vLLM's `structured_outputs`: one of these.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StructuredOutputs {
+    /// A JSON schema.
+    #[schema(value_type = Option<Object>)]
+    pub json: Option<Value>,
+    /// Any JSON object.
+    pub json_object: Option<bool>,
+    /// A regular expression for the whole text.
+    pub regex: Option<String>,
+    /// One of these texts.
+    pub choice: Option<Vec<String>>,
+    /// A context-free grammar in Lark's notation.
+    pub grammar: Option<String>,
+}
+
+/// A form that an answer is held to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// JSON of this schema, written as JSON.
+    Schema(String),
+    /// A regular expression.
+    Regex(String),
+    /// A grammar in Lark's notation.
+    Lark(String),
+}
+
+impl Form {
+    /// Any JSON object.
+    pub fn object() -> Self {
+        Form::schema(&json!({"type": "object"}))
+    }
+
+    /// JSON of a schema.
+    pub fn schema(schema: &Value) -> Self {
+        Form::Schema(schema.to_string())
+    }
+
+    /// Bytes of it as it is written.
+    pub fn bytes(&self) -> usize {
+        let (Form::Schema(text) | Form::Regex(text) | Form::Lark(text)) = self;
+        text.len()
+    }
+
+    /// Refuses what is too long to be looked at.
+    ///
+    /// # Errors
+    /// 400.
+    pub fn checked(self, param: &str) -> Result<Self, ApiError> {
+        match self.bytes() <= MOST_GRAMMAR_BYTES {
+            true => Ok(self),
+            false => {
+                let found = format!("{} bytes long", self.bytes());
+                Err(ApiError::value(param, found, &format!("at most {MOST_GRAMMAR_BYTES}")))
+            }
+        }
+    }
+}
+
+impl ResponseFormat {
+    /// What it holds an answer to.
+    pub fn form(&self) -> Option<Form> {
+        match self {
+            ResponseFormat::Text => None,
+            ResponseFormat::JsonObject => Some(Form::object()),
+            ResponseFormat::JsonSchema { json_schema } => Some(Form::schema(&json_schema.schema)),
+        }
+    }
+}
+
+impl StructuredOutputs {
+    /// What they hold an answer to.
+    ///
+    /// # Errors
+    /// 400: none of the forms, or several.
+    pub fn form(&self) -> Result<Form, ApiError> {
+        let schema = self.json.as_ref().map(|schema| match schema {
+            // Some clients send the schema as a text.
+            Value::String(text) => Form::Schema(text.clone()),
+            schema => Form::schema(schema),
+        });
+        let forms = [
+            schema,
+            self.json_object.unwrap_or(false).then(Form::object),
+            self.regex.clone().map(Form::Regex),
+            self.choice.as_ref().map(|choices| choice(choices)).transpose()?,
+            self.grammar.clone().map(Form::Lark),
+        ];
+        let mut given = forms.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some(form), None) => Ok(form),
+            (none, _) => {
+                let found = if none.is_none() { "without a form" } else { "of several forms" };
+                let expected = "one of json, json_object, regex, choice, grammar";
+                Err(ApiError::value("structured_outputs", found, expected))
+            }
+        }
+    }
+}
+
+/// A grammar of some texts.
+fn choice(choices: &[String]) -> Result<Form, ApiError> {
+    if choices.is_empty() || choices.iter().any(String::is_empty) {
+        let expected = "texts of at least one character";
+        return Err(ApiError::value("structured_outputs", "a choice of nothing", expected));
+    }
+    // Lark writes texts as JSON does.
+    let texts: Vec<String> =
+        choices.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+    Ok(Form::Lark(format!("start: {}", texts.join(" | "))))
+}

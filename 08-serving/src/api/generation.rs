@@ -1,0 +1,105 @@
+//! What chat completions and completions have in common.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+use super::formats::StructuredOutputs;
+
+/// Parameters of either way of asking. Each may be left out or null.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub struct Generation {
+    /// Which model; there is one.
+    pub model: Option<String>,
+    /// Send the answer as it comes, as server-sent events.
+    pub stream: Option<bool>,
+    /// How to stream; only with `stream`.
+    pub stream_options: Option<StreamOptions>,
+    /// Most tokens to generate. Chat: as many as fit if not given; completions: 16.
+    pub max_tokens: Option<usize>,
+    /// Tokens before which nothing ends the answer.
+    pub min_tokens: Option<usize>,
+    /// Scores are divided by it; 0 takes the likeliest token. At least 0; 1 if not given.
+    pub temperature: Option<f32>,
+    /// The fewest likeliest tokens that reach this probability stay. Above 0, at most 1.
+    pub top_p: Option<f32>,
+    /// Only this many of the likeliest tokens stay; 0 and -1 keep all.
+    pub top_k: Option<i64>,
+    /// Tokens less likely than this fraction of the likeliest go. From 0 to 1.
+    pub min_p: Option<f32>,
+    /// Answers to each prompt. At least 1.
+    pub n: Option<usize>,
+    /// Strings that end the answer.
+    pub stop: Option<OneOrMany<String>>,
+    /// Tokens that end the answer.
+    pub stop_token_ids: Option<Vec<u32>>,
+    /// Whether the string that ended the answer is part of it.
+    pub include_stop_str_in_output: Option<bool>,
+    /// Go on where the model would end.
+    pub ignore_eos: Option<bool>,
+    /// Whether special tokens are left out of the text; they are if not given.
+    pub skip_special_tokens: Option<bool>,
+    /// The same seed gives the same answer, whatever else runs.
+    pub seed: Option<i64>,
+    /// Subtracted from a token's score each time it was generated. From -2 to 2.
+    pub frequency_penalty: Option<f32>,
+    /// Subtracted from the score of every token generated. From -2 to 2.
+    pub presence_penalty: Option<f32>,
+    /// Scores of all tokens so far are divided by it. Above 0.
+    pub repetition_penalty: Option<f32>,
+    /// Added to the scores of single tokens, by their ids. From -100 to 100.
+    pub logit_bias: Option<BTreeMap<String, f32>>,
+    /// Forms that the answer is held to.
+    pub structured_outputs: Option<StructuredOutputs>,
+    /// Who may share cached prompts: those with the same salt and the same API key.
+    pub cache_salt: Option<String>,
+    /// Lower goes first; 0 if not given.
+    pub priority: Option<i32>,
+    /// Whether the tokens of prompt and answer are told by their ids.
+    pub return_token_ids: Option<bool>,
+    /// Who asks, as the client sees it; not looked at.
+    pub user: Option<String>,
+    /// The client's own notes; not looked at.
+    pub metadata: Option<Value>,
+    /// Whether OpenAI would keep the answer; nothing is kept here.
+    pub store: Option<bool>,
+    /// How OpenAI would bill and queue the request; here everybody is served alike.
+    pub service_tier: Option<String>,
+    /// Which cache OpenAI would look in; here prompts find each other by what they say.
+    pub prompt_cache_key: Option<String>,
+    /// How long OpenAI would keep it; here until the room is needed.
+    pub prompt_cache_retention: Option<String>,
+    /// Who asks, hashed; not looked at.
+    pub safety_identifier: Option<String>,
+}
+
+/// How to stream.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamOptions {
+    /// Whether a last event tells what the request came to.
+    pub include_usage: Option<bool>,
+    /// Whether every event does.
+    pub continuous_usage_stats: Option<bool>,
+}
+
+/// One of something, or a list.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected one or a list of them")]
+pub enum OneOrMany<T> {
+    /// One.
+    One(T),
+    /// A list.
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    /// The list, of one if it was one.
+    pub fn into_vec(self) -> Vec<T> {
+        match self {
+            OneOrMany::One(one) => vec![one],
+            OneOrMany::Many(many) => many,
+        }
+    }
+}

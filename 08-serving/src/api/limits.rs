@@ -1,0 +1,33 @@
+//! How much of anything may be asked for. What a request can make the server keep is bounded before it runs.
+
+/// Bytes of a request's body.
+pub const MOST_BODY_BYTES: usize = 4 << 20;
+
+/// Answers to one prompt.
+pub const MOST_CHOICES: usize = 128;
+
+/// Prompts in one request.
+pub const MOST_PROMPTS: usize = 128;
+
+/// Likeliest tokens told for each token.
+pub const MOST_LOGPROBS: usize = 20;
+
+/// Tokens of a prompt whose own log-probabilities are told: each of them costs a row of logits.
+pub const MOST_PROMPT_LOGPROBS: usize = 2_048;
+
+/// Stop strings, and bytes of each.
+pub const MOST_STOPS: usize = 16;
+/// Bytes of a stop string.
+pub const MOST_STOP_BYTES: usize = 256;
+
+/// Tokens that end an answer, besides the model's own.
+pub const MOST_STOP_TOKENS: usize = 64;
+
+/// Tokens whose scores are bent.
+pub const MOST_BIASES: usize = 1_024;
+
+/// Functions that a model is told of.
+pub const MOST_TOOLS: usize = 128;
+
+/// Bytes of a schema or a grammar.
+pub const MOST_GRAMMAR_BYTES: usize = 64 << 10;

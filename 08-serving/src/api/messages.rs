@@ -1,0 +1,124 @@
+//! Messages of a conversation, as they come and as chat templates read them.
+
+use super::tools::ToolCall;
+use super::{ApiError, OneOrMany};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// Who speaks. Nobody else may: templates write roles as special tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Who sets the rules.
+    System,
+    /// The same under a newer name.
+    Developer,
+    /// Who asks.
+    User,
+    /// Who answers.
+    Assistant,
+    /// What a function gave back.
+    Tool,
+}
+
+/// One message.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub struct ChatMessage {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said; may be missing from an assistant that called functions.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub content: Option<Content>,
+    /// The name of whoever speaks.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Functions that the assistant called.
+    #[serde(default)]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// The call that this is the answer to.
+    #[serde(default)]
+    pub tool_call_id: Option<String>,
+}
+
+/// What is said: a text, or parts of one.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "content is no string and no list of parts with a type")]
+pub enum Content {
+    /// A text.
+    Text(String),
+    /// Parts.
+    Parts(Vec<Part>),
+}
+
+/// A part of what is said.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Part {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: Option<String>,
+}
+
+/// The messages as templates read them: contents are texts, calls' arguments are values.
+///
+/// # Errors
+/// 400: no messages, or a part that is no text.
+pub fn for_template(messages: &[ChatMessage]) -> Result<Vec<Map<String, Value>>, ApiError> {
+    if messages.is_empty() {
+        return Err(ApiError::value("messages", "empty", "at least one message"));
+    }
+    messages.iter().map(ChatMessage::for_template).collect()
+}
+
+impl ChatMessage {
+    fn for_template(&self) -> Result<Map<String, Value>, ApiError> {
+        let role = match self.role {
+            Role::Developer => Role::System,
+            role => role,
+        };
+        let mut fields = Map::new();
+        let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+        set("role", serde_json::to_value(role).map_err(ApiError::failed)?);
+        set("content", Value::String(self.text()?));
+        if let Some(name) = &self.name {
+            set("name", name.as_str().into());
+        }
+        if let Some(calls) = &self.tool_calls {
+            set("tool_calls", calls.iter().map(ToolCall::for_template).collect());
+        }
+        if let Some(id) = &self.tool_call_id {
+            set("tool_call_id", id.as_str().into());
+        }
+        Ok(fields)
+    }
+
+    fn text(&self) -> Result<String, ApiError> {
+        let parts = match &self.content {
+            None => return Ok(String::new()),
+            Some(Content::Text(text)) => return Ok(text.clone()),
+            Some(Content::Parts(parts)) => parts,
+        };
+        let text = |part: &Part| match (&*part.kind, &part.text) {
+            ("text", Some(text)) => Ok(text.clone()),
+            (kind, _) => {
+                let expected = "\"text\" with a text: this model reads nothing else";
+                Err(ApiError::value("messages", format!("with a part of type {kind:?}"), expected))
+            }
+        };
+        parts.iter().map(text).collect()
+    }
+}
+
+/// A prompt of a completion.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a string, tokens, or a list of either")]
+pub enum Prompt {
+    /// One text, or several.
+    Texts(OneOrMany<String>),
+    /// Tokens.
+    Tokens(Vec<u32>),
+    /// Several prompts of tokens.
+    ManyTokens(Vec<Vec<u32>>),
+}

@@ -1,0 +1,41 @@
+//! From a body to a request.
+
+use super::ApiError;
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// What a body asks for. `unknown` gives the fields that the request has no parameter for: a misspelt
+/// parameter that is passed over in silence is worse than one that is refused.
+///
+/// All of a request's fields must be optional to it, so that one that is wrong can be found by trying them
+/// one at a time.
+///
+/// # Errors
+/// 400: no JSON object, a parameter that nobody knows, or one of the wrong kind; it is named.
+pub fn read<T: DeserializeOwned>(
+    body: &[u8],
+    unknown: fn(&T) -> &Map<String, Value>,
+) -> Result<T, ApiError> {
+    let refused = |message| ApiError::refused(StatusCode::BAD_REQUEST, message);
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|problem| refused(format!("body is not JSON: {problem}")))?;
+    let Value::Object(fields) = value else {
+        return Err(refused("body is not a JSON object".to_owned()));
+    };
+    let whole = serde_json::from_value::<T>(Value::Object(fields.clone()));
+    let request = whole.map_err(|problem| {
+        let one = |(name, value): (String, Value)| {
+            let alone = Value::Object([(name.clone(), value)].into_iter().collect());
+            let problem = serde_json::from_value::<T>(alone).err()?;
+            Some(ApiError::parameter(&name, format!("{name}: {problem}")))
+        };
+        fields.into_iter().find_map(one).unwrap_or_else(|| refused(problem.to_string()))
+    })?;
+    match unknown(&request).keys().next() {
+        None => Ok(request),
+        Some(name) => {
+            Err(ApiError::parameter(name, format!("no parameter is called `{name}` here")))
+        }
+    }
+}

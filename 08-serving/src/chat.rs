@@ -1,0 +1,139 @@
+//! `ladder chat`: a conversation in the terminal, with an engine in the same program.
+
+use crate::api::fresh_seed;
+use crate::engine::{EngineHandle, EngineRequest, Refused};
+use crate::served::{EngineArgs, Served};
+use crate::text::{Answer, Piece, Style};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use model_files::{ChatTemplate, Message};
+use naive_decode::{Sampling, Tokenizer};
+use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
+
+/// Whom to talk to, and how.
+#[derive(Debug, Clone, Args)]
+pub struct ChatArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Most tokens of an answer; as many as fit if not given
+    #[arg(long)]
+    tokens: Option<usize>,
+    /// 0 always takes the likeliest token; higher is more varied
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f32,
+    /// Seed of the random draws; another one each time if not given
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// A conversation under way.
+struct Conversation<'a> {
+    served: &'a Served,
+    template: &'a ChatTemplate,
+    messages: Vec<Message>,
+    sampling: Sampling,
+    most_tokens: Option<usize>,
+}
+
+/// Reads lines, answers each. `/new` begins again; end of input or `/quit` ends.
+///
+/// # Errors
+/// Whatever is wrong with the model, a model without a chat template, or parameters out of range.
+pub fn chat(args: &ChatArgs) -> Result<()> {
+    let seed = args.seed.unwrap_or_else(fresh_seed);
+    let sampling = Sampling { temperature: args.temperature, seed, ..Sampling::default() };
+    sampling.validate()?;
+    let served = args.engine.start()?;
+    let Some(template) = &served.template else {
+        bail!("{} has no chat template; `ladder generate` continues texts", served.name);
+    };
+    let system = args.system.iter().map(|text| Message::new("system", text));
+    let beginning: Vec<Message> = system.collect();
+    let mut conversation = Conversation {
+        served: &served,
+        template,
+        messages: beginning.clone(),
+        sampling,
+        most_tokens: args.tokens,
+    };
+    let is_watched = stdin().is_terminal();
+    if is_watched {
+        println!("{} listens; /new begins again, /quit ends\n", served.name);
+    }
+    let mut lines = stdin().lock().lines();
+    loop {
+        if is_watched {
+            print!("> ");
+            stdout().flush()?;
+        }
+        let Some(line) = lines.next().transpose()? else { return Ok(()) };
+        match line.trim() {
+            "" => {}
+            "/quit" => return Ok(()),
+            "/new" => conversation.messages.clone_from(&beginning),
+            said => {
+                conversation.messages.push(Message::new("user", said));
+                if let Err(problem) = conversation.answer() {
+                    conversation.messages.pop();
+                    eprintln!("{problem:#}; /new begins again");
+                }
+            }
+        }
+    }
+}
+
+impl Conversation<'_> {
+    /// Prints an answer as it comes, and remembers it.
+    fn answer(&mut self) -> Result<()> {
+        let Served { tokenizer, engine, end_tokens, .. } = self.served;
+        let prompt = self.template.encode(tokenizer, &self.messages, true)?;
+        let room = (engine.limits().context + 1).saturating_sub(prompt.len());
+        let tokens = self.most_tokens.unwrap_or(room).min(room).max(1);
+        let request = EngineRequest {
+            sampling: self.sampling.clone(),
+            end_tokens: end_tokens.clone(),
+            ..EngineRequest::new(prompt.clone(), tokens)
+        };
+        let text = said(tokenizer, engine, end_tokens, request)?;
+        self.messages.push(Message::new("assistant", text));
+        Ok(())
+    }
+}
+
+/// Runs a request and prints its text as it comes.
+fn said(
+    tokenizer: &Tokenizer,
+    engine: &EngineHandle,
+    end_tokens: &[u32],
+    request: EngineRequest,
+) -> Result<String> {
+    let style = Style::default();
+    let mut answer = Answer::new(tokenizer, &request.prompt, &style, end_tokens, &[]);
+    let ticket = engine.submit(request).map_err(|refused| match refused {
+        Refused::TooLong { limit, .. } => {
+            anyhow::anyhow!("the conversation is longer than the {limit} tokens that fit")
+        }
+        other => other.into(),
+    });
+    let mut ticket = ticket?;
+    let mut whole = String::new();
+    let mut out = stdout().lock();
+    loop {
+        let event = ticket.blocking_recv().context("the engine is gone")?;
+        let (written, is_last) = match answer.take(event)? {
+            Some(Piece::Text(written)) => (written, false),
+            Some(Piece::End(ending)) => (ending.last, true),
+            Some(Piece::Prompt(_)) | None => continue,
+        };
+        write!(out, "{}", written.text)?;
+        out.flush()?;
+        whole += &written.text;
+        if is_last {
+            writeln!(out, "\n")?;
+            return Ok(whole);
+        }
+    }
+}

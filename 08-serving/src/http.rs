@@ -1,0 +1,46 @@
+//! The server's front: from a connection to the engine and back.
+//!
+//! One task a connection, and for each answer one task that turns the engine's events into pieces of text. All
+//! queues between them are bounded, so a client that reads slowly slows down its own answer and nothing else; a
+//! client that is gone takes its tasks with it, and the engine's blocks.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `http/app.rs` | what is served, and to whom |
+//! | `http/routes.rs` | paths and what answers them |
+//! | `http/listen.rs` | connections, and how the server ends |
+//! | `http/auth.rs` | API keys |
+//! | `http/prepare.rs` | from a request to what the engine is asked |
+//! | `http/pieces.rs` | answers under way, as pieces of text |
+//! | `http/chat.rs` | `POST /v1/chat/completions` |
+//! | `http/completions.rs` | `POST /v1/completions` |
+//! | `http/events.rs` | server-sent events |
+//! | `http/small.rs` | models, tokens, health, version |
+//! | `http/grammars.rs` | forms that answers are held to, compiled once |
+//! | `http/metrics.rs` | `GET /metrics`, by vLLM's names |
+//! | `http/watch.rs` | `GET /state`: the engine as it runs |
+//! | `http/openapi.rs` | the OpenAPI document |
+//! | `http/page.rs` | the web page |
+
+mod app;
+mod auth;
+mod chat;
+mod completions;
+mod events;
+mod grammars;
+mod listen;
+mod metrics;
+mod openapi;
+mod page;
+mod pieces;
+mod prepare;
+mod routes;
+mod small;
+mod watch;
+
+pub use app::App;
+pub use auth::Keys;
+pub use grammars::Grammars;
+pub use listen::{Listening, listen};
+pub use metrics::Metrics;
+pub use routes::router;

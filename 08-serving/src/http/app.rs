@@ -1,0 +1,103 @@
+//! What is served, and to whom.
+
+use super::{Grammars, Keys, Metrics};
+use crate::api::{ApiError, now};
+use crate::engine::{EngineHandle, Limits};
+use model_files::ChatTemplate;
+use naive_decode::{Result, Tokenizer};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What every request can see.
+pub struct App {
+    /// What requests call the model.
+    pub name: String,
+    /// Its vocabulary.
+    pub tokenizer: Arc<Tokenizer>,
+    /// How it wants a conversation written down, if it is for conversations.
+    pub template: Option<ChatTemplate>,
+    /// Tokens that end its texts.
+    pub end_tokens: Vec<u32>,
+    /// Who may ask.
+    pub keys: Keys,
+    /// When the server started, in seconds since 1970.
+    pub started: u64,
+    pub(super) engine: EngineHandle,
+    pub(super) grammars: Grammars,
+    pub(super) metrics: Metrics,
+    draining: watch::Sender<bool>,
+}
+
+impl App {
+    /// Serves what the engine runs, to everybody.
+    ///
+    /// # Errors
+    /// If the vocabulary cannot be prepared for grammars.
+    pub fn new(
+        name: impl Into<String>,
+        tokenizer: Tokenizer,
+        template: Option<ChatTemplate>,
+        end_tokens: Vec<u32>,
+        engine: EngineHandle,
+    ) -> Result<Self> {
+        let name = name.into();
+        let tokenizer = Arc::new(tokenizer);
+        Ok(App {
+            grammars: Grammars::new(&tokenizer, engine.limits().vocabulary, &end_tokens)?,
+            metrics: Metrics::new(&name),
+            keys: Keys::default(),
+            started: now(),
+            draining: watch::Sender::new(false),
+            name,
+            tokenizer,
+            template,
+            end_tokens,
+            engine,
+        })
+    }
+
+    /// To those who have one of these keys.
+    pub fn with_keys(self, keys: Keys) -> Self {
+        App { keys, ..self }
+    }
+
+    /// What the engine can take.
+    pub fn limits(&self) -> Limits {
+        self.engine.limits()
+    }
+
+    /// How many compiled forms of answers are kept.
+    pub fn kept_forms(&self) -> usize {
+        self.grammars.kept()
+    }
+
+    /// From now on no request is taken; those there are will be finished.
+    pub fn drain(&self) {
+        self.engine.drain();
+        self.draining.send_replace(true);
+    }
+
+    /// Whether [`App::drain`] was called.
+    pub fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Waits until [`App::drain`] is called.
+    pub async fn draining(&self) {
+        // The sender lives as long as this.
+        let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+    }
+
+    /// Refuses a request for a model that is not here.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn check_model(&self, asked: Option<&str>) -> std::result::Result<(), ApiError> {
+        match asked {
+            Some(asked) if asked != self.name => {
+                Err(ApiError::no_model(asked, &format!("\"{}\"", self.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+}

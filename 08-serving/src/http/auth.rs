@@ -1,0 +1,152 @@
+//! API keys.
+
+use super::App;
+use crate::api::ApiError;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use prefix_radix::Salt;
+use std::sync::Arc;
+use subtle::{Choice, ConstantTimeEq};
+
+/// Keys that let in; with none, everybody is let in.
+///
+/// Only hashes of them are kept, all of the same length, and all are compared whole: how long an answer takes
+/// does not tell how much of a guess was right.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    hashes: Vec<[u8; 32]>,
+}
+
+/// Whose request it is: what his cached prompts are kept under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenant(Option<[u8; 32]>);
+
+fn hash(key: &str) -> [u8; 32] {
+    blake3::derive_key("serving 2026 API key", key.as_bytes())
+}
+
+impl Keys {
+    /// These keys.
+    ///
+    /// # Errors
+    /// If one is empty: it would let in whoever sends nothing.
+    pub fn new<'k>(keys: impl IntoIterator<Item = &'k str>) -> naive_decode::Result<Self> {
+        let one = |key: &str| match key.trim().is_empty() {
+            true => Err(naive_decode::Error::invalid("API key", "empty", "some characters")),
+            false => Ok(hash(key)),
+        };
+        Ok(Keys { hashes: keys.into_iter().map(one).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether everybody is let in.
+    pub fn is_open(&self) -> bool {
+        self.hashes.is_empty()
+    }
+
+    /// Who sends these headers; none if nobody who is let in.
+    pub fn tenant(&self, headers: &HeaderMap) -> Option<Tenant> {
+        if self.is_open() {
+            return Some(Tenant(None));
+        }
+        let sent = hash(&sent_key(headers)?);
+        let right = self.hashes.iter().map(|known| known.ct_eq(&sent));
+        let is_known = right.fold(Choice::from(0), |any, this| any | this);
+        bool::from(is_known).then_some(Tenant(Some(sent)))
+    }
+}
+
+/// The key of `Authorization: Bearer KEY`, or of a browser that asked for it: then it is the password.
+fn sent_key(headers: &HeaderMap) -> Option<String> {
+    let sent = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = sent.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.trim().to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = String::from_utf8(BASE64_STANDARD.decode(rest.trim()).ok()?).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+impl Tenant {
+    /// What his texts are kept under. A `cache_salt` parts them further; it never joins them with those of
+    /// another key.
+    pub fn salt(self, cache_salt: Option<&str>) -> Salt {
+        let Tenant(key) = self;
+        match (key, cache_salt) {
+            (None, None) => Salt::NONE,
+            (key, salt) => {
+                let key = key.map_or_else(Vec::new, |key| key.to_vec());
+                let salt = salt.map_or_else(Vec::new, |salt| [b":", salt.as_bytes()].concat());
+                Salt::of(&[&[key.len() as u8], &key[..], &salt].concat())
+            }
+        }
+    }
+}
+
+/// Lets nobody by without a key, but for those who ask whether the server is alive.
+pub(super) async fn check(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if request.uri().path() != "/health" {
+        let tenant = app.keys.tenant(request.headers()).ok_or_else(ApiError::unauthorised)?;
+        request.extensions_mut().insert(tenant);
+    }
+    Ok(next.run(request).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn tenant(keys: &Keys, sent: &str) -> Option<Tenant> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_str(sent).unwrap());
+        keys.tenant(&headers)
+    }
+
+    #[test]
+    fn a_key_lets_in_and_nothing_else_does() {
+        let keys = Keys::new(["ada", "bob"]).unwrap();
+        assert!(tenant(&keys, "Bearer ada").is_some());
+        assert!(tenant(&keys, "bearer bob").is_some());
+        assert!(tenant(&keys, "Basic dXNlcjphZGE=").is_some(), "user:ada");
+        for wrong in
+            ["Bearer ad", "Bearer adaa", "Bearer ", "ada", "Basic ada", "Basic YWRh", "Digest ada"]
+        {
+            assert_eq!(tenant(&keys, wrong), None, "{wrong}");
+        }
+        assert_eq!(keys.tenant(&HeaderMap::new()), None);
+        assert!(Keys::new([" "]).is_err());
+        assert!(Keys::default().tenant(&HeaderMap::new()).is_some());
+    }
+
+    #[test]
+    fn a_cache_salt_parts_tenants_and_never_joins_them() {
+        let keys = Keys::new(["ada", "bob"]).unwrap();
+        let [ada, bob] = ["Bearer ada", "Bearer bob"].map(|sent| tenant(&keys, sent).unwrap());
+        let anyone = Tenant(None);
+        let salts = [
+            ada.salt(None),
+            ada.salt(Some("")),
+            ada.salt(Some("x")),
+            bob.salt(None),
+            bob.salt(Some("x")),
+            anyone.salt(None),
+            anyone.salt(Some("x")),
+        ];
+        for (i, salt) in salts.iter().enumerate() {
+            assert!(!salts[..i].contains(salt), "{i}");
+        }
+        assert_eq!(ada.salt(Some("x")), ada.salt(Some("x")));
+        assert_eq!(anyone.salt(None), Salt::NONE);
+    }
+}

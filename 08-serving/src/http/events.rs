@@ -1,0 +1,88 @@
+//! Server-sent events: answers as they come.
+
+use super::pieces::Pieces;
+use crate::api::ApiError;
+use crate::text::Piece;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::poll_fn;
+use serde::Serialize;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::sync::mpsc::{self, Sender};
+use tokio::time::timeout;
+
+/// Events that wait for the connection.
+const WAITING: usize = 16;
+
+/// How long a client may leave everything unread. The engine has given up on the answer by then.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How pieces of answers are written as events.
+pub(super) trait Format: Send + 'static {
+    /// One event, without the choices' common frame.
+    type Event: Serialize + Send;
+
+    /// Before anything else.
+    fn first(&mut self) -> Vec<Self::Event>;
+
+    /// What a piece of an answer comes to.
+    ///
+    /// # Errors
+    /// If it cannot be written; the stream ends.
+    fn piece(&mut self, index: usize, piece: Piece) -> Result<Vec<Self::Event>, ApiError>;
+
+    /// After all answers.
+    fn last(&mut self) -> Vec<Self::Event>;
+}
+
+/// Sends answers as they come. When the client goes away, so do they.
+pub(super) fn stream<F: Format>(pieces: Pieces, format: F) -> Response {
+    let (sender, mut events) = mpsc::channel(WAITING);
+    tokio::spawn(write(pieces, format, sender));
+    let events = poll_fn(move |context| events.poll_recv(context));
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+type Line = Result<Event, Infallible>;
+
+/// The client reads no more.
+struct Gone;
+
+async fn write<F: Format>(mut pieces: Pieces, mut format: F, to: Sender<Line>) {
+    let run = async {
+        send_all(&to, format.first()).await?;
+        loop {
+            let next = tokio::select! {
+                () = to.closed() => return Err(Gone),
+                next = pieces.recv() => next,
+            };
+            let Some((index, piece)) = next else {
+                break send_all(&to, format.last()).await?;
+            };
+            match piece.and_then(|piece| format.piece(index, piece)) {
+                Ok(events) => send_all(&to, events).await?,
+                Err(problem) => break send_all(&to, vec![problem.envelope()]).await?,
+            }
+        }
+        send(&to, Event::default().data("[DONE]")).await
+    };
+    // Whoever has gone does not need to be told.
+    let _: Result<(), Gone> = run.await;
+}
+
+async fn send_all(to: &Sender<Line>, events: Vec<impl Serialize>) -> Result<(), Gone> {
+    for event in events {
+        let json = serde_json::to_string(&event);
+        let json = json.or_else(|e| serde_json::to_string(&ApiError::failed(e).envelope()));
+        send(to, Event::default().data(json.unwrap_or_default())).await?;
+    }
+    Ok(())
+}
+
+async fn send(to: &Sender<Line>, event: Event) -> Result<(), Gone> {
+    match timeout(PATIENCE, to.send(Ok(event))).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(Gone),
+    }
+}

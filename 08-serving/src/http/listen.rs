@@ -1,0 +1,95 @@
+//! Connections, and how the server ends.
+
+use super::{App, router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tracing::{debug, info, warn};
+
+/// Connections at once. More wait to be accepted.
+const MOST_CONNECTIONS: usize = 1_024;
+
+/// How long a client may take to send a request's headers, and how large they may be.
+const HEADERS_IN: Duration = Duration::from_secs(15);
+const MOST_HEADER_BYTES: usize = 64 << 10;
+const MOST_HEADERS: usize = 100;
+
+/// How long requests under way may take to finish once the server is to end.
+const DRAIN_IN: Duration = Duration::from_secs(30);
+
+/// How long to wait after a connection could not be accepted: files have run out, for one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A server that listens.
+pub struct Listening {
+    listener: TcpListener,
+    app: Arc<App>,
+}
+
+/// Listens on an address; port 0 takes any that is free.
+///
+/// # Errors
+/// If the address cannot be had.
+pub async fn listen(address: SocketAddr, app: Arc<App>) -> std::io::Result<Listening> {
+    Ok(Listening { listener: TcpListener::bind(address).await?, app })
+}
+
+impl Listening {
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `end`; then takes no more requests, and waits half a minute for those there are.
+    pub async fn serve(self, end: impl Future<Output = ()>) {
+        let Listening { listener, app } = self;
+        let service = TowerToHyperService::new(router(app.clone()));
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
+        http.max_buf_size(MOST_HEADER_BYTES).max_headers(MOST_HEADERS);
+        let graceful = GracefulShutdown::new();
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut end = std::pin::pin!(end);
+        loop {
+            let place = places.clone().acquire_owned().await;
+            let accepted = tokio::select! {
+                () = &mut end => break,
+                accepted = listener.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(problem) => {
+                    warn!(%problem, "a connection was not accepted");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            // Small events are sent at once.
+            let _ = stream.set_nodelay(true);
+            let connection = http.serve_connection(TokioIo::new(stream), service.clone());
+            let connection = graceful.watch(connection);
+            tokio::spawn(async move {
+                let _place = place;
+                if let Err(problem) = connection.await {
+                    debug!(%problem, "a connection broke");
+                }
+            });
+        }
+        drop(listener);
+        info!("finishing what is under way, for {} seconds at most", DRAIN_IN.as_secs());
+        app.drain();
+        if tokio::time::timeout(DRAIN_IN, graceful.shutdown()).await.is_err() {
+            warn!("some requests were cut off");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! `GET /metrics`: what Prometheus collects, by vLLM's names, so that dashboards made for it work.
+
+use super::App;
+use crate::engine::{Counters, Event, Usage};
+use crate::text::{Ending, Reason};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram, with_local_recorder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Upper ends of the histograms' buckets, in seconds: two to each octave, from half a millisecond to two minutes.
+const FIRST_BUCKET: f64 = 0.0005;
+const BUCKETS: usize = 37;
+
+/// Requests whose times the page shows.
+const RECENT: usize = 60;
+
+/// What is measured here; what the engine counts is asked of it.
+pub struct Metrics {
+    prometheus: PrometheusHandle,
+    labels: [(&'static str, String); 2],
+    ended: [Counter; 3],
+    running: Gauge,
+    waiting: Gauge,
+    cache_usage: Gauge,
+    counted: [Counter; 8],
+    first_token: Histogram,
+    between_tokens: Histogram,
+    end_to_end: Histogram,
+    queue: Histogram,
+    prefill: Histogram,
+    decode: Histogram,
+    recent: Mutex<Recent>,
+}
+
+/// Times of the last requests, oldest first.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Recent {
+    /// Times to the first token (TTFT), ms.
+    ttft_ms: VecDeque<f64>,
+    /// Times per token after it (TPOT), ms.
+    tpot_ms: VecDeque<f64>,
+}
+
+/// Names of what the engine counts.
+const COUNTED: [&str; 8] = [
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total",
+    "vllm:num_preemptions_total",
+    "vllm:spec_decode_num_drafts_total",
+    "vllm:spec_decode_num_draft_tokens_total",
+    "vllm:spec_decode_num_accepted_tokens_total",
+];
+
+fn counts(of: &Counters) -> [u64; 8] {
+    [
+        of.prompt_tokens,
+        of.generated_tokens,
+        of.prefix_queries,
+        of.prefix_hits,
+        of.preemptions,
+        of.drafts,
+        of.drafted_tokens,
+        of.accepted_tokens,
+    ]
+}
+
+impl Metrics {
+    /// Nothing measured yet. `model` is the label `model_name`.
+    pub fn new(model: &str) -> Self {
+        let ends: Vec<f64> = (0..BUCKETS).map(|i| FIRST_BUCKET * (i as f64 / 2.0).exp2()).collect();
+        let builder = PrometheusBuilder::new();
+        let builder = builder.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &ends);
+        let recorder = builder.expect("there are buckets").build_recorder();
+        let labels = [("model_name", model.to_owned()), ("engine", "0".to_owned())];
+        with_local_recorder(&recorder, || Metrics {
+            prometheus: recorder.handle(),
+            ended: ["stop", "length", "abort"].map(|reason| {
+                let mut labels: Vec<Label> = labels.iter().map(Label::from).collect();
+                labels.push(Label::new("finished_reason", reason));
+                counter!("vllm:request_success_total", labels)
+            }),
+            running: gauge!("vllm:num_requests_running", &labels),
+            waiting: gauge!("vllm:num_requests_waiting", &labels),
+            cache_usage: gauge!("vllm:kv_cache_usage_perc", &labels),
+            counted: COUNTED.map(|name| counter!(name, &labels)),
+            first_token: histogram!("vllm:time_to_first_token_seconds", &labels),
+            between_tokens: histogram!("vllm:inter_token_latency_seconds", &labels),
+            end_to_end: histogram!("vllm:e2e_request_latency_seconds", &labels),
+            queue: histogram!("vllm:request_queue_time_seconds", &labels),
+            prefill: histogram!("vllm:request_prefill_time_seconds", &labels),
+            decode: histogram!("vllm:request_decode_time_seconds", &labels),
+            recent: Mutex::default(),
+            labels,
+        })
+    }
+
+    /// Times one answer, from now on.
+    pub(super) fn clock(&self) -> Clock<'_> {
+        Clock {
+            metrics: self,
+            begun: Instant::now(),
+            started: None,
+            first: None,
+            last: None,
+            tokens: 0,
+            usage: None,
+        }
+    }
+
+    /// Times of the last requests.
+    pub(super) fn recent(&self) -> Recent {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Times one answer.
+pub(super) struct Clock<'a> {
+    metrics: &'a Metrics,
+    begun: Instant,
+    started: Option<Instant>,
+    first: Option<Instant>,
+    last: Option<Instant>,
+    tokens: usize,
+    /// What the engine says that it took; it does not if a stop string ended it.
+    usage: Option<Usage>,
+}
+
+impl Clock<'_> {
+    /// Something has happened to it.
+    pub(super) fn see(&mut self, event: &Event) {
+        let now = Instant::now();
+        match event {
+            Event::Started { .. } => self.started = Some(now),
+            Event::Token(_) => {
+                self.tokens += 1;
+                match self.last {
+                    None => {
+                        self.first = Some(now);
+                        self.metrics.first_token.record(now - self.begun);
+                    }
+                    Some(last) => self.metrics.between_tokens.record(now - last),
+                }
+                self.last = Some(now);
+            }
+            Event::Finished { usage, .. } => self.usage = Some(*usage),
+            Event::Prompt(_) | Event::Failed(_) => {}
+        }
+    }
+
+    /// It has ended.
+    pub(super) fn ended(&self, ending: &Ending) {
+        let [stop, length, _] = &self.metrics.ended;
+        match ending.reason {
+            Reason::Stop => stop.increment(1),
+            Reason::Length => length.increment(1),
+        }
+        let now = Instant::now();
+        self.metrics.end_to_end.record(now - self.begun);
+        let (Some(started), Some(first)) = (self.started, self.first) else { return };
+        let seen = (started - self.begun, first - self.begun, now - self.begun);
+        let (queued, to_first, total) = match self.usage {
+            Some(Usage { queued, first_token: Some(to_first), total, .. }) => {
+                (queued, to_first, total)
+            }
+            _ => seen,
+        };
+        self.metrics.queue.record(queued);
+        self.metrics.prefill.record(to_first.saturating_sub(queued));
+        self.metrics.decode.record(total.saturating_sub(to_first));
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let mut recent = self.metrics.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        push(&mut recent.ttft_ms, ms(first - self.begun));
+        if let Some(last) = self.last.filter(|_| self.tokens > 1) {
+            push(&mut recent.tpot_ms, ms(last - first) / (self.tokens - 1) as f64);
+        }
+    }
+
+    /// Its client is gone.
+    pub(super) fn gone(&self) {
+        self.metrics.ended[2].increment(1);
+    }
+
+    /// It has failed.
+    pub(super) fn failed(&self) {
+        self.metrics.ended[2].increment(1);
+    }
+}
+
+fn push(times: &mut VecDeque<f64>, time: f64) {
+    times.push_back(time);
+    if times.len() > RECENT {
+        times.pop_front();
+    }
+}
+
+/// What Prometheus collects.
+#[utoipa::path(
+    get, path = "/metrics", tag = "server",
+    responses((status = 200, description = "Prometheus' text format", content_type = "text/plain")),
+)]
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let (metrics, state) = (&app.metrics, app.engine.state());
+    metrics.running.set(state.running as f64);
+    metrics.waiting.set(state.waiting as f64);
+    metrics.cache_usage.set(state.blocks.used() as f64 / state.blocks.total.max(1) as f64);
+    for (counter, count) in metrics.counted.iter().zip(counts(&state.counters)) {
+        counter.absolute(count);
+    }
+    let mut text = metrics.prometheus.render();
+    // The engine keeps a sum and a count of these; one bucket holds them all.
+    let [model, engine] =
+        metrics.labels.each_ref().map(|(name, value)| format!("{name}={value:?}"));
+    let name = "vllm:iteration_tokens_total";
+    let Counters { passes, rows, .. } = state.counters;
+    let _ = write!(
+        text,
+        "# TYPE {name} histogram\n{name}_bucket{{{model},{engine},le=\"+Inf\"}} {passes}\n\
+         {name}_sum{{{model},{engine}}} {rows}\n{name}_count{{{model},{engine}}} {passes}\n\n"
+    );
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}

@@ -1,0 +1,110 @@
+//! Answers under way, as pieces of text.
+
+use super::App;
+use super::prepare::Work;
+use crate::api::ApiError;
+use crate::api::completions::Asked;
+use crate::engine::{Refused, Ticket};
+use crate::text::{Answer, Piece, Style};
+use std::sync::Arc;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+/// Pieces that wait to be sent, of all answers to a request together.
+const WAITING: usize = 16;
+
+/// Pieces of a request's answers as they come, each with the number of its answer. An error is its
+/// answer's last. Whoever drops this cancels them all.
+pub(super) type Pieces = Receiver<(usize, Result<Piece, ApiError>)>;
+
+/// What it takes to write one answer.
+struct Following {
+    index: usize,
+    prompt: Arc<Asked>,
+    style: Arc<Style>,
+    end_tokens: Arc<[u32]>,
+    named: Arc<[u32]>,
+    ticket: Ticket,
+}
+
+/// Hands the requests to the engine. Either all are taken, or none.
+///
+/// # Errors
+/// 400 for a request that does not fit, 429 if too many wait, 503 if the server is shutting down.
+pub(super) fn start(app: &Arc<App>, work: Work) -> Result<Pieces, ApiError> {
+    let Work { prompts, choices, requests, style, end_tokens, named, param } = work;
+    let mut tickets = Vec::with_capacity(requests.len());
+    for request in requests {
+        // Those that were taken are cancelled by being dropped.
+        tickets.push(app.engine.submit(request).map_err(|refused| refusal(refused, param))?);
+    }
+    let (sender, pieces) = mpsc::channel(WAITING);
+    for (index, ticket) in tickets.into_iter().enumerate() {
+        let prompt = prompts[index / choices].clone();
+        let (style, end_tokens, named) = (style.clone(), end_tokens.clone(), named.clone());
+        let following = Following { index, prompt, style, end_tokens, named, ticket };
+        tokio::spawn(follow(app.clone(), following, sender.clone()));
+    }
+    Ok(pieces)
+}
+
+/// Follows one answer to its end, or until nobody is there to read it.
+async fn follow(
+    app: Arc<App>,
+    following: Following,
+    pieces: Sender<(usize, Result<Piece, ApiError>)>,
+) {
+    let Following { index, prompt, style, end_tokens, named, mut ticket } = following;
+    let mut answer = Answer::new(&app.tokenizer, &prompt.tokens, &style, &end_tokens, &named);
+    let mut clock = app.metrics.clock();
+    loop {
+        let event = tokio::select! {
+            () = pieces.closed() => return clock.gone(),
+            event = ticket.recv() => event,
+        };
+        let piece = match event {
+            None => Err(ApiError::failed("the engine is gone")),
+            Some(event) => {
+                clock.see(&event);
+                match answer.take(event) {
+                    Ok(None) => continue,
+                    Ok(Some(piece)) => Ok(piece),
+                    Err(problem) => Err(ApiError::failed(problem)),
+                }
+            }
+        };
+        let is_last = match &piece {
+            Ok(Piece::End(ending)) => {
+                clock.ended(ending);
+                true
+            }
+            Ok(_) => false,
+            Err(_) => {
+                clock.failed();
+                true
+            }
+        };
+        if is_last {
+            // Its blocks are free before the client knows that it is done.
+            drop(ticket);
+            let _ = pieces.send((index, piece)).await;
+            return;
+        }
+        if pieces.send((index, piece)).await.is_err() {
+            return clock.gone();
+        }
+    }
+}
+
+fn refusal(refused: Refused, param: &str) -> ApiError {
+    match refused {
+        Refused::Full { .. } => ApiError::full(refused.to_string()),
+        Refused::Draining => ApiError::draining(),
+        Refused::TooLong { prompt, limit, .. } => {
+            let param = if prompt > limit { param } else { "max_tokens" };
+            let mut error = ApiError::parameter(param, refused.to_string());
+            error.error.code = Some("context_length_exceeded");
+            error
+        }
+        Refused::Invalid(problem) => ApiError::caused_by(param, &problem),
+    }
+}

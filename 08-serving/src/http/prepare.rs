@@ -1,0 +1,121 @@
+//! From a request to what the engine is asked.
+
+use super::App;
+use super::auth::Tenant;
+use crate::api::completions::Asked;
+use crate::api::formats::Form;
+use crate::api::{ApiError, Generation, MOST_CHOICES, MOST_PROMPT_LOGPROBS};
+use crate::engine::{Constraint, EngineRequest};
+use crate::text::Style;
+use naive_decode::Sampling;
+use std::sync::Arc;
+
+/// What a request asks for, besides [`Generation`].
+pub(super) struct Wishes<'a> {
+    pub(super) generation: &'a Generation,
+    pub(super) tenant: Tenant,
+    /// The parameter that the prompts are from.
+    pub(super) param: &'static str,
+    pub(super) prompts: Vec<Asked>,
+    /// Most tokens of an answer; none if as many as fit.
+    pub(super) most_tokens: Option<usize>,
+    /// How many likeliest tokens to tell, if any log-probabilities.
+    pub(super) likeliest: Option<usize>,
+    /// Whether those of the prompt are told too.
+    pub(super) of_prompt: bool,
+    /// What answers are held to, and the parameter that says so.
+    pub(super) form: Option<(&'static str, Form)>,
+}
+
+/// Everything that is needed to answer.
+pub(super) struct Work {
+    pub(super) prompts: Vec<Arc<Asked>>,
+    /// Answers to each prompt.
+    pub(super) choices: usize,
+    /// One for each answer, those to one prompt side by side.
+    pub(super) requests: Vec<EngineRequest>,
+    pub(super) style: Arc<Style>,
+    /// Tokens that end answers, and those of them that the request named.
+    pub(super) end_tokens: Arc<[u32]>,
+    pub(super) named: Arc<[u32]>,
+    pub(super) param: &'static str,
+}
+
+impl App {
+    /// Checks a request and makes the engine's requests of it.
+    ///
+    /// # Errors
+    /// 400, naming the parameter that is wrong; 404 for a model that is not here.
+    pub(super) fn prepare(&self, wishes: Wishes) -> Result<Work, ApiError> {
+        let Wishes { generation, tenant, prompts, likeliest, of_prompt, .. } = wishes;
+        self.check_model(generation.model.as_deref())?;
+        let vocabulary = self.limits().vocabulary;
+        let sampling = generation.sampling(vocabulary)?;
+        let style = generation.style()?;
+        let choices = generation.choices()?;
+        let answers = choices * prompts.len();
+        if answers > MOST_CHOICES {
+            let expected = format!("at most {MOST_CHOICES} answers to all prompts together");
+            return Err(ApiError::value("n", format!("asking for {answers} answers"), &expected));
+        }
+        let long = prompts.iter().find(|asked| asked.tokens.len() > MOST_PROMPT_LOGPROBS);
+        if let Some(asked) = long.filter(|_| of_prompt) {
+            let found = format!("with echo and a prompt of {} tokens", asked.tokens.len());
+            let expected = format!("a prompt of at most {MOST_PROMPT_LOGPROBS}");
+            return Err(ApiError::value("logprobs", found, &expected));
+        }
+        let end_tokens = generation.end_tokens(&self.end_tokens, vocabulary)?;
+        let named = generation.stop_token_ids.clone().unwrap_or_default();
+        if wishes.form.is_some() && generation.ignore_eos.unwrap_or(false) {
+            let message = "ignore_eos is true although the answer is held to a form, which ends";
+            return Err(ApiError::parameter("ignore_eos", message));
+        }
+        let salt = tenant.salt(generation.cache_salt.as_deref());
+        let mut requests = Vec::with_capacity(answers);
+        for asked in &prompts {
+            let most = wishes.most_tokens.unwrap_or_else(|| {
+                // The last token of an answer is never run.
+                (self.limits().context + 1).saturating_sub(asked.tokens.len()).max(1)
+            });
+            let min_tokens = style.min_tokens;
+            if min_tokens > most {
+                let expected = format!("at most {most}, as many tokens as there may be");
+                return Err(ApiError::value("min_tokens", min_tokens, &expected));
+            }
+            for choice in 0..choices as u64 {
+                let seed = sampling.seed.wrapping_add(choice);
+                requests.push(EngineRequest {
+                    sampling: Sampling { seed, ..sampling.clone() },
+                    min_tokens,
+                    end_tokens: end_tokens.clone(),
+                    // Here lower goes first, as in vLLM.
+                    priority: generation.priority.unwrap_or(0).saturating_neg(),
+                    salt,
+                    logprobs: likeliest,
+                    prompt_logprobs: of_prompt,
+                    constraint: self.constraint(wishes.form.as_ref())?,
+                    ..EngineRequest::new(asked.tokens.clone(), most)
+                });
+            }
+        }
+        Ok(Work {
+            prompts: prompts.into_iter().map(Arc::new).collect(),
+            choices,
+            requests,
+            style: Arc::new(style),
+            end_tokens: end_tokens.into(),
+            named: named.into(),
+            param: wishes.param,
+        })
+    }
+
+    fn constraint(
+        &self,
+        form: Option<&(&'static str, Form)>,
+    ) -> Result<Option<Box<dyn Constraint>>, ApiError> {
+        let Some((param, form)) = form else { return Ok(None) };
+        let constraint = self.grammars.constraint(form);
+        let constraint = constraint.map_err(|problem| ApiError::caused_by(param, &problem))?;
+        Ok(Some(Box::new(constraint)))
+    }
+}

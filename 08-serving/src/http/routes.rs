@@ -1,0 +1,117 @@
+//! Paths and what answers them.
+
+use super::{App, auth, chat, completions, metrics, openapi, page, small, watch};
+use crate::api::{ApiError, MOST_BODY_BYTES};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, body};
+use futures_util::StreamExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// Every path there is. All but `/health` want a key, if there are keys; what is answered to a path that is
+/// not there does as well.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v1/chat/completions", post(chat::chat_completions))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/models", get(small::models))
+        .route("/v1/models/{*model}", get(small::model))
+        .route("/tokenize", post(small::tokenize))
+        .route("/detokenize", post(small::detokenize))
+        .route("/health", get(small::health))
+        .route("/version", get(small::version))
+        .route("/metrics", get(metrics::metrics))
+        .route("/state", get(watch::state))
+        .route("/openapi.json", get(openapi::document))
+        .route("/", get(page::index))
+        .route("/page.css", get(page::style))
+        .route("/page.js", get(page::script))
+        .fallback(nothing_there)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(whole_body))
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(app.clone(), auth::check))
+        .layer(from_fn(log))
+        .with_state(app)
+}
+
+async fn nothing_there(request: Request) -> ApiError {
+    let message =
+        format!("there is nothing at {}; /openapi.json lists what is", request.uri().path());
+    ApiError::refused(StatusCode::NOT_FOUND, message)
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    let (method, path) = (request.method(), request.uri().path());
+    let message = format!("{path} does not answer {method}");
+    ApiError::refused(StatusCode::METHOD_NOT_ALLOWED, message)
+}
+
+/// Reads a request's body, as much as may come, and no longer than it may take.
+async fn whole_body(request: Request, next: Next) -> Result<Response, ApiError> {
+    if request.method() != Method::POST {
+        return Ok(next.run(request).await);
+    }
+    if !is_json(request.headers()) {
+        let message = "the body's content-type is not application/json";
+        return Err(ApiError::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let (parts, sent) = request.into_parts();
+    let too_large = || {
+        let message = format!("the body is larger than {MOST_BODY_BYTES} bytes");
+        ApiError::refused(StatusCode::PAYLOAD_TOO_LARGE, message)
+    };
+    let whole = tokio::time::timeout(BODY_IN, read(sent)).await.map_err(|_| {
+        let message = format!("the body did not come within {} seconds", BODY_IN.as_secs());
+        ApiError::refused(StatusCode::REQUEST_TIMEOUT, message)
+    })?;
+    let whole = whole.ok_or_else(too_large)?;
+    Ok(next.run(Request::from_parts(parts, whole.into())).await)
+}
+
+/// All of a body; none if it is too large, or breaks off.
+async fn read(sent: body::Body) -> Option<Vec<u8>> {
+    let mut chunks = sent.into_data_stream();
+    let (mut whole, mut bytes) = (Vec::new(), 0);
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.ok()?;
+        bytes += chunk.len();
+        if bytes > MOST_BYTES_PASSED_OVER {
+            return None;
+        }
+        if bytes <= MOST_BODY_BYTES {
+            whole.extend_from_slice(&chunk);
+        } else {
+            // Many clients read no answer before they have sent everything.
+            whole = Vec::new();
+        }
+    }
+    (bytes <= MOST_BODY_BYTES).then_some(whole)
+}
+
+/// Bytes of a body that is too large that are read all the same, and forgotten.
+const MOST_BYTES_PASSED_OVER: usize = 4 * MOST_BODY_BYTES;
+
+/// How long a client may take to send a body.
+const BODY_IN: Duration = Duration::from_secs(30);
+
+/// Other kinds a page of somebody else's may send without asking (CSRF).
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+async fn log(request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let begun = Instant::now();
+    let response = next.run(request).await.into_response();
+    let (status, ms) = (response.status().as_u16(), begun.elapsed().as_millis() as u64);
+    info!(%method, path, status, ms, "answered");
+    response
+}

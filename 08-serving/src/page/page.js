@@ -1,0 +1,231 @@
+"use strict";
+// The page of `ladder serve`: a chat over the public API, and the engine's state as it runs.
+// Texts are only ever set as text, so nothing that a model says can become part of the page.
+
+const by = (id) => document.getElementById(id);
+
+// --- chat ---
+
+const messages = [];
+let running = null;
+
+function turn(role, text) {
+  const element = document.createElement("div");
+  element.className = "turn " + role;
+  element.textContent = text;
+  by("log").querySelector(".hint")?.remove();
+  by("log").append(element);
+  element.scrollIntoView({ block: "nearest" });
+  return element;
+}
+
+function request() {
+  const system = by("system").value.trim();
+  const body = {
+    messages: system ? [{ role: "system", content: system }, ...messages] : [...messages],
+    temperature: Number(by("temperature").value),
+    stream: true,
+    stream_options: { include_usage: true },
+  };
+  if (by("tokens").value) body.max_tokens = Number(by("tokens").value);
+  if (by("seed").value) body.seed = Number(by("seed").value);
+  return body;
+}
+
+// The data of each server-sent event in a response's body.
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    rest += value;
+    const lines = rest.split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data: ")) yield line.slice(6);
+    }
+  }
+}
+
+async function answer() {
+  running = new AbortController();
+  by("send").disabled = true;
+  by("stop").disabled = false;
+  const begun = performance.now();
+  const element = turn("assistant", "");
+  let text = "", first = null, usage = null, end = "";
+  try {
+    const response = await fetch("v1/chat/completions", {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(request()),
+      signal: running.signal,
+    });
+    if (!response.ok) throw new Error((await response.json()).error.message);
+    for await (const data of events(response)) {
+      if (data === "[DONE]") break;
+      const event = JSON.parse(data);
+      if (event.error) throw new Error(event.error.message);
+      usage = event.usage ?? usage;
+      const choice = event.choices[0];
+      if (choice?.delta.content) {
+        first ??= performance.now() - begun;
+        text += choice.delta.content;
+        element.textContent = text;
+        element.scrollIntoView({ block: "nearest" });
+      }
+      end = choice?.finish_reason ?? end;
+    }
+  } catch (problem) {
+    if (problem.name === "AbortError") {
+      end = "stopped";
+    } else {
+      turn("wrong", problem.message);
+      end = "failed";
+    }
+  }
+  running = null;
+  by("send").disabled = false;
+  by("stop").disabled = true;
+  if (!text && end === "failed") {
+    // What was not answered was not said: it can be sent again.
+    element.remove();
+    by("said").value ||= messages.pop().content;
+    return;
+  }
+  messages.push({ role: "assistant", content: text });
+  const note = document.createElement("small");
+  const parts = [];
+  if (usage) parts.push(`${usage.prompt_tokens} tokens in, ${usage.completion_tokens} out`);
+  if (usage?.prompt_tokens_details.cached_tokens) parts.push(`${usage.prompt_tokens_details.cached_tokens} cached`);
+  if (first !== null) parts.push(`first text after ${first.toFixed(0)} ms`);
+  if (end && end !== "stop") parts.push(end);
+  note.textContent = parts.join(", ");
+  element.append(note);
+  element.scrollIntoView({ block: "nearest" });
+}
+
+function send() {
+  const said = by("said").value.trim();
+  if (!said || running) return;
+  by("said").value = "";
+  messages.push({ role: "user", content: said });
+  turn("user", said);
+  answer();
+}
+
+by("form").addEventListener("submit", (event) => { event.preventDefault(); send(); });
+by("said").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
+});
+by("stop").addEventListener("click", () => running?.abort());
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
+by("new").addEventListener("click", () => {
+  running?.abort();
+  messages.length = 0;
+  by("log").replaceChildren();
+  by("said").focus();
+});
+
+// --- engine ---
+
+const median = (list) => list.length ? [...list].sort((a, b) => a - b)[list.length >> 1] : null;
+const ms = (time) => time === null ? "–" : time < 10 ? `${time.toFixed(2)} ms` : `${time.toFixed(0)} ms`;
+const share = (part, whole) => whole ? `${(100 * part / whole).toFixed(0)} %` : "–";
+
+function chart(svg, times, what) {
+  const SVG = "http://www.w3.org/2000/svg";
+  const most = Math.max(...times, 0.001);
+  svg.setAttribute("viewBox", "0 0 60 10");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-label", times.length ? `${what}: ${times.length} requests, up to ${ms(most)}` : `${what}: none yet`);
+  svg.replaceChildren(...times.map((time, at) => {
+    const bar = document.createElementNS(SVG, "rect");
+    const height = 10 * time / most;
+    for (const [name, value] of [["x", at], ["y", 10 - height], ["width", 0.8], ["height", height]]) {
+      bar.setAttribute(name, value);
+    }
+    return bar;
+  }));
+}
+
+function cells(state) {
+  const canvas = by("cells");
+  const style = getComputedStyle(document.documentElement);
+  const colours = Object.fromEntries(
+    ["used", "shared", "cached", "free"].map((name) => [name, style.getPropertyValue("--" + name)]));
+  const scale = window.devicePixelRatio || 1;
+  const width = canvas.clientWidth;
+  const side = state.cells.length > 2000 ? 6 : 10;
+  const columns = Math.max(1, Math.floor(width / side));
+  const rows = Math.max(1, Math.ceil(state.cells.length / columns));
+  canvas.width = width * scale;
+  canvas.height = rows * side * scale;
+  canvas.style.height = `${rows * side}px`;
+  const paint = canvas.getContext("2d");
+  paint.scale(scale, scale);
+  state.cells.forEach((cell, at) => {
+    paint.fillStyle = colours[cell];
+    paint.fillRect((at % columns) * side, Math.floor(at / columns) * side, side - 1, side - 1);
+  });
+  const { total, free, cached } = state.blocks;
+  canvas.setAttribute("aria-label",
+    `${total} blocks: ${total - free - cached} used, ${cached} in the prefix cache, ${free} free`);
+}
+
+function row(values) {
+  const element = document.createElement("tr");
+  for (const value of values) {
+    element.insertCell().textContent = value;
+  }
+  return element;
+}
+
+function branch(node) {
+  const element = document.createElement("li");
+  element.style.marginLeft = `${Math.min(node.depth, 20) * 0.8}rem`;
+  element.textContent = `${node.tokens} tokens in ${node.blocks.length} ${node.blocks.length === 1 ? "block" : "blocks"}`;
+  return element;
+}
+
+function show(state) {
+  const { blocks, counters, recent, last_pass: pass } = state;
+  by("model").textContent = state.model;
+  by("running").textContent = state.running;
+  by("waiting").textContent = state.waiting;
+  by("ttft").textContent = ms(median(recent.ttft_ms));
+  by("tpot").textContent = ms(median(recent.tpot_ms));
+  by("hits").textContent = share(counters.prefix_hits, counters.prefix_queries);
+  by("accepted").textContent = share(counters.accepted_tokens, counters.drafted_tokens);
+  by("preemptions").textContent = counters.preemptions;
+  const rows = pass.prefill_rows + pass.decode_rows + pass.draft_rows;
+  by("pass").textContent = counters.passes
+    ? `${rows} ${rows === 1 ? "row" : "rows"}, ${ms(pass.duration * 1e3)}` : "–";
+  by("used").textContent = state.cells.filter((cell) => cell === "used").length;
+  by("shared").textContent = state.cells.filter((cell) => cell === "shared").length;
+  by("cached").textContent = blocks.cached;
+  by("free").textContent = blocks.free;
+  chart(by("ttft-chart"), recent.ttft_ms, "TTFT");
+  chart(by("tpot-chart"), recent.tpot_ms, "TPOT");
+  cells(state);
+  by("requests").replaceChildren(...state.requests.slice(0, 100).map((of) => row([
+    of.id, of.stage, of.prompt_tokens, of.cached_tokens, `${of.generated_tokens} of ${of.max_tokens}`, of.blocks.length,
+  ])));
+  by("tree").replaceChildren(...state.prefixes.slice(0, 200).map(branch));
+}
+
+let last = null;
+const stream = new EventSource("state");
+stream.onmessage = (event) => {
+  last = JSON.parse(event.data);
+  by("link").textContent = last.draining ? "shutting down" : "connected";
+  by("link").className = "";
+  show(last);
+};
+stream.onerror = () => {
+  by("link").textContent = "connection lost, trying again";
+  by("link").className = "lost";
+};
+new ResizeObserver(() => last && cells(last)).observe(by("engine"));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => last && cells(last));

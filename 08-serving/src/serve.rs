@@ -1,0 +1,111 @@
+//! `ladder serve`: the server.
+
+use crate::http::{App, Keys, listen};
+use crate::served::{EngineArgs, Served};
+use anyhow::{Context, Result};
+use clap::Args;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Where an API key may be besides the command line, which other users of a machine can read.
+const KEY_VARIABLE: &str = "LADDER_API_KEY";
+
+/// Threads for preparing requests. The engine's are on the cores already.
+const PREPARING: usize = 4;
+
+/// What to serve, and to whom.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// What requests call the model; its own name if not given
+    #[arg(long, value_name = "NAME")]
+    served_model_name: Option<String>,
+    /// Address to listen on; other machines reach 0.0.0.0
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Port to listen on; 0 takes one that is free
+    #[arg(long, default_value_t = 8000)]
+    port: u16,
+    /// Let in only whoever sends this key; may be given several times. LADDER_API_KEY in the environment is
+    /// one too
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
+}
+
+/// Serves a model over HTTP until ctrl-c or SIGTERM; then finishes what is under way.
+///
+/// # Errors
+/// Whatever is wrong with the model, or an address that cannot be had.
+pub fn serve(args: &ServeArgs) -> Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
+    let variable = std::env::var(KEY_VARIABLE).ok();
+    let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
+    let keys = Keys::new(keys)?;
+    let is_open = keys.is_open();
+    let Served { name, tokenizer, template, end_tokens, engine } = args.engine.start()?;
+    let name = args.served_model_name.clone().unwrap_or(name);
+    let limits = engine.limits();
+    let app = App::new(name, tokenizer, template, end_tokens, engine)?.with_keys(keys);
+    let app = Arc::new(app);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(PREPARING)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let address = SocketAddr::new(args.host, args.port);
+        let listening = listen(address, app.clone()).await;
+        let listening = listening.with_context(|| format!("cannot listen on {address}"))?;
+        if is_open && !args.host.is_loopback() {
+            warn!("anybody who reaches {} may use the model: no --api-key", args.host);
+        }
+        info!(
+            model = app.name,
+            context = limits.context,
+            pool_tokens = limits.pool_tokens,
+            "serving on http://{}",
+            listening.address()?
+        );
+        listening.serve(ended()).await;
+        anyhow::Ok(())
+    })?;
+    // Work on a request that nobody waits for any more need not be waited for.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(())
+}
+
+/// Waits until somebody wants the server to end. A second time ends it at once.
+async fn ended() {
+    wait_for_signal().await;
+    tokio::spawn(async {
+        wait_for_signal().await;
+        std::process::exit(130);
+    });
+}
+
+#[cfg(unix)]
+async fn wait_for_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return ctrl_c().await;
+    };
+    tokio::select! {
+        () = ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+#[cfg(not(unix))]
+async fn wait_for_signal() {
+    ctrl_c().await;
+}
+
+/// Where the signal cannot be listened for, the system ends the program by itself.
+async fn ctrl_c() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

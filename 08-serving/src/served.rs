@@ -1,0 +1,79 @@
+//! A model behind an engine, as `ladder serve` and `ladder chat` start it.
+
+use crate::engine::{Engine, EngineHandle, EngineOptions};
+use crate::packed::{Keep, load_packed};
+use anyhow::{Context, Result};
+use clap::Args;
+use embedded_models::TARGET;
+use flash_attention::packed::Weights;
+use flash_attention::threads::Pool;
+use model_files::{ChatTemplate, ModelArgs, ModelFiles};
+use naive_decode::{LoadOptions, Tokenizer};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Which model, and how much memory it gets.
+#[derive(Debug, Clone, Args)]
+pub struct EngineArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// How weights are kept: as the file has them, or all in one format
+    #[arg(long, default_value = "stored")]
+    weights: Weights,
+    /// Bytes for keys and values, all requests together; as much as four texts of the model's whole context
+    /// if not given, and 2 GiB at most
+    #[arg(long, value_name = "BYTES")]
+    pool_bytes: Option<usize>,
+}
+
+/// A model behind an engine.
+pub struct Served {
+    /// What to call it.
+    pub name: String,
+    /// Its vocabulary.
+    pub tokenizer: Tokenizer,
+    /// How it wants a conversation written down, if it is for conversations.
+    pub template: Option<ChatTemplate>,
+    /// Tokens that end its texts.
+    pub end_tokens: Vec<u32>,
+    /// The engine.
+    pub engine: EngineHandle,
+}
+
+impl EngineArgs {
+    /// Loads the model and starts an engine for it.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the files, or a pool that cannot be had.
+    pub fn start(&self) -> Result<Served> {
+        let files = self.model.files()?;
+        let options = LoadOptions::default();
+        let pool = Pool::for_this_machine();
+        let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
+        let model = Arc::new(loaded.model);
+        let mut options = EngineOptions::for_model(&model)?;
+        if let Some(bytes) = self.pool_bytes {
+            options.pool_bytes = bytes;
+        }
+        let end_tokens = model.config.end_tokens.clone();
+        let engine = Engine::new(model, options).context("cannot set up the engine")?;
+        let engine = EngineHandle::start(engine)?;
+        let name = name(&self.model, &files.name);
+        let ModelFiles { tokenizer, chat_template: template, .. } = files;
+        Ok(Served { name, tokenizer, template, end_tokens, engine })
+    }
+}
+
+/// What requests call a model: a name of the hub as it is, the last part of a path.
+fn name(model: &ModelArgs, called: &str) -> String {
+    let path = Path::new(called);
+    match (&model.model, path.file_stem()) {
+        (None, _) => TARGET.name.to_owned(),
+        (Some(_), Some(stem)) if path.is_file() => stem.to_string_lossy().into_owned(),
+        (Some(_), _) if path.is_dir() => {
+            let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            whole.file_name().map_or(called.to_owned(), |name| name.to_string_lossy().into_owned())
+        }
+        _ => called.to_owned(),
+    }
+}

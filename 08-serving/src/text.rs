@@ -1,0 +1,18 @@
+//! From an answer's tokens to what a client reads.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `text/stops.rs` | strings that end an answer, found however tokens cut them |
+//! | `text/writer.rs` | one answer: tokens in, pieces of text out, with the tokens that made them |
+//! | `text/answer.rs` | the same from the engine's events, with why it ended and what it came to |
+//! | `text/calls.rs` | calls of functions, found in what a model says |
+
+mod answer;
+mod calls;
+mod stops;
+mod writer;
+
+pub use answer::{Answer, Ending, Piece, Reason, Stopper};
+pub use calls::{CallFinder, Found, call};
+pub use stops::{Cut, Stops, overlap};
+pub use writer::{Style, Told, Writer, Written};

@@ -1,0 +1,59 @@
+//! API keys: no path around them.
+
+use super::server::{STORY, Server};
+use serde_json::{Value, json};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[test]
+fn every_path_but_health_wants_a_key() {
+    let server = Server::start(|_| {}, &["ada", "bob"]);
+    let document = {
+        let answer = server.get_with("/openapi.json", &[("authorization", "Bearer ada")]);
+        answer.json()
+    };
+    let documented = document["paths"].as_object().unwrap().keys().cloned();
+    let others = [
+        "/",
+        "/page.js",
+        "/page.css",
+        "/openapi.json",
+        "/nothing",
+        "//health",
+        "/health/",
+        "/health/x",
+        "/%68ealth",
+    ];
+    for path in documented.chain(others.map(str::to_owned)).filter(|path| path != "/health") {
+        let path = path.replace("{model}", "target");
+        for key in [None, Some("Bearer eve"), Some("Bearer"), Some("Basic YWRhOg=="), Some("ada")] {
+            let headers: Vec<(&str, &str)> =
+                key.map(|key| ("authorization", key)).into_iter().collect();
+            let got = server.get_with(&path, &headers);
+            got.is_refused(401, None);
+            let posted = server.post_with(&path, "{}", &[&headers[..], &[JSON]].concat());
+            posted.is_refused(401, None);
+        }
+    }
+    assert_eq!(server.get("/health").status, 200);
+    for key in ["Bearer ada", "Bearer bob", "Basic eDphZGE="] {
+        assert_eq!(server.get_with("/v1/models", &[("authorization", key)]).status, 200, "{key}");
+    }
+}
+
+#[test]
+fn a_salt_is_bound_to_its_key() {
+    let server = Server::start(|_| {}, &["ada", "bob"]);
+    let cached = |key: &str, salt: Option<&str>| -> u64 {
+        let body = json!({"prompt": STORY.repeat(8), "max_tokens": 1, "cache_salt": salt});
+        let bearer = format!("Bearer {key}");
+        let headers = [("authorization", bearer.as_str()), JSON];
+        let answer = server.post_with("/v1/completions", &body.to_string(), &headers);
+        let usage: Value = answer.json()["usage"].clone();
+        usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    assert_eq!((cached("ada", None), cached("bob", None)), (0, 0));
+    assert_eq!((cached("ada", Some("s")), cached("bob", Some("s"))), (0, 0));
+    assert!(cached("ada", None) > 0 && cached("bob", None) > 0);
+    assert!(cached("ada", Some("s")) > 0 && cached("bob", Some("s")) > 0);
+}

@@ -1,0 +1,192 @@
+//! Bad input: refused by name, and the server is as it was.
+
+use super::server::{STORY, Server, question};
+use serde_json::{Value, json};
+
+#[test]
+fn parameters_out_of_range_are_named() {
+    let server = Server::shared();
+    let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+    for (more, param) in [
+        (json!({"n": 1_000_000_000}), "n"),
+        (json!({"n": 0}), "n"),
+        (json!({"n": -1}), "n"),
+        (json!({"n": 1e9}), "n"),
+        (json!({"n": "2"}), "n"),
+        (json!({"best_of": 1_000_000_000}), "best_of"),
+        (json!({"temprature": 1}), "temprature"),
+        (json!({"temperature": -1}), "temperature"),
+        (json!({"temperature": "hot"}), "temperature"),
+        (json!({"top_p": 0}), "top_p"),
+        (json!({"top_p": 1.1}), "top_p"),
+        (json!({"top_k": -2}), "top_k"),
+        (json!({"min_p": 2}), "min_p"),
+        (json!({"frequency_penalty": 2.1}), "frequency_penalty"),
+        (json!({"presence_penalty": -3}), "presence_penalty"),
+        (json!({"repetition_penalty": 0}), "repetition_penalty"),
+        (json!({"logit_bias": {"5000": 1}}), "logit_bias"),
+        (json!({"logit_bias": {"-1": 1}}), "logit_bias"),
+        (json!({"logit_bias": {"1": 101}}), "logit_bias"),
+        (json!({"max_tokens": -1}), "max_tokens"),
+        (json!({"max_tokens": 100_000}), "max_tokens"),
+        (json!({"max_tokens": u64::MAX}), "max_tokens"),
+        (json!({"min_tokens": 17}), "min_tokens"),
+        (json!({"stop": vec!["x"; 17]}), "stop"),
+        (json!({"stop": "x".repeat(257)}), "stop"),
+        (json!({"stop": ""}), "stop"),
+        (json!({"stop_token_ids": [2048]}), "stop_token_ids"),
+        (json!({"stop_token_ids": vec![1; 65]}), "stop_token_ids"),
+        (json!({"logprobs": 1_000_000}), "logprobs"),
+        (json!({"stream_options": {"include_usage": true}}), "stream_options"),
+        (json!({"stream": true, "stream_options": {"usage": true}}), "stream_options"),
+        (json!({"seed": 0.5}), "seed"),
+        (json!({"prompt": ""}), "prompt"),
+        (json!({"prompt": []}), "prompt"),
+        (json!({"prompt": [[]]}), "prompt"),
+        (json!({"prompt": [""]}), "prompt"),
+        (json!({"prompt": [2048]}), "prompt"),
+        (json!({"prompt": [-1]}), "prompt"),
+        (json!({"prompt": null}), "prompt"),
+        (json!({"prompt": vec!["x"; 129]}), "prompt"),
+        (json!({"prompt": vec![1; 600]}), "prompt"),
+        (json!({"prompt": ["a", "b"], "n": 65}), "n"),
+        (json!({"structured_outputs": {}}), "structured_outputs"),
+        (json!({"structured_outputs": {"regex": "a", "json_object": true}}), "structured_outputs"),
+        (json!({"structured_outputs": {"json_object": true}, "ignore_eos": true}), "ignore_eos"),
+    ] {
+        let mut body = json!({"prompt": STORY});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let message = server.complete(body).is_refused(400, Some(param));
+        assert!(message.contains(param) || message.contains("tokens"), "{more}: {message}");
+    }
+    let deep = format!("{{\"prompt\": {}}}", nested(100_000));
+    let json = [("content-type", "application/json")];
+    server.post_with("/v1/completions", &deep, &json).is_refused(400, None);
+    server.wait_until_idle();
+}
+
+#[test]
+fn contradictions_in_a_chat_are_named() {
+    let server = Server::shared();
+    let tool = json!({"type": "function", "function": {"name": "f"}});
+    for (more, param) in [
+        (json!({"messages": []}), "messages"),
+        (json!({"messages": null}), "messages"),
+        (json!({"messages": [{"role": "king", "content": "x"}]}), "messages"),
+        (json!({"messages": [{"role": "user", "content": 7}]}), "messages"),
+        (json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), "messages"),
+        (json!({"messages": [{"role": "user", "content": "x ".repeat(2_000)}]}), "messages"),
+        (json!({"max_tokens": 0}), "max_tokens"),
+        (json!({"max_tokens": 5, "max_completion_tokens": 6}), "max_completion_tokens"),
+        (json!({"max_completion_tokens": 100_000}), "max_tokens"),
+        (json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs"),
+        (json!({"top_logprobs": 2}), "top_logprobs"),
+        (json!({"tool_choice": "auto"}), "tool_choice"),
+        (json!({"tools": [tool], "tool_choice": "maybe"}), "tool_choice"),
+        (
+            json!({"tools": [tool], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
+            "tool_choice",
+        ),
+        (json!({"tools": [{"type": "retrieval"}]}), "tools"),
+        (json!({"tools": [{"type": "function", "function": {"name": "a b"}}]}), "tools"),
+        (json!({"tools": [tool, tool]}), "tools"),
+        (
+            json!({"tools": vec![json!({"type": "function", "function": {"name": "f"}}); 129]}),
+            "tools",
+        ),
+        (
+            json!({"tools": [tool], "tool_choice": "required", "response_format": {"type": "json_object"}}),
+            "tools",
+        ),
+        (json!({"response_format": {"type": "xml"}}), "response_format"),
+        (json!({"response_format": {"type": "json_schema"}}), "response_format"),
+        (json!({"chat_template_kwargs": {"messages": []}}), "chat_template_kwargs"),
+        (json!({"chat_template_kwargs": {"add_generation_prompt": false}}), "chat_template_kwargs"),
+        (json!({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}), "chat_template_kwargs"),
+        (json!({"prompt": "x"}), "prompt"),
+    ] {
+        let mut body = json!({"messages": question()});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.chat(body).is_refused(400, Some(param));
+    }
+    server.wait_until_idle();
+}
+
+#[test]
+fn what_is_no_request_is_refused_in_the_same_envelope() {
+    let server = Server::shared();
+    let json = [("content-type", "application/json")];
+    for body in ["", "{", "[]", "7", "{\"prompt\": \"\u{0}", "null"] {
+        server.post_with("/v1/completions", body, &json).is_refused(400, None);
+    }
+    let text = server.post_with("/v1/completions", "{}", &[("content-type", "text/plain")]);
+    text.is_refused(415, None);
+    server.get("/v1/completions").is_refused(405, None);
+    server.get("/v1/nothing").is_refused(404, None);
+    let other = server.complete(json!({"model": "gpt", "prompt": STORY}));
+    assert!(other.is_refused(404, Some("model")).contains("target"));
+    server.get("/v1/models/gpt").is_refused(404, Some("model"));
+}
+
+#[test]
+fn bodies_and_headers_that_are_too_large_are_not_read() {
+    use std::io::{Read, Write};
+    let server = Server::shared();
+    let huge = json!({"prompt": "x".repeat(5 << 20)});
+    server.complete(huge).is_refused(413, None);
+    // Without a length, as much is read as may come, and no more.
+    let mut stream = std::net::TcpStream::connect(server.address).unwrap();
+    let head = "host: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked";
+    write!(stream, "POST /v1/completions HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+    while stream.write_all(chunk.as_bytes()).is_ok() {}
+    drop(stream);
+    let mut stream = std::net::TcpStream::connect(server.address).unwrap();
+    let line = format!("x-much: {}\r\n", "y".repeat(1_000));
+    let mut sent = write!(stream, "GET /version HTTP/1.1\r\nhost: x\r\n");
+    for _ in 0..1_000 {
+        sent = sent.and_then(|()| stream.write_all(line.as_bytes()));
+    }
+    let mut said = String::new();
+    let _ = stream.read_to_string(&mut said);
+    assert!(!said.contains(" 200 "), "{said}");
+    assert_eq!(server.get("/version").status, 200);
+}
+
+#[test]
+fn the_prompt_s_log_probabilities_are_capped() {
+    let server = Server::start(|options| options.queue = 4, &[]);
+    let prompt = vec![100; 2_049];
+    let refused =
+        server.complete(json!({"prompt": prompt, "echo": true, "logprobs": 1, "max_tokens": 0}));
+    refused.is_refused(400, Some("logprobs"));
+    // The same without them is too long for the model, and not for the rule above.
+    let refused = server.complete(json!({"prompt": vec![100; 2_049], "max_tokens": 0}));
+    refused.is_refused(400, Some("prompt"));
+}
+
+#[test]
+fn more_than_the_queue_holds_is_refused_and_nothing_of_it_runs() {
+    let server = Server::start(
+        |options| {
+            options.queue = 4;
+            options.running = 2;
+        },
+        &[],
+    );
+    let many = json!({"prompt": STORY, "n": 100, "max_tokens": 50});
+    let refused = server.complete(many);
+    refused.is_refused(429, None);
+    assert_eq!(refused.json()["error"]["code"], "queue_full");
+    server.wait_until_idle();
+    assert_eq!(server.complete(json!({"prompt": STORY, "n": 2, "max_tokens": 5})).status, 200);
+}
+
+#[test]
+fn one_refusal_does_not_hide_another() {
+    // A request with several mistakes is refused for one of them, whatever their order.
+    let server = Server::shared();
+    let refused = server.complete(json!({"n": "x", "temperature": "y", "prompt": 1.5}));
+    let error: Value = refused.json()["error"].clone();
+    assert!(["n", "temperature", "prompt"].contains(&error["param"].as_str().unwrap()));
+}

@@ -1,0 +1,227 @@
+//! Small answers: models, tokens, metrics, the document, the page.
+
+use super::server::{STORY, Server};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+#[test]
+fn models_version_and_health() {
+    let server = Server::shared();
+    let models = server.get("/v1/models").json();
+    assert_eq!(models["data"][0]["id"], "target");
+    assert_eq!(models["data"][0]["max_model_len"], 512);
+    assert_eq!(server.get("/v1/models/target").json(), models["data"][0]);
+    assert_eq!(server.get("/version").json()["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn tokens_of_a_text_and_back() {
+    let server = Server::shared();
+    for text in [STORY, "", "🦊 <|end|>", "a\u{0}b"] {
+        let tokens = server.post("/tokenize", &json!({"prompt": text, "return_token_strs": true}));
+        let tokens = tokens.json();
+        let list = tokens["tokens"].as_array().unwrap();
+        assert_eq!(tokens["count"], list.len());
+        assert_eq!(tokens["token_strs"].as_array().unwrap().len(), list.len());
+        let back = server.post("/detokenize", &json!({"tokens": list})).json();
+        assert_eq!(back["prompt"], text);
+    }
+    server.post("/tokenize", &json!({})).is_refused(400, Some("prompt"));
+    server.post("/tokenize", &json!({"prompt": "a", "x": 1})).is_refused(400, Some("x"));
+    server.post("/detokenize", &json!({"tokens": [5_000]})).is_refused(400, Some("tokens"));
+    server.post("/detokenize", &json!({"tokens": "a"})).is_refused(400, Some("tokens"));
+}
+
+#[test]
+fn metrics_have_vllm_s_names_and_count() {
+    let server = Server::start(|_| {}, &[]);
+    let prompt = STORY.repeat(6);
+    for _ in 0..3 {
+        let answer =
+            server.complete(json!({"prompt": prompt, "max_tokens": 12, "ignore_eos": true}));
+        assert_eq!(answer.status, 200);
+    }
+    server.wait_until_idle();
+    let text = server.get("/metrics").text;
+    let value = |name: &str| {
+        let found = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
+        let line = found.unwrap_or_else(|| panic!("no {name} in {text}"));
+        assert!(line.contains("model_name=\"target\"") && line.contains("engine=\"0\""), "{line}");
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(value("vllm:generation_tokens_total"), 36.0);
+    assert!(value("vllm:prompt_tokens_total") > 100.0);
+    assert!(value("vllm:prefix_cache_queries_total") > value("vllm:prefix_cache_hits_total"));
+    assert!(value("vllm:prefix_cache_hits_total") > 0.0);
+    assert_eq!(value("vllm:num_requests_running"), 0.0);
+    assert_eq!(value("vllm:num_requests_waiting"), 0.0);
+    assert_eq!(value("vllm:kv_cache_usage_perc"), 0.0);
+    assert_eq!(value("vllm:num_preemptions_total"), 0.0);
+    assert!(text.contains("finished_reason=\"length\"} 3"), "{text}");
+    for (histogram, count) in [
+        ("time_to_first_token", 3.0),
+        ("inter_token_latency", 33.0),
+        ("e2e_request_latency", 3.0),
+        ("request_queue_time", 3.0),
+        ("request_prefill_time", 3.0),
+        ("request_decode_time", 3.0),
+    ] {
+        assert_eq!(value(&format!("vllm:{histogram}_seconds_count")), count, "{histogram}");
+        assert!(text.contains(&format!("vllm:{histogram}_seconds_bucket")));
+    }
+    assert!(value("vllm:iteration_tokens_total_sum") > 0.0);
+    for name in ["drafts", "draft_tokens", "accepted_tokens"] {
+        value(&format!("vllm:spec_decode_num_{name}_total"));
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_there_are() {
+    let server = Server::shared();
+    assert_eq!(server.complete(json!({"prompt": STORY, "max_tokens": 3})).status, 200);
+    let text = server.get("/metrics").text;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/grafana.json");
+    let dashboard = std::fs::read_to_string(path).unwrap();
+    serde_json::from_str::<serde_json::Value>(&dashboard).unwrap();
+    let names: BTreeSet<&str> = dashboard
+        .match_indices("vllm:")
+        .map(|(at, _)| {
+            let rest = &dashboard[at..];
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"_:".contains(c));
+            &rest[..end.unwrap()]
+        })
+        .collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        let is_there = |line: &str| {
+            line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "))
+        };
+        assert!(text.lines().any(is_there), "{name} is not in {text}");
+    }
+}
+
+#[test]
+fn the_document_lists_every_parameter() {
+    let server = Server::shared();
+    let document = server.get("/openapi.json").json();
+    for path in [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/models",
+        "/tokenize",
+        "/detokenize",
+        "/health",
+        "/metrics",
+        "/version",
+        "/state",
+    ] {
+        assert!(document["paths"].get(path).is_some(), "{path}");
+    }
+    let text = document["components"]["schemas"].to_string();
+    for parameter in [
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "n",
+        "stop",
+        "seed",
+        "logprobs",
+        "top_logprobs",
+        "frequency_penalty",
+        "presence_penalty",
+        "logit_bias",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "user",
+        "service_tier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "echo",
+        "prompt",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "min_tokens",
+        "ignore_eos",
+        "stop_token_ids",
+        "include_stop_str_in_output",
+        "skip_special_tokens",
+        "cache_salt",
+        "priority",
+        "chat_template_kwargs",
+        "structured_outputs",
+        "return_token_ids",
+        "cached_tokens",
+    ] {
+        assert!(text.contains(&format!("\"{parameter}\":")), "{parameter}");
+    }
+}
+
+#[test]
+fn the_page_asks_nobody_else() {
+    let server = Server::shared();
+    for (path, holds) in
+        [("/", "<!doctype html>"), ("/page.css", "color-scheme"), ("/page.js", "EventSource")]
+    {
+        let page = server.get(path);
+        assert_eq!(page.status, 200);
+        assert!(page.text.contains(holds), "{path}");
+        assert!(!page.text.contains("http://") || path == "/page.js", "{path} asks somebody else");
+        assert!(!page.text.contains("https://"), "{path} asks somebody else");
+    }
+}
+
+#[test]
+fn the_stream_of_states_has_what_the_page_reads() {
+    let server = Server::start(|_| {}, &[]);
+    let prompt = STORY.repeat(4);
+    let answer = server.complete(json!({"prompt": prompt, "max_tokens": 30, "ignore_eos": true}));
+    assert_eq!(answer.status, 200);
+    server.wait_until_idle();
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    write!(stream, "GET /state HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let event = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned)).next();
+    let state: Value = serde_json::from_str(&event.unwrap()).unwrap();
+    for number in [
+        "/running",
+        "/waiting",
+        "/blocks/total",
+        "/blocks/free",
+        "/blocks/cached",
+        "/context",
+        "/counters/prefix_hits",
+        "/counters/prefix_queries",
+        "/counters/accepted_tokens",
+        "/counters/drafted_tokens",
+        "/counters/preemptions",
+        "/counters/passes",
+        "/last_pass/duration",
+        "/last_pass/prefill_rows",
+        "/last_pass/decode_rows",
+        "/last_pass/draft_rows",
+        "/recent/ttft_ms/0",
+        "/recent/tpot_ms/0",
+        "/prefixes/0/depth",
+        "/prefixes/0/tokens",
+    ] {
+        assert!(state.pointer(number).is_some_and(Value::is_number), "{number}: {state}");
+    }
+    assert_eq!(state["model"], "target");
+    assert_eq!(state["draining"], false);
+    assert_eq!(state["requests"], json!([]));
+    assert!(!state["prefixes"][0]["blocks"].as_array().unwrap().is_empty());
+    let cells = state["cells"].as_array().unwrap();
+    assert_eq!(cells.len() as u64, state["blocks"]["total"].as_u64().unwrap());
+    assert!(cells.iter().any(|cell| cell == "cached") && cells.iter().any(|cell| cell == "free"));
+}

@@ -1,0 +1,159 @@
+//! Answers as they come: the same as whole ones, whole characters, no leaked stop string.
+
+use super::server::{STORY, Server};
+use serde_json::{Value, json};
+
+/// The texts of a stream's events, for answer 0.
+fn texts(events: &[Value]) -> Vec<String> {
+    let text = |event: &Value| event["choices"][0]["text"].as_str().map(str::to_owned);
+    events.iter().filter_map(text).collect()
+}
+
+fn with(mut body: Value, more: Value) -> Value {
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+#[test]
+fn a_stream_says_what_a_whole_answer_says() {
+    let server = Server::shared();
+    for more in [
+        json!({"temperature": 0}),
+        json!({"seed": 7}),
+        json!({"seed": 7, "logprobs": 2, "return_token_ids": true}),
+        json!({"seed": 7, "echo": true, "logprobs": 1}),
+        json!({"temperature": 0, "stop": ["the", "."]}),
+    ] {
+        let body = with(json!({"prompt": STORY, "max_tokens": 40}), more);
+        let whole = server.complete(body.clone()).json();
+        let streamed = server.complete(with(
+            body.clone(),
+            json!({"stream": true, "stream_options": {"include_usage": true}}),
+        ));
+        let events = streamed.events();
+        let choice = &whole["choices"][0];
+        assert_eq!(texts(&events).concat(), choice["text"].as_str().unwrap(), "{body}");
+        let (usage, rest) = events.split_last().unwrap();
+        // The second time, the prompt is known.
+        for key in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+            assert_eq!(usage["usage"][key], whole["usage"][key], "{body}");
+        }
+        assert_eq!(usage["choices"], json!([]));
+        let last = &rest.last().unwrap()["choices"][0];
+        assert_eq!(last["finish_reason"], choice["finish_reason"]);
+        assert_eq!(last["stop_reason"], choice["stop_reason"]);
+        let joined = |pointer: &str| -> Vec<Value> {
+            let lists = rest.iter().filter_map(|event| event["choices"][0].pointer(pointer));
+            lists.flat_map(|list| list.as_array().unwrap().clone()).collect()
+        };
+        for pointer in
+            ["/logprobs/tokens", "/logprobs/token_logprobs", "/logprobs/text_offset", "/token_ids"]
+        {
+            let expected =
+                choice.pointer(pointer).map_or(Vec::new(), |list| list.as_array().unwrap().clone());
+            assert_eq!(joined(pointer), expected, "{pointer} of {body}");
+        }
+    }
+}
+
+#[test]
+fn a_chat_stream_says_what_a_whole_answer_says() {
+    let server = Server::shared();
+    let tale = json!([{"role": "user", "content": "Tell me a short story."}]);
+    let body = json!({"messages": tale, "seed": 3, "n": 3, "max_tokens": 30, "logprobs": true});
+    let whole = server.chat(body.clone()).json();
+    let events = server.chat(with(body, json!({"stream": true}))).events();
+    for index in 0..3 {
+        let mine: Vec<&Value> = (events.iter().map(|event| &event["choices"][0]))
+            .filter(|choice| choice["index"] == index)
+            .collect();
+        assert_eq!(mine[0]["delta"]["role"], "assistant");
+        let text: String = mine.iter().filter_map(|c| c["delta"]["content"].as_str()).collect();
+        let choice = &whole["choices"][index];
+        assert_eq!(text, choice["message"]["content"].as_str().unwrap());
+        assert_eq!(mine.last().unwrap()["finish_reason"], choice["finish_reason"]);
+        let told: usize =
+            mine.iter().filter_map(|c| Some(c["logprobs"]["content"].as_array()?.len())).sum();
+        assert_eq!(told, choice["logprobs"]["content"].as_array().unwrap().len());
+    }
+    let contents: Vec<&Value> =
+        (0..3).map(|index| &whole["choices"][index]["message"]["content"]).collect();
+    assert!(contents[0] != contents[1] || contents[1] != contents[2], "all three are the same");
+    let ids: Vec<&Value> = events.iter().map(|event| &event["id"]).collect();
+    assert!(ids.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+/// Letters that take several of the embedded vocabulary's tokens each.
+const WIDE: &str = "🦊 狐狸 naïve – ½ 👩‍👩‍👧 é";
+
+#[test]
+fn characters_in_several_tokens_come_whole() {
+    let server = Server::shared();
+    let body = json!({
+        "prompt": STORY, "max_tokens": 200, "structured_outputs": {"choice": [WIDE]},
+        "stream": true, "return_token_ids": true,
+    });
+    let events = server.complete(body).events();
+    let texts = texts(&events);
+    assert_eq!(texts.concat(), WIDE);
+    assert!(texts.iter().all(|text| !text.contains('\u{FFFD}')), "{texts:?}");
+    let tokens: usize =
+        events.iter().filter_map(|e| Some(e["choices"][0]["token_ids"].as_array()?.len())).sum();
+    assert!(tokens > WIDE.chars().count(), "{tokens} tokens: no character was in several");
+}
+
+#[test]
+fn a_stop_string_ends_the_text_wherever_tokens_cut_it() {
+    let server = Server::shared();
+    let body = json!({"prompt": STORY, "max_tokens": 40, "temperature": 0});
+    let whole = server.text(body.clone());
+    let letters: Vec<(usize, char)> = whole.char_indices().collect();
+    assert!(letters.len() > 60, "{whole}");
+    for from in (0..letters.len() - 7).step_by(3) {
+        let stop: String = letters[from..from + 6].iter().map(|(_, letter)| letter).collect();
+        let at = whole.find(&stop).unwrap();
+        for included in [false, true] {
+            let more =
+                json!({"stop": stop, "include_stop_str_in_output": included, "stream": true});
+            let events = server.complete(with(body.clone(), more)).events();
+            let expected = &whole[..if included { at + stop.len() } else { at }];
+            assert_eq!(texts(&events).concat(), expected, "{stop:?}");
+            let last = &events.last().unwrap()["choices"][0];
+            assert_eq!(last["finish_reason"], "stop");
+            assert_eq!(last["stop_reason"], stop.as_str());
+        }
+    }
+}
+
+#[test]
+fn the_beginning_of_a_stop_string_that_does_not_come_is_sent() {
+    let server = Server::shared();
+    let body = json!({"prompt": STORY, "max_tokens": 20, "temperature": 0});
+    let whole = server.text(body.clone());
+    for letters in 1..6 {
+        let at = whole.char_indices().rev().nth(letters - 1).unwrap().0;
+        let stop = format!("{}\u{1}", &whole[at..]);
+        let answer = server.complete(with(body.clone(), json!({"stop": stop}))).json();
+        assert_eq!(answer["choices"][0]["text"], whole, "{stop:?}");
+        assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    }
+}
+
+#[test]
+fn log_probabilities_do_not_tell_what_a_stop_string_hides() {
+    let server = Server::shared();
+    let body = json!({"prompt": STORY, "max_tokens": 40, "temperature": 0, "logprobs": 0});
+    let whole = server.text(body.clone());
+    for from in (10..40).step_by(4) {
+        let stop: String = whole.chars().skip(from).take(6).collect();
+        let more = json!({"stop": stop, "return_token_ids": true});
+        let choice = server.complete(with(body.clone(), more)).json()["choices"][0].clone();
+        let letters = choice["text"].as_str().unwrap().chars().count();
+        let offsets = choice["logprobs"]["text_offset"].as_array().unwrap();
+        assert!(
+            !offsets.is_empty() && offsets.len() == choice["token_ids"].as_array().unwrap().len()
+        );
+        let before = |offset: &Value| offset.as_u64().unwrap() < letters as u64;
+        assert!(offsets.iter().all(before), "{stop:?}: {choice}");
+    }
+}
