@@ -60,8 +60,8 @@ impl Measurement {
     /// What the example `measure_*` of a package measured on this machine.
     pub fn by(package: &str, example: &str, series: Vec<Series>) -> Self {
         let mut command = format!("cargo run --release -p {package} --example {example}");
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        if arguments.iter().any(|argument| argument.starts_with("--model")) {
+        let arguments = shown(std::env::args().skip(1));
+        if !arguments.is_empty() {
             command += &format!(" -- {}", arguments.join(" "));
         }
         Measurement { machine: MachineName::this(), command, series }
@@ -93,6 +93,22 @@ impl Measurement {
         json.push('\n');
         std::fs::write(path, json).map_err(failed)
     }
+}
+
+/// Arguments as another reader would type them: without the place that samples are written to, and files
+/// without the folders that they are in here.
+fn shown(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let mut shown = Vec::new();
+    let mut arguments = arguments.filter(|argument| !argument.starts_with("--json="));
+    while let Some(argument) = arguments.next() {
+        let path = Path::new(&argument);
+        match path.file_name() {
+            _ if argument == "--json" => drop(arguments.next()),
+            Some(name) if path.is_absolute() => shown.push(name.to_string_lossy().into_owned()),
+            _ => shown.push(argument),
+        }
+    }
+    shown
 }
 
 impl MachineName {
@@ -142,6 +158,14 @@ fn date_of(days: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_names_no_folder_of_this_machine() {
+        let typed = ["--model", "/home/me/x.gguf", "--json", "/tmp/out.json", "--words", "400"];
+        let command = shown(typed.iter().map(|argument| argument.to_string()));
+        assert_eq!(command, ["--model", "x.gguf", "--words", "400"]);
+        assert!(shown(["--json=a".to_string()].into_iter()).is_empty());
+    }
 
     #[test]
     fn days_become_dates() {

@@ -1,6 +1,7 @@
 //! Measures the two limits of this machine: multiply-adds per second and bytes per second.
 
 use crate::numerics::LANES;
+use memmap2::MmapMut;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ pub fn fma_rate(threads: usize) -> f64 {
 
 /// A block of memory too large for the caches of most machines.
 pub struct Memory {
-    words: Vec<[u32; LANES]>,
+    bytes: MmapMut,
 }
 
 impl Default for Memory {
@@ -35,16 +36,24 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Allocates [`MEMORY_BYTES`] and writes to every page, so that each is really there.
+    /// Allocates [`MEMORY_BYTES`] in large pages, where there are some, and writes to all of it, so that each
+    /// is really there.
+    ///
+    /// # Panics
+    /// If there is not so much memory.
     pub fn new() -> Self {
-        let count = MEMORY_BYTES / size_of::<[u32; LANES]>();
-        Memory { words: (0..count).map(|i| [i as u32; LANES]).collect() }
+        let mut bytes = MmapMut::map_anon(MEMORY_BYTES).expect("memory to read");
+        // Only a wish. With small pages a good part of the time would go into finding them.
+        #[cfg(target_os = "linux")]
+        let _ = bytes.advise(memmap2::Advice::HugePage);
+        bytes.fill(1);
+        Memory { bytes }
     }
 
     /// Bytes per second of `threads` threads that read the block once, each its own part.
     pub fn read_rate(&self, threads: usize) -> f64 {
-        let part = self.words.len().div_ceil(threads.max(1));
-        let parts: Vec<_> = self.words.chunks(part).collect();
+        let part = self.bytes.len().div_ceil(threads.max(1));
+        let parts: Vec<_> = self.bytes.chunks(part).collect();
         let (time, _) = together(parts.len(), |i| sum_words(parts[i]));
         MEMORY_BYTES as f64 / time.as_secs_f64()
     }
@@ -93,8 +102,8 @@ fn run_chains(rounds: usize) -> usize {
     fastest!(run_chains(rounds))
 }
 
-fn sum_words(words: &[[u32; LANES]]) -> u32 {
-    fastest!(sum_words(words))
+fn sum_words(bytes: &[u8]) -> u32 {
+    fastest!(sum_words(bytes))
 }
 
 /// Both probes' inner loops, compiled for one instruction set.
@@ -118,20 +127,18 @@ macro_rules! compiled_for {
             }
 
             $(#[target_feature(enable = $features)])?
-            pub(super) fn sum_words(words: &[[u32; LANES]]) -> u32 {
-                // Four places at once: one alone does not keep the prefetchers busy.
-                let (a, rest) = words.split_at(words.len() / 4);
-                let (b, rest) = rest.split_at(a.len());
-                let (c, d) = rest.split_at(a.len());
-                let mut sums = [[0u32; LANES]; 4];
-                for (((a, b), c), d) in a.iter().zip(b).zip(c).zip(d) {
-                    for (sum, word) in sums.iter_mut().zip([a, b, c, d]) {
-                        for lane in 0..LANES {
-                            sum[lane] = sum[lane].wrapping_add(word[lane]);
-                        }
+            pub(super) fn sum_words(bytes: &[u8]) -> u32 {
+                // Straight on, four cache lines a turn: what memory can give, no arithmetic in its way.
+                let (turns, rest) = bytes.as_chunks::<{ 4 * LANES * 4 }>();
+                let mut sums = [0u32; 4 * LANES];
+                for turn in turns {
+                    let words = turn.as_chunks::<4>().0;
+                    for (sum, word) in sums.iter_mut().zip(words) {
+                        *sum = sum.wrapping_add(u32::from_ne_bytes(*word));
                     }
                 }
-                sums.as_flattened().iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
+                let rest = rest.iter().map(|&byte| u32::from(byte));
+                sums.into_iter().chain(rest).fold(0, |sum, word| sum.wrapping_add(word))
             }
         }
     };
