@@ -4,7 +4,7 @@
 //! After new weights: `INSTA_UPDATE=always cargo test -p kv-cache --test break_its`
 
 use kv_cache::faults;
-use naive_decode::break_it::{Bench, Recall};
+use naive_decode::break_it::{Bench, Recall, print};
 
 #[test]
 fn each_fault_shows_and_is_caught() {
@@ -14,6 +14,7 @@ fn each_fault_shows_and_is_caught() {
         let name = report.name;
         assert_eq!(name, about.name);
         report.check().unwrap();
+        print(&report);
         if let Some(Recall { hit, others, .. }) = &report.recall {
             assert!(4 * hit.broken <= hit.clean, "{name}: the fact that was hit is still known");
             assert!(10 * others.broken >= 9 * others.clean, "{name}: other facts are gone as well");

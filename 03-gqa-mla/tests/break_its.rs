@@ -4,7 +4,7 @@
 //! After new weights: `INSTA_UPDATE=always cargo test -p gqa-mla --test break_its`
 
 use gqa_mla::faults;
-use naive_decode::break_it::Bench;
+use naive_decode::break_it::{Bench, print};
 
 #[test]
 fn each_fault_shows_and_is_caught() {
@@ -14,6 +14,7 @@ fn each_fault_shows_and_is_caught() {
         let name = report.name;
         assert_eq!(name, about.name);
         report.check().unwrap();
+        print(&report);
         insta::assert_snapshot!(name, report.to_json());
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! After new weights: `INSTA_UPDATE=always cargo test -p prefix-radix --test break_its`
 
-use naive_decode::break_it::Bench;
+use naive_decode::break_it::{Bench, print};
 use prefix_radix::faults;
 
 #[test]
@@ -14,6 +14,7 @@ fn each_fault_shows_and_is_caught() {
         let name = report.name;
         assert_eq!(name, about.name);
         report.check().unwrap();
+        print(&report);
         insta::assert_snapshot!(name, report.to_json());
     }
 }

@@ -97,7 +97,10 @@ fn verdicts(check: &Check) -> String {
 
 fn difference(report: &Report) -> String {
     let total = report.clean.tokens.len();
-    let token = |text: &Text, at: usize| format!("{:?}", text.tokens[at]);
+    let token = |text: &Text, at: usize| match text.tokens.get(at) {
+        Some(token) => format!("{token:?}"),
+        None => "the end".to_owned(),
+    };
     match (report.first_difference, report.first_logit_difference) {
         (Some(at), _) => format!(
             "token {} of {total}: {} became {}",
