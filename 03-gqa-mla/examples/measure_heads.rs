@@ -1,16 +1,16 @@
-//! Bytes and time for one more token, at growing length: the embedded model with a key-value head for each
-//! query head, with its own, and with one for all.
+//! Bytes and time for one more token, at growing length: a model with a key-value head for each query head,
+//! with its own, and with one for all.
 //!
 //!     cargo run --release -p gqa-mla --example measure_heads
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use embedded_models::TARGET;
 use gqa_mla::heads;
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, CachedDecoder, ContiguousStore, KvShape};
+use model_files::{ModelArgs, ModelFiles};
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{Checkpoint, Config, Decoder, LoadOptions, Model};
+use naive_decode::{Config, Decoder, LoadOptions, Model, dense};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,19 +23,22 @@ const CHUNK: usize = 256;
 /// Measures what fewer key-value heads save, in bytes and in time.
 #[derive(Parser)]
 struct Arguments {
-    /// Also write the raw samples to this file.
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Also write the raw samples to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let own = Config::from_json(TARGET.name, TARGET.config)?;
+    let files = arguments.model.files()?;
+    let own = &files.config;
     let cases = [("MHA", own.heads), ("GQA", own.kv_heads), ("MQA", 1)];
     let names = cases.map(|(name, kv_heads)| format!("{name}, {kv_heads} KV heads"));
     let mut decoders = Vec::new();
     for (_, kv_heads) in cases {
-        decoders.push(decoder(&model(kv_heads)?)?);
+        decoders.push(decoder(&model(&files, kv_heads)?)?);
     }
     let bytes = bytes(&decoders, &names);
     let times = times(&mut decoders, &names)?;
@@ -53,12 +56,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The embedded target with its heads repeated or pooled. Time does not hang on what the weights say.
-fn model(kv_heads: usize) -> Result<Arc<Model>> {
-    let config = Config::from_json(TARGET.name, TARGET.config)?;
-    let checkpoint = Checkpoint::embedded(TARGET.name, TARGET.weights)?;
+/// The model's matrices, put together as a Llama's, with its heads repeated or pooled. Time does not hang on
+/// what the weights say, nor on how far RoPE is stretched.
+fn model(files: &ModelFiles, kv_heads: usize) -> Result<Arc<Model>> {
+    let config = Config { rope_scaling: None, ..files.config.clone() };
     let options = LoadOptions { context: Some(LENGTHS[6] + 1), ..LoadOptions::default() };
-    Ok(Arc::new(heads::with_kv_heads(config, &checkpoint, kv_heads, options)?))
+    let tensors = |name: &str, shape: &[usize]| files.tensor(name, shape);
+    Ok(Arc::new(heads::assemble(config, kv_heads, options, &tensors, &dense(options.isa))?))
 }
 
 type Slab = CachedDecoder<Cached<ContiguousStore>>;

@@ -5,11 +5,11 @@
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use embedded_models::TARGET;
 use gqa_mla::hybrid::{self, HybridConfig};
 use gqa_mla::{HybridCache, Room};
 use indicatif::{ProgressBar, ProgressStyle};
 use kv_cache::{Cached, CachedDecoder, ContiguousStore, KvCache, KvShape};
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
 use naive_decode::{Config, Decoder, Element, LoadOptions, Model};
 use std::path::PathBuf;
@@ -26,15 +26,19 @@ const NAMES: [&str; 3] = ["full cache with masks", "ring", "ring, layers share"]
 /// Measures what a window and shared layers save, in bytes and in time.
 #[derive(Parser)]
 struct Arguments {
-    /// Also write the raw samples to this file.
+    /// Whose shape the layers have; a small one if not given
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Also write the raw samples to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let apart = model([None; 6])?;
-    let shared = model([None, Some(0), None, None, Some(3), None])?;
+    let base = shape(&arguments.model)?;
+    let apart = model(&base, false)?;
+    let shared = model(&base, true)?;
     let bytes = bytes(&apart, &shared)?;
     let times = times(&apart, &shared)?;
     for (what, series) in [("kilobytes of cache", &bytes), ("milliseconds a token", &times)] {
@@ -51,14 +55,22 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Two layers of three with a window; random weights, as time and bytes do not hang on what they
-/// say.
-fn model(shares: [Option<usize>; 6]) -> Result<Arc<Model>> {
-    let target = Config::from_json(TARGET.name, TARGET.config)?;
-    let base = Config { hidden_size: 192, heads: 6, intermediate_size: 512, ..target };
-    let windows = [WINDOW, WINDOW, None, WINDOW, WINDOW, None];
-    let shares = shares.to_vec();
-    let config = HybridConfig { base, windows: windows.to_vec(), shares, qk_norm: true };
+/// The shape of the model given, or of one as small as the embedded hybrid.
+fn shape(model: &ModelArgs) -> Result<Config> {
+    let own = model.files()?.config;
+    Ok(match model.is_embedded() {
+        true => Config { hidden_size: 192, heads: 6, intermediate_size: 512, ..own },
+        false => Config { rope_scaling: None, ..own },
+    })
+}
+
+/// Two layers of three with a window, of which the second has the first one's keys and values if layers
+/// share; random weights, as time and bytes do not hang on what they say.
+fn model(base: &Config, share: bool) -> Result<Arc<Model>> {
+    let layers = 0..base.layers;
+    let windows = layers.clone().map(|layer| WINDOW.filter(|_| layer % 3 != 2)).collect();
+    let shares = layers.map(|layer| (share && layer % 3 == 1).then(|| layer - 1)).collect();
+    let config = HybridConfig { base: base.clone(), windows, shares, qk_norm: true };
     let context = Some(LENGTHS[6] + 1);
     let options = LoadOptions { context, kv_element: Element::Bf16, ..LoadOptions::default() };
     Ok(Arc::new(hybrid::random(config, 1, options)?))

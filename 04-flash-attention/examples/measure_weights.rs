@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
     let assemble = |pack: Pack| files.assemble(options, pack);
     let full = files.load(options)?;
-    let pool = Pool::for_this_machine();
+    let pool = Pool::shared();
     let calibration = Calibration::new(options.isa);
     let watched = assemble(&calibration)?;
     let pass = Pass::one(Span::new(0, 0, &material.texts[0], Want::Last));

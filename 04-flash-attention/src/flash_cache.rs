@@ -5,12 +5,12 @@
 
 mod tiled;
 
-use crate::tile_attention::{self, KvType};
+use crate::threads::Pool;
+use crate::tile_attention::{self, KvType, Workers};
 use half::{bf16, f16};
 use kv_cache::{CachedDecoder, KvCache, Lengths};
 use naive_decode::{
-    Attention, Decoder, Element, Error, Isa, KvSize, LayerSpec, Model, Partial, Pass, Result, Rung,
-    Settings,
+    Attention, Decoder, Element, Error, Isa, KvSize, LayerSpec, Model, Pass, Result, Rung, Settings,
 };
 use ndarray::{Array3, ArrayView3, s};
 use std::sync::Arc;
@@ -26,8 +26,7 @@ pub struct FlashCache {
     lengths: Lengths,
     bytes_per_token: usize,
     isa: Isa,
-    /// Room for the splits' results, kept from one layer to the next.
-    pool: Vec<Partial>,
+    workers: Workers,
 }
 
 /// One layer, by what its numbers are kept as.
@@ -85,8 +84,15 @@ impl FlashCache {
             lengths: Lengths::new(sequences, capacity),
             bytes_per_token: sizes.iter().flatten().map(|&size| kept.bytes(size)).sum(),
             isa,
-            pool: Vec::new(),
+            workers: Workers::on(Pool::shared()),
         }
+    }
+
+    /// The same, with attention shared out among the threads of this pool instead of the process's.
+    #[must_use]
+    pub fn on_threads(mut self, pool: Arc<Pool>) -> Self {
+        self.workers = Workers::on(pool);
+        self
     }
 }
 
@@ -144,7 +150,7 @@ impl Attention for FlashCache {
                     tiled.write(span.sequence, span.start, k, v.slice(s![rows, .., ..]));
                 }
             }
-            tile_attention::attend(self.isa, layer, pass, q, tiled, out.view_mut(), &mut self.pool);
+            tile_attention::attend(self.isa, layer, pass, q, tiled, out.view_mut(), &mut self.workers);
         });
         Ok(out)
     }

@@ -150,17 +150,16 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) {
 /// in time, near enough that little of it is past the end of a thread's share.
 const PREFETCH: usize = 4096;
 
-/// Asks for the cache line `PREFETCH` bytes past `at + offset`.
-///
-/// The place may be past the end of what is allocated: it is never read, only asked for.
+/// Asks memory for a cache line. It may be anywhere, also past the end of what is allocated: it is never read,
+/// only asked for.
 #[inline(always)]
-fn prefetch(at: *const u8, offset: usize) {
+pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch is a hint and has no effect on what the program sees, at any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH + offset).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, offset);
+    let _ = at;
 }

@@ -6,8 +6,9 @@
 //! thread that has nothing to do looks for a short while whether there is more, and sleeps only then. A
 //! server that waits for requests burns no core.
 //!
-//! Work is shared out by a fixed rule, never by who is free first: each thread's weights stay in its own
-//! caches, and the same thread does the same work in every token.
+//! Weights are shared out by a fixed rule, never by who is free first: each thread's stay in its own caches,
+//! and the same thread does the same work in every token. Pieces of attention, which are not alike and which no
+//! cache holds until the next token, go to whoever is free.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -24,7 +25,7 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 /// Threads that run regions together. The one that calls is one of them.
@@ -88,9 +89,12 @@ impl Pool {
         Arc::new(Pool { shared, workers, begun: Mutex::new(0) })
     }
 
-    /// A pool with a thread for each core that this process may use.
-    pub fn for_this_machine() -> Arc<Self> {
-        Pool::new(std::thread::available_parallelism().map_or(1, |cores| cores.get()))
+    /// The pool that a process has if it makes none of its own: a thread for each core that it may use. It is
+    /// made when it is first asked for, and lasts.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: OnceLock<Arc<Pool>> = OnceLock::new();
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        SHARED.get_or_init(|| Pool::new(cores())).clone()
     }
 
     /// Threads of a region, the calling one included.

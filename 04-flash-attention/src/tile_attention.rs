@@ -13,6 +13,7 @@
 //! | `element.rs` | the type of one number: f32, bf16, f16, INT8 |
 //! | `line.rs` | the places that rows see, as runs of tiles |
 //! | `work.rs` | what is shared out among threads |
+//! | `tiles.rs` | the tiles of one split, in order |
 //! | `run.rs` | one split of attention over what is kept |
 //! | `scores.rs`, `values.rs` | the two kernels |
 //! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
@@ -25,10 +26,11 @@ mod line;
 mod run;
 mod scores;
 mod source;
+mod tiles;
 mod values;
 mod work;
 
 pub use element::{KvType, TileElement};
 pub use run::Run;
 pub use source::{Gathered, TileSource};
-pub use work::attend;
+pub use work::{Workers, attend};

@@ -11,13 +11,13 @@ use crate::layout::{Behind, LayerPlace, Layout};
 use crate::offload::BlockBytes;
 use crate::pages::{PagedLayer, Pages};
 use crate::table::{Table, Tables};
-use flash_attention::tile_attention::{self, KvType, TileElement};
+use flash_attention::threads;
+use flash_attention::tile_attention::{self, KvType, TileElement, Workers};
 use half::{bf16, f16};
 use kv_cache::{KvCache, Lengths};
-use naive_decode::{
-    Attention, Element, Error, Isa, LayerSpec, Model, Partial, Pass, Result, Span, Visible,
-};
+use naive_decode::{Attention, Element, Error, Isa, LayerSpec, Model, Pass, Result, Span, Visible};
 use ndarray::{Array3, ArrayView3, Axis};
+use std::sync::Arc;
 
 /// How large a pool is, and how it is cut up.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +65,7 @@ pub struct PagedCache {
     lengths: Lengths,
     rollback: usize,
     isa: Isa,
-    /// Room for the splits' results, kept from one layer to the next.
-    partials: Vec<Partial>,
+    workers: Workers,
 }
 // ANCHOR_END: cache
 
@@ -130,8 +129,15 @@ impl PagedCache {
             lengths: Lengths::new(0, room.capacity),
             rollback: room.rollback,
             isa,
-            partials: Vec::new(),
+            workers: Workers::on(threads::Pool::shared()),
         })
+    }
+
+    /// The same, with attention shared out among the threads of this pool instead of the process's.
+    #[must_use]
+    pub fn on_threads(mut self, pool: Arc<threads::Pool>) -> Self {
+        self.workers = Workers::on(pool);
+        self
     }
 
     /// How blocks are laid out.
@@ -335,7 +341,7 @@ impl Attention for PagedCache {
         for span in &pass.spans {
             self.check_visible(layer, place.group, span)?;
         }
-        let PagedCache { pool, tables, partials, isa, layout, .. } = self;
+        let PagedCache { pool, tables, workers, isa, layout, .. } = self;
         let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
         on_pages!(pool, pages => {
             // A layer that shares an earlier one's keys and values finds them written.
@@ -343,7 +349,7 @@ impl Attention for PagedCache {
                 write(pages, &place, tables, layout.tokens(), pass, k, v);
             }
             let kept = PagedLayer { pages, place, tables };
-            tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), partials);
+            tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), workers);
         });
         Ok(out)
     }

@@ -64,7 +64,7 @@ struct Bench {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let files = arguments.model.files()?;
-    let pool = Pool::for_this_machine();
+    let pool = Pool::shared();
     let options = LoadOptions::default();
     let loaded = load_packed(&files, arguments.weights, options, &pool, Keep::Slow)?;
     let runs = arguments.samples * (BATCHES.len() + 2 * RUNNING.len());

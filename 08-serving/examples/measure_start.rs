@@ -130,7 +130,7 @@ fn start(model: &str, weights: Weights, keep: Keep, began: Instant) -> Result<St
     let files = model_files::open(model)?;
     let tokens = files.tokenizer.encode_with_special(PROMPT)?;
     let options = LoadOptions { context: Some(tokens.len()), ..LoadOptions::default() };
-    let loaded = load_packed(&files, weights, options, &Pool::for_this_machine(), keep)?;
+    let loaded = load_packed(&files, weights, options, &Pool::shared(), keep)?;
     let load_ms = began.elapsed().as_secs_f64() * 1e3;
     let model: &Model = &loaded.model;
     let mut cache =

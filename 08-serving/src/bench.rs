@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
+use flash_attention::tile_attention::KvType;
 use model_files::ModelArgs;
 use naive_decode::LoadOptions;
 use naive_decode::measurement::MachineName;
@@ -25,6 +26,9 @@ pub struct BenchArgs {
     /// several are measured one after another
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', default_value = "stored")]
     weights: Vec<Weights>,
+    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    kv: KvType,
     /// Tokens of a prompt, run in one pass
     #[arg(long, default_value_t = 512)]
     prefill: usize,
@@ -68,8 +72,8 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
 }
 
 fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
-    let load =
-        Load { prefill: args.prefill, decode: args.decode, depth: args.depth, batch: args.batch };
+    let BenchArgs { kv, prefill, decode, depth, batch, .. } = *args;
+    let load = Load { kv, prefill, decode, depth, batch };
     let memory = Memory::new();
     let pool = Pool::new(threads);
     let mut report =
@@ -79,7 +83,8 @@ fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
         let mut files = args.model.files()?;
         // How far RoPE is stretched is all one to the clock.
         files.config.rope_scaling = None;
-        let options = LoadOptions { context: Some(load.tokens()), ..LoadOptions::default() };
+        let (context, kv_element) = (Some(load.tokens()), kv.rounded_to());
+        let options = LoadOptions { context, kv_element, ..LoadOptions::default() };
         let loaded = load_packed(&files, weights, options, &pool, args.keep)?;
         drop(files);
         let model = &loaded.model;
@@ -87,7 +92,7 @@ fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
         run.load_ms = began.elapsed().as_secs_f64() * 1e3;
         for _ in 0..args.samples {
             report.bandwidth_gb_per_s.push(memory.read_rate(threads) / 1e9);
-            run.sample(model)?;
+            run.sample(model, &pool)?;
         }
         run.peak_bytes = peak_bytes();
         if !args.json {

@@ -48,7 +48,7 @@ impl EngineArgs {
     pub fn start(&self) -> Result<Served> {
         let files = self.model.files()?;
         let options = LoadOptions::default();
-        let pool = Pool::for_this_machine();
+        let pool = Pool::shared();
         let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
         let model = Arc::new(loaded.model);
         let mut options = EngineOptions::for_model(&model)?;

@@ -63,7 +63,7 @@ pub struct TraceArgs {
 /// Whatever is wrong with the model or the options.
 pub fn trace(args: &TraceArgs) -> Result<()> {
     let files = args.model.files()?;
-    let pool = Pool::for_this_machine();
+    let pool = Pool::shared();
     let loaded = load_packed(&files, Weights::AsStored, LoadOptions::default(), &pool, Keep::Slow)?;
     let model = Arc::new(loaded.model);
     let mut options = EngineOptions {

@@ -3,7 +3,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
-use super::{Kernel, Lanes, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH, Simd, prefetch};
 use std::marker::PhantomData;
 
 /// Outputs in a panel.
@@ -107,7 +107,7 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                 for p in 0..P {
                     let at = self.panels.add(p * panel_bytes + k * OUTPUTS * F::BYTES);
                     if per_line <= 1 || k % per_line == 0 {
-                        prefetch(at, 0);
+                        prefetch(at.wrapping_add(PREFETCH));
                     }
                     let weights = F::load::<V>(at);
                     for r in 0..R {

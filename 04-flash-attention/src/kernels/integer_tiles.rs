@@ -7,7 +7,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::{GROUP, Group, STEP};
-use super::{Kernel, Lanes, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH, Simd, prefetch};
 
 /// Rows up to which a walk over a panel waits for memory rather than for the multiplications.
 const FEW: usize = 4;
@@ -175,7 +175,7 @@ impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
                 // Many rows take so long over a panel that memory keeps up unasked.
                 if R <= FEW {
                     for offset in 0..T::BYTES.div_ceil(64) {
-                        prefetch(tile, 64 * offset);
+                        prefetch(tile.wrapping_add(PREFETCH + 64 * offset));
                     }
                 }
                 let dots = T::dots::<V, R>(tile, x);

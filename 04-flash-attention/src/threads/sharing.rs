@@ -3,6 +3,7 @@
 use super::Pool;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Which of `count` things thread `thread` of `threads` does: neighbours stay together, in order, and no
 /// thread has more than one thing more than another.
@@ -29,6 +30,27 @@ impl Pool {
             let range = (mine.start * chunk).min(length)..(mine.end * chunk).min(length);
             // SAFETY: shares of different threads have no chunk in common.
             task(mine.start, unsafe { items.part(range) });
+        });
+    }
+}
+
+impl Pool {
+    /// Calls `task` for each of `items`, whichever thread is free taking the next one. For work that is not
+    /// alike: a long text's attention beside a short one's.
+    ///
+    /// # Panics
+    /// If a call panics.
+    pub fn run_each<T: Send>(&self, items: &mut [T], task: &(dyn Fn(&mut T) + Sync)) {
+        let (next, count, items) = (AtomicUsize::new(0), items.len(), Disjoint::new(items));
+        self.run(&|_| {
+            loop {
+                let item = next.fetch_add(1, Ordering::Relaxed);
+                if item >= count {
+                    break;
+                }
+                // SAFETY: every number is handed out once.
+                task(&mut unsafe { items.part(item..item + 1) }[0]);
+            }
         });
     }
 }

@@ -133,3 +133,21 @@ fn a_pool_that_waits_burns_no_core() {
     // A tick is a hundredth of a second: three spinning threads would spend up to 120 of them.
     assert!(spent <= 4, "{spent} ticks in {:?}", began.elapsed());
 }
+
+#[test]
+fn each_item_is_taken_once_whoever_is_free() {
+    for threads in [1, 3] {
+        let pool = Pool::new(threads);
+        for count in [0, 1, 2, 7, 100] {
+            let mut items: Vec<(usize, u32)> = (0..count).map(|i| (i, 0)).collect();
+            pool.run_each(&mut items, &|(i, taken)| {
+                // One that takes long leaves the others to whoever is free.
+                if *i == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                *taken += 1;
+            });
+            assert!(items.iter().enumerate().all(|(i, item)| *item == (i, 1)), "{items:?}");
+        }
+    }
+}

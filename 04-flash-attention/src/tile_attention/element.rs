@@ -3,8 +3,10 @@
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
 use naive_decode::numerics::LANES;
-use naive_decode::{Element, KvSize};
+use naive_decode::{Element, Error, KvSize, Result};
 use ndarray::ArrayView1;
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
 
 /// What keys and values are kept as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +23,41 @@ impl From<Element> for KvType {
     }
 }
 
+impl FromStr for KvType {
+    type Err = Error;
+
+    /// "f32", "bf16", "f16" or "int8".
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "f32" => Ok(Element::F32.into()),
+            "bf16" => Ok(Element::Bf16.into()),
+            "f16" => Ok(Element::F16.into()),
+            "int8" => Ok(KvType::Int8),
+            _ => Err(Error::invalid("type of keys and values", name, "f32, bf16, f16 or int8")),
+        }
+    }
+}
+
+impl Display for KvType {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KvType::Exact(Element::F32) => "f32",
+            KvType::Exact(Element::Bf16) => "bf16",
+            KvType::Exact(Element::F16) => "f16",
+            KvType::Int8 => "int8",
+        })
+    }
+}
+
 impl KvType {
+    /// What a model that fills such a cache rounds keys and values to where it makes them.
+    pub fn rounded_to(self) -> Element {
+        match self {
+            KvType::Exact(element) => element,
+            KvType::Int8 => Element::F32,
+        }
+    }
+
     /// Bytes that one token of a layer costs.
     pub fn bytes(self, size: KvSize) -> usize {
         let values_apart = usize::from(size.value_dim > 0);

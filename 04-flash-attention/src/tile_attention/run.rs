@@ -4,6 +4,7 @@ use super::blocks::Block;
 use super::element::TileElement;
 use super::line::Line;
 use super::source::{Gathered, TileSource};
+use super::tiles::Tiles;
 use super::{columns, scores, values};
 use naive_decode::kernels::{soft_cap, softmax_weights};
 use naive_decode::numerics::LANES;
@@ -60,13 +61,10 @@ impl<E: TileElement> Run<'_, E> {
             (*key, *value) = (self.key_scales[place], self.value_scales[place]);
         }
     }
-
-    /// Those of `places` that are in this run, counted from its beginning.
-    fn within(&self, places: &Range<usize>) -> Range<usize> {
-        let start = places.start.clamp(self.first, self.end());
-        start - self.first..places.end.clamp(start, self.end()) - self.first
-    }
 }
+
+/// Tiles of values that are asked for of memory while the last keys are met.
+const AFTER: usize = 4;
 
 /// Queries of one task, packed, and what each sees.
 pub(super) struct Queries<'a> {
@@ -107,51 +105,47 @@ impl Queries<'_> {
         // Lanes are places modulo 16, so a split begins with a whole tile.
         let first = (split * SPLIT).max(start / LANES * LANES);
         let places = first..((split + 1) * SPLIT).min(end).max(first);
-        let tiles = places.len().div_ceil(LANES);
         line.gather(&places);
-        // Each run, its places, and where their scores stand in a row.
-        let runs = line.runs(&places).map(|run| {
-            let within = run.within(&places);
-            let at = (run.first + within.start).saturating_sub(first);
-            (run, within, at)
-        });
-        room.scores.resize(self.sees.len() * tiles, [0.0; LANES]);
-        for (run, within, at) in runs.clone() {
-            let keys = within.start / LANES * run.key_dim..within.end.div_ceil(LANES) * run.key_dim;
+        let tiles = Tiles::of(line.runs(&places), &places);
+        room.scores.resize(self.sees.len() * tiles.count, [0.0; LANES]);
+        if tiles.count > 0 {
             let queries = (self.blocks, self.packed);
-            let (keys, dim, at) = (&run.keys[keys], run.key_dim, (at / LANES, tiles));
-            scores::score(self.isa, self.scale, queries, keys, dim, &mut room.scores, at);
+            let (keys, after) = (tiles.keys(), &tiles.values()[..tiles.count.min(AFTER)]);
+            scores::score(self.isa, self.scale, queries, keys, after, &mut room.scores);
         }
-        let row = tiles * LANES;
-        multiply(&mut room.scores, row, runs.clone().map(|(run, at, to)| (run.key_scales, at, to)));
+        let row = tiles.count * LANES;
+        if S::Element::SCALED {
+            multiply(&mut room.scores, row, tiles.key_scales());
+        }
         if let Some(cap) = self.score_cap {
             soft_cap(self.isa, room.scores.as_flattened_mut(), cap);
         }
         for (i, (seen, partial)) in self.sees.iter().zip(partials.iter_mut()).enumerate() {
             let mut mask = [0u16; SPLIT / LANES];
-            for (mask, first) in mask[..tiles].iter_mut().zip((first..).step_by(LANES)) {
+            let mask = &mut mask[..tiles.count];
+            for (mask, first) in mask.iter_mut().zip((first..).step_by(LANES)) {
                 *mask = low_bits(seen.end, first) & !low_bits(seen.start, first);
             }
-            let scores = &mut room.scores[i * tiles..][..tiles];
-            (partial.maximum, partial.sum) = softmax_weights(self.isa, scores, &mask[..tiles]);
+            let scores = &mut room.scores[i * tiles.count..][..tiles.count];
+            (partial.maximum, partial.sum) = softmax_weights(self.isa, scores, mask);
         }
-        let scales = runs.clone().map(|(run, at, to)| (run.value_scales, at, to));
-        multiply(&mut room.scores, row, scales);
+        if S::Element::SCALED {
+            multiply(&mut room.scores, row, tiles.value_scales());
+        }
         let size = line.size();
         match size.value_dim {
             0 => {
                 let width = partials[0].values.len().min(size.key_dim);
-                self.add_columns(runs, width, row, room, partials);
+                self.add_columns(&tiles, places.len(), width, room, partials);
             }
-            _ => self.add_values(runs, row, room, partials),
+            _ => self.add_values(&tiles, room, partials),
         }
     }
 
-    /// Weighted values of some runs; weights stand in rows of `row`.
-    fn add_values<'a, E: TileElement>(
+    /// Weighted values of some tiles.
+    fn add_values<E: TileElement>(
         &self,
-        runs: impl Iterator<Item = (Run<'a, E>, Range<usize>, usize)>,
-        row: usize,
+        tiles: &Tiles<E>,
         room: &mut Room,
         partials: &mut [Partial],
     ) {
@@ -159,33 +153,33 @@ impl Queries<'_> {
         let width = partials[0].values.len();
         sums.clear();
         sums.resize(partials.len() * width, 0.0);
-        for (run, within, at) in runs {
-            let kept = &run.values[within.start * width..within.end * width];
-            let weights = (scores.as_flattened(), row, at);
-            values::add_values(self.isa, self.blocks, weights, kept, width, sums);
-        }
+        values::add_values(
+            self.isa,
+            self.blocks,
+            scores.as_flattened(),
+            tiles.values(),
+            width,
+            sums,
+        );
         for (partial, sums) in partials.iter_mut().zip(sums.chunks_exact(width)) {
             partial.values.copy_from_slice(sums);
         }
     }
 
     /// The same where a value is the first `width` numbers of its key.
-    fn add_columns<'a, E: TileElement>(
+    fn add_columns<E: TileElement>(
         &self,
-        runs: impl Iterator<Item = (Run<'a, E>, Range<usize>, usize)>,
+        tiles: &Tiles<E>,
+        places: usize,
         width: usize,
-        row: usize,
         room: &mut Room,
         partials: &mut [Partial],
     ) {
         let Room { scores, columns, .. } = room;
         columns.begin(partials.len(), width);
-        for (run, within, at) in runs {
-            for (i, place) in within.clone().step_by(LANES).enumerate() {
-                let tile = &run.keys[place / LANES * run.key_dim..][..width];
-                let weights = (scores.as_flattened(), row, at + i * LANES);
-                columns.add(self.isa, weights, (within.end - place).min(LANES), tile);
-            }
+        for (i, tile) in tiles.keys().iter().enumerate() {
+            let weights = (scores.as_flattened(), tiles.count * LANES, i * LANES);
+            columns.add(self.isa, weights, (places - i * LANES).min(LANES), &tile[..width]);
         }
         for (query, partial) in partials.iter_mut().enumerate() {
             partial.values.iter_mut().zip(columns.sum(query)).for_each(|(to, sum)| *to = sum);
@@ -193,16 +187,11 @@ impl Queries<'_> {
     }
 }
 
-/// Multiplies every row of scores, or weights, by the scales of its places, where there are any.
-fn multiply<'a>(
-    rows: &mut [[f32; LANES]],
-    row: usize,
-    scales: impl Iterator<Item = (&'a [f32], Range<usize>, usize)>,
-) {
-    for (scales, within, at) in scales.filter(|(scales, ..)| !scales.is_empty()) {
-        let scales = &scales[within];
-        for row in rows.as_flattened_mut().chunks_exact_mut(row) {
-            row[at..].iter_mut().zip(scales).for_each(|(number, scale)| *number *= scale);
+/// Multiplies every row of scores, or weights, by the scales of its places, tile by tile.
+fn multiply(rows: &mut [[f32; LANES]], row: usize, scales: &[&[f32]]) {
+    for row in rows.as_flattened_mut().chunks_exact_mut(row) {
+        for (tile, scales) in row.chunks_exact_mut(LANES).zip(scales) {
+            tile.iter_mut().zip(*scales).for_each(|(number, scale)| *number *= scale);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::blocks::{Block, on_rows};
 use super::element::TileElement;
+use crate::kernels::prefetch;
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
@@ -12,27 +13,32 @@ use naive_decode::numerics::LANES;
 /// finds them in the nearest cache.
 const TILES_TOGETHER: usize = 8;
 
-/// Scores of packed queries against consecutive tiles of keys `[tiles][D][16 positions]`.
+/// Queries that wait for memory rather than for the multiplications.
+const FEW: usize = 4;
+
+/// Scores of packed queries against consecutive tiles of keys, each `[D][16 positions]`.
 ///
-/// `queries` is packed as [`Block`]s say, `[blocks][D][R]`. `scores` is `[queries][row]` tiles, of
-/// which those from `first` on are written.
+/// `queries` is packed as [`Block`]s say, `[blocks][D][R]`. `scores` is `[queries][tiles]`. `after` is what will
+/// be read once the last tile has been.
 pub(super) fn score<E: TileElement>(
     isa: Isa,
     scale: f32,
     (blocks, queries): (&[Block], &[f32]),
-    keys: &[[E; LANES]],
-    dim: usize,
+    keys: &[&[[E; LANES]]],
+    after: &[&[E]],
     scores: &mut [[f32; LANES]],
-    (first, row): (usize, usize),
 ) {
-    for (i, keys) in keys.chunks(TILES_TOGETHER * dim).enumerate() {
-        let at = first + i * TILES_TOGETHER;
+    let (dim, row) = (keys[0].len(), keys.len());
+    for (i, together) in keys.chunks(TILES_TOGETHER).enumerate() {
+        let at = i * TILES_TOGETHER;
         for block in blocks {
             let queries = &queries[block.first * dim..][..block.rows * dim];
             let scores = &mut scores[block.first * row..][..block.rows * row];
             on_rows!(block.rows, |R, W, N| isa.run(Scores::<E, R, W, N> {
                 queries: queries.as_chunks().0,
-                keys,
+                keys: together,
+                later: &keys[at..],
+                after,
                 scale,
                 scores,
                 at,
@@ -41,12 +47,15 @@ pub(super) fn score<E: TileElement>(
     }
 }
 
-/// `R` queries `[D][R]` against tiles `[tiles][D][16]`; scores go to `[R][row]`, tile `at` and on.
+/// `R` queries `[D][R]` against tiles `[D][16]`; scores go to `[R][tiles]`, tile `at` and on.
 ///
 /// `WIDE` tiles are taken together where registers are wide, `NARROW` elsewhere.
 struct Scores<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> {
     queries: &'a [[f32; R]],
-    keys: &'a [[E; LANES]],
+    keys: &'a [&'a [[E; LANES]]],
+    /// These tiles and all that follow.
+    later: &'a [&'a [[E; LANES]]],
+    after: &'a [&'a [E]],
     scale: f32,
     scores: &'a mut [[f32; LANES]],
     at: usize,
@@ -75,23 +84,32 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
 {
     #[inline(always)]
     unsafe fn by_tiles<V: Vector, const T: usize>(mut self) {
-        let dim = self.queries.len();
-        let mut groups = self.keys.chunks_exact(T * dim);
-        for group in groups.by_ref() {
+        let (groups, rest) = self.keys.as_chunks::<T>();
+        for group in groups {
             // SAFETY: the caller vouches for the instruction set.
             unsafe { self.tiles::<V, T>(group) };
         }
-        for tile in groups.remainder().chunks_exact(dim) {
+        for tile in rest {
             // SAFETY: as above.
-            unsafe { self.tiles::<V, 1>(tile) };
+            unsafe { self.tiles::<V, 1>(&[tile]) };
+        }
+    }
+
+    /// Where the tile that is `ahead` tiles on lies; past the last, what is read after it.
+    fn coming(&self, ahead: usize) -> *const E {
+        match self.later.get(ahead) {
+            Some(tile) => tile.as_ptr().cast(),
+            None => {
+                self.after.get(ahead - self.later.len()).map_or(std::ptr::null(), |it| it.as_ptr())
+            }
         }
     }
 
     #[inline(always)]
-    unsafe fn tiles<V: Vector, const T: usize>(&mut self, keys: &[[E; LANES]]) {
-        let dim = self.queries.len();
-        let tiles: [&[[E; LANES]]; T] = std::array::from_fn(|t| &keys[t * dim..][..dim]);
+    unsafe fn tiles<V: Vector, const T: usize>(&mut self, tiles: &[&[[E; LANES]]; T]) {
         let row = self.scores.len() / R;
+        let tiles = tiles.map(|tile| &tile[..self.queries.len()]);
+        let coming: [*const E; T] = std::array::from_fn(|t| self.coming(T + t));
         for first in (0..LANES).step_by(V::WIDTH) {
             // SAFETY: the caller vouches for the instruction set; a tile's row has LANES numbers.
             unsafe {
@@ -100,6 +118,10 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
                 for (d, q) in self.queries.iter().enumerate() {
                     let mut keys = [V::splat(0.0); T];
                     for t in 0..T {
+                        // Few queries are done with a tile before memory has sent the next.
+                        if R <= FEW {
+                            prefetch(coming[t].wrapping_add(d * LANES).cast());
+                        }
                         keys[t] = E::load::<V>(&tiles[t][d][first..]);
                     }
                     for r in 0..R {
@@ -121,5 +143,6 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
             }
         }
         self.at += T;
+        self.later = &self.later[T..];
     }
 }

@@ -4,37 +4,44 @@
 
 use super::blocks::{Block, on_rows};
 use super::element::TileElement;
+use crate::kernels::prefetch;
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
 
-/// Positions whose values all queries take before the next ones are fetched.
-const POSITIONS_TOGETHER: usize = 64;
+/// Tiles whose values all queries take before the next ones are fetched.
+const TILES_TOGETHER: usize = 4;
+
+/// Tiles ahead that are asked for of memory, where few queries are done with one before the next is there.
+const AHEAD: usize = 2;
+
+/// Queries that wait for memory rather than for the multiplications.
+const FEW: usize = 4;
 
 /// Adds to each query's sum `[width]` its weights times the values of consecutive positions, in order
 /// of position.
 ///
-/// `values` is `[positions][width]`, and `width` whole registers of any kind. `weights` is
-/// `[queries][row]`, of which those from `first` on belong to these positions; `sums` is
-/// `[queries][width]`.
+/// Each of `values` is a tile's, `[16 positions][width]`, the last perhaps of fewer; `width` is whole registers of
+/// any kind. `weights` is `[queries][tiles · 16]`, and `sums` `[queries][width]`.
 pub(super) fn add_values<E: TileElement>(
     isa: Isa,
     blocks: &[Block],
-    (weights, row, first): (&[f32], usize, usize),
-    values: &[E],
+    weights: &[f32],
+    values: &[&[E]],
     width: usize,
     sums: &mut [f32],
 ) {
-    for (i, values) in values.chunks(POSITIONS_TOGETHER * width).enumerate() {
-        let first = first + i * POSITIONS_TOGETHER;
-        let positions = values.len() / width;
+    let row = values.len() * LANES;
+    for (i, tiles) in values.chunks(TILES_TOGETHER).enumerate() {
+        let at = i * TILES_TOGETHER;
         for block in blocks {
             let sums = &mut sums[block.first * width..][..block.rows * width];
             on_rows!(block.rows, |R, W, N| isa.run(AddValues::<E, R, W, N> {
                 weights: std::array::from_fn(|r| {
-                    &weights[(block.first + r) * row + first..][..positions]
+                    &weights[(block.first + r) * row + at * LANES..][..tiles.len() * LANES]
                 }),
-                values,
+                tiles,
+                later: &values[at..],
                 width,
                 sums,
             }));
@@ -42,12 +49,14 @@ pub(super) fn add_values<E: TileElement>(
     }
 }
 
-/// `R` queries: weights `[R][positions]`, values `[positions][width]`, sums `[R][width]`.
+/// `R` queries: weights `[R][tiles · 16]`, values `[tiles][16][width]`, sums `[R][width]`.
 ///
 /// `WIDE` registers of columns are taken together where registers are wide, `NARROW` elsewhere.
 struct AddValues<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> {
     weights: [&'a [f32]; R],
-    values: &'a [E],
+    tiles: &'a [&'a [E]],
+    /// These tiles and all that follow.
+    later: &'a [&'a [E]],
     width: usize,
     sums: &'a mut [f32],
 }
@@ -90,8 +99,8 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
     #[inline(always)]
     unsafe fn columns<V: Vector, const C: usize>(&mut self, first: usize) {
         let columns = C * V::WIDTH;
-        let positions = self.values.len() / self.width;
-        assert!(self.weights.iter().all(|weights| weights.len() == positions), "a weight each");
+        let each = |weights: &&[f32]| weights.len() == self.tiles.len() * LANES;
+        assert!(self.weights.iter().all(each), "a weight for each position");
         // SAFETY: the caller vouches for the instruction set; every slice is `columns` long, and each query
         // has a weight for each position.
         unsafe {
@@ -102,16 +111,23 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
                     sums[r][c] = V::load(&sum[c * V::WIDTH..]);
                 }
             }
-            for (position, value) in self.values.chunks_exact(self.width).enumerate() {
-                let value = &value[first..][..columns];
-                let mut loaded = [V::splat(0.0); C];
-                for c in 0..C {
-                    loaded[c] = E::load::<V>(&value[c * V::WIDTH..]);
-                }
-                for r in 0..R {
-                    let weight = V::splat(*self.weights[r].get_unchecked(position));
+            for (i, tile) in self.tiles.iter().enumerate() {
+                let coming = self.later.get(i + AHEAD).map_or(std::ptr::null(), |it| it.as_ptr());
+                for (p, value) in tile.chunks_exact(self.width).enumerate().take(LANES) {
+                    let value = &value[first..][..columns];
+                    let mut loaded = [V::splat(0.0); C];
                     for c in 0..C {
-                        sums[r][c] = sums[r][c].add_product(weight, loaded[c]);
+                        if R <= FEW {
+                            let number = p * self.width + first + c * V::WIDTH;
+                            prefetch(coming.wrapping_add(number).cast());
+                        }
+                        loaded[c] = E::load::<V>(&value[c * V::WIDTH..]);
+                    }
+                    for r in 0..R {
+                        let weight = V::splat(*self.weights[r].get_unchecked(i * LANES + p));
+                        for c in 0..C {
+                            sums[r][c] = sums[r][c].add_product(weight, loaded[c]);
+                        }
                     }
                 }
             }

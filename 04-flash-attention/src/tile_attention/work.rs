@@ -4,21 +4,37 @@ use super::blocks::{Block, blocks, pack};
 use super::line::Line;
 use super::run::{Queries, Room};
 use super::source::TileSource;
+use crate::threads::Pool;
 use naive_decode::{Isa, LayerSpec, Partial, Pass, SPLIT, Visible};
 use ndarray::{ArrayView3, ArrayViewMut3, Axis, s};
-use rayon::prelude::*;
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Queries that one task takes together, about: enough to share each key among, few enough for their
 /// scores to stay in a near cache.
 const QUERIES_TOGETHER: usize = 48;
 
 /// Below this many multiply-adds, waking another thread costs more than it saves.
-const SERIAL_WORK: usize = 1 << 18;
+const SERIAL_WORK: usize = 1 << 17;
 
 /// With fewer units than this for each thread, units are cut at their splits too.
 const UNITS_PER_THREAD: usize = 4;
+
+/// Threads that attention is shared out among, and what they keep from one layer to the next.
+pub struct Workers {
+    threads: Arc<Pool>,
+    /// Room for the splits' results.
+    partials: Vec<Partial>,
+}
+
+impl Workers {
+    /// Workers on the threads of a pool: best the one that the model's weights are packed for, which has
+    /// nothing to do meanwhile.
+    pub fn on(threads: Arc<Pool>) -> Self {
+        Workers { threads, partials: Vec::new() }
+    }
+}
 
 /// One key-value head and some rows of one sequence.
 struct Unit<'a> {
@@ -35,8 +51,7 @@ struct Unit<'a> {
 /// `out [rows, heads, D_v]`.
 ///
 /// Work is shared out by key-value head and rows; where that gives too few pieces, as for a single row
-/// over a long past, also by split (Flash-Decoding, Dao et al. 2023). `pool` is room for the splits'
-/// results.
+/// over a long past, also by split (Flash-Decoding, Dao et al. 2023).
 ///
 /// # Panics
 /// If the number of query heads is not a multiple of the number of key-value heads.
@@ -47,20 +62,21 @@ pub fn attend<S: TileSource>(
     q: ArrayView3<f32>,
     kept: &S,
     out: ArrayViewMut3<f32>,
-    pool: &mut Vec<Partial>,
+    workers: &mut Workers,
 ) {
+    let Workers { threads, partials } = workers;
     let width = out.dim().2.next_multiple_of(naive_decode::numerics::LANES);
     // ANCHOR: share_out
     let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
-    let serial = rayon::current_num_threads() == 1 || q.len() * reach < SERIAL_WORK;
+    let serial = threads.threads() == 1 || q.len() * reach < SERIAL_WORK;
     let mut units = units(pass, q, kept.size().heads, out);
     let whole = |unit: &mut Unit| unit.attend(isa, layer, kept, width);
     if serial {
         units.iter_mut().for_each(whole);
-    } else if units.len() >= UNITS_PER_THREAD * rayon::current_num_threads() {
-        units.par_iter_mut().for_each(whole);
+    } else if units.len() >= UNITS_PER_THREAD * threads.threads() {
+        threads.run_each(&mut units, &whole);
     } else {
-        attend_splits(isa, layer, kept, width, &mut units, pool);
+        attend_splits(threads, isa, layer, kept, width, &mut units, partials);
     }
     // ANCHOR_END: share_out
 }
@@ -101,31 +117,32 @@ fn units<'a>(
 
 /// Every split of every unit is a task; then the results of each unit are joined in order.
 fn attend_splits<S: TileSource>(
+    threads: &Pool,
     isa: Isa,
     layer: LayerSpec,
     kept: &S,
     width: usize,
     units: &mut [Unit],
-    pool: &mut Vec<Partial>,
+    partials: &mut Vec<Partial>,
 ) {
     let count = |unit: &Unit| unit.splits(layer).len() * unit.queries();
-    provide(pool, units.iter().map(count).sum(), width);
+    provide(partials, units.iter().map(count).sum(), width);
     let mut tasks = Vec::new();
-    let mut rest = &mut pool[..];
+    let mut rest = &mut partials[..];
     for unit in units.iter() {
         for split in unit.splits(layer) {
-            let (partials, others) = rest.split_at_mut(unit.queries());
+            let (own, others) = rest.split_at_mut(unit.queries());
             rest = others;
-            tasks.push((unit, split, partials));
+            tasks.push((unit, split, own));
         }
     }
-    tasks.into_par_iter().for_each(|(unit, split, partials)| {
+    threads.run_each(&mut tasks, &|(unit, split, own)| {
         let run = |room: &mut Room, queries: &Queries, line: &mut Line<S>| {
-            queries.attend(split, line, room, partials);
+            queries.attend(*split, line, room, own);
         };
         unit.with_queries(isa, layer, kept, run);
     });
-    let (mut parts, mut whole) = (&pool[..], Partial::empty(width));
+    let (mut parts, mut whole) = (&partials[..], Partial::empty(width));
     for unit in units {
         let (own, others) = parts.split_at(unit.splits(layer).len() * unit.queries());
         parts = others;

@@ -2,6 +2,7 @@
 
 use crate::case::{Heads, first_difference, heads, span};
 use flash_attention::FlashCache;
+use flash_attention::threads::Pool;
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape};
 use naive_decode::{Attention, Element, Isa, KvSize, LayerSpec, Pass};
 use proptest::prelude::*;
@@ -35,6 +36,7 @@ struct Case {
     prompt: usize,
     steps: Vec<Step>,
     seed: u64,
+    threads: usize,
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -53,6 +55,7 @@ fn case() -> impl Strategy<Value = Case> {
             prompt,
             steps,
             seed: seed / 1024,
+            threads: 1 + seed as usize % 3,
         })
 }
 
@@ -72,7 +75,8 @@ impl Case {
         let isa = Isa::available()[self.isa % Isa::available().len()];
         let shape = KvShape { layers: LAYERS, kv_heads, key_dim, value_dim, element: self.element };
         Pair {
-            tiles: FlashCache::of_sizes(&sizes, self.element.into(), isa, CAPACITY, SEQUENCES),
+            tiles: FlashCache::of_sizes(&sizes, self.element.into(), isa, CAPACITY, SEQUENCES)
+                .on_threads(Pool::new(self.threads)),
             slab: Cached::new(ContiguousStore::new(shape, CAPACITY, SEQUENCES), Isa::best()),
         }
     }
@@ -135,7 +139,7 @@ fn splits_shared_out_among_threads_change_nothing() {
     for (group, dim, absorbed) in [(1, 64, false), (9, 64, false), (16, 96, true)] {
         let value_dim = if absorbed { 64 } else { dim };
         let heads = Heads { kv_heads: 1, group, key_dim: dim, value_dim, absorbed };
-        let case = Case {
+        let case = |threads| Case {
             heads,
             element: Element::Bf16,
             windows: [None, Some(600), None],
@@ -149,10 +153,10 @@ fn splits_shared_out_among_threads_change_nothing() {
                 Step { rows: [1, 0], tree: None },
             ],
             seed: 9,
+            threads,
         };
         for threads in [1, 2, 5] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| case.run());
+            case(threads).run();
         }
     }
 }

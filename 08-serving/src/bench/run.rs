@@ -1,14 +1,18 @@
 //! One model under one load.
 
 use crate::packed::{Came, PackedModel};
+use flash_attention::threads::Pool;
+use flash_attention::tile_attention::KvType;
 use naive_decode::{Attention, Model, Pass, Result, Span, Want};
 use paged_cache::{PagedCache, Room};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How much goes through the model in one sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
+    pub(super) kv: KvType,
     pub(super) prefill: usize,
     pub(super) decode: usize,
     pub(super) depth: usize,
@@ -27,6 +31,9 @@ impl Load {
 pub(super) struct Run {
     /// Formats of the matrices, the most common first.
     pub(super) weights: String,
+    /// What keys and values are kept as.
+    #[serde(serialize_with = "name")]
+    kv: KvType,
     /// Whether sums are in the order that all rungs keep ("exact").
     mode: &'static str,
     threads: usize,
@@ -56,6 +63,7 @@ impl Run {
         });
         Run {
             weights: names.collect::<Vec<_>>().join(", "),
+            kv: load.kv,
             mode: "exact",
             threads,
             prefill: load.prefill,
@@ -72,14 +80,14 @@ impl Run {
     }
 
     /// One sample of prefill, one of decode, each from an empty cache.
-    pub(super) fn sample(&mut self, model: &Model) -> Result<()> {
+    pub(super) fn sample(&mut self, model: &Model, pool: &Arc<Pool>) -> Result<()> {
         if self.prefill > 0 {
-            let mut cache = self.cache(model, 1, self.prefill)?;
+            let mut cache = self.cache(model, pool, 1, self.prefill)?;
             let time = timed(model, &mut cache, &pass(1, 0, self.prefill, Want::Last))?;
             self.prefill_tokens_per_second.push(self.prefill as f64 / time.as_secs_f64());
         }
         if self.decode > 0 {
-            let mut cache = self.cache(model, self.batch, self.depth + self.decode)?;
+            let mut cache = self.cache(model, pool, self.batch, self.depth + self.decode)?;
             if self.depth > 0 {
                 timed(model, &mut cache, &pass(self.batch, 0, self.depth, Want::Nothing))?;
             }
@@ -95,14 +103,25 @@ impl Run {
     }
 
     /// Blocks for so many sequences of so many tokens.
-    fn cache(&self, model: &Model, sequences: usize, capacity: usize) -> Result<PagedCache> {
+    fn cache(
+        &self,
+        model: &Model,
+        pool: &Arc<Pool>,
+        sequences: usize,
+        capacity: usize,
+    ) -> Result<PagedCache> {
         let each = capacity.next_multiple_of(16);
-        let mut cache = PagedCache::new(model, Room::for_tokens(model, sequences * each)?)?;
+        let room = Room { kept: self.kv, ..Room::for_tokens(model, sequences * each)? };
+        let mut cache = PagedCache::new(model, room)?.on_threads(pool.clone());
         (0..sequences).for_each(|_| {
             cache.open();
         });
         Ok(cache)
     }
+}
+
+fn name<S: Serializer>(kv: &KvType, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(kv)
 }
 
 fn timed(model: &Model, cache: &mut dyn Attention, pass: &Pass) -> Result<Duration> {

@@ -157,6 +157,9 @@ fn longrope_turns_with_its_short_factors_as_far_as_they_reach() {
         model.forward(&pass, &mut NaiveAttention::new(model.isa)).unwrap()
     };
     assert_eq!(short(&said), short(&unsaid));
+    let mut as_long_as_before = said.clone();
+    as_long_as_before["rope_scaling"]["attention_factor"] = json!(1.0);
+    assert_ne!(short(&said), short(&as_long_as_before));
 }
 
 #[test]

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""This project's bench and llama.cpp's, in turn, on the same files: every raw sample as one JSON object.
+
+    beside_llama.py --ladder target/release/ladder --llama llama.cpp/build/bin --threads 2 --rounds 5 \
+        --json docs/measurements/beside_llama.json q8_0=q8_0.gguf q4_0=q4_0.gguf bf16=bf16.gguf
+
+Each round asks llama.cpp, then this project, for one sample of each load, so that both have the same quiet and
+the same busy minutes. This project's bench reads memory before each sample; that rate stands beside it.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+
+# prompt, tokens decoded, tokens before them, sequences side by side
+LOADS = {
+    "prefill 512": dict(prefill=512, decode=0, depth=0, batch=1),
+    "decode 128": dict(prefill=0, decode=128, depth=0, batch=1),
+    "decode 64 at depth 2,048": dict(prefill=0, decode=64, depth=2048, batch=1),
+    "decode, 32 together, depth 128": dict(prefill=0, decode=64, depth=128, batch=32),
+}
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def ladder(options, file, load, kv):
+    report = json.loads(
+        run(options.ladder, "bench", "--model", file, "--threads", str(options.threads), "--samples", "2", "--kv", kv,
+            "--prefill", str(load["prefill"]), "--decode", str(load["decode"]), "--depth", str(load["depth"]),
+            "--batch", str(load["batch"]), "--keep", "always", "--json"))
+    [one] = report["runs"]
+    # The first is for the pages of the file to arrive; llama.cpp's bench runs one of its own accord.
+    _, rate = one["prefill_tokens_per_second"] + one["decode_tokens_per_second"]
+    return rate, report["bandwidth_gb_per_s"][1], report["machine"]
+
+
+def llama(options, file, load):
+    threads = str(options.threads)
+    if load["batch"] > 1:
+        words = run(f"{options.llama}/llama-batched-bench", "-m", file, "-c", "16384", "-b", "2048", "-ub", "512",
+                    "-npp", str(load["depth"]), "-ntg", str(load["decode"]), "-npl", str(load["batch"]),
+                    "-t", threads, "-tb", threads, "-fa", "on", "--output-format", "jsonl")
+        [line] = [line for line in words.splitlines() if line.startswith("{")]
+        return json.loads(line)["speed_tg"]
+    line = run(f"{options.llama}/llama-bench", "-m", file, "-t", threads, "-r", "1", "-fa", "1", "-o", "jsonl",
+               "-p", str(load["prefill"]), "-n", str(load["decode"]), "-d", str(load["depth"]))
+    return json.loads(line.splitlines()[-1])["avg_ts"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ladder", default="target/release/ladder")
+    parser.add_argument("--llama", required=True, help="folder of llama.cpp's programs")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", help="where to write the samples")
+    parser.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
+    options = parser.parse_args()
+    files = dict(file.split("=", 1) for file in options.files)
+    # f16 is what llama.cpp keeps keys and values as unless told otherwise.
+    sides = ["llama.cpp, f16 keys and values", "here, f16 keys and values", "here, f32 keys and values"]
+    samples = {f"{name}: {load}": {side: [] for side in sides} | {"memory read, GB/s": []}
+               for name in files for load in LOADS}
+    machine = None
+    for turn in range(options.rounds):
+        for name, file in files.items():
+            for load, sizes in LOADS.items():
+                kept = samples[f"{name}: {load}"]
+                kept[sides[0]].append(llama(options, file, sizes))
+                for side, kv in [(sides[1], "f16"), (sides[2], "f32")]:
+                    rate, gigabytes, machine = ladder(options, file, sizes, kv)
+                    kept[side].append(rate)
+                    kept["memory read, GB/s"].append(gigabytes)
+                print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
+    report = dict(machine=machine, system=platform.platform(), threads=options.threads,
+                  unit="tokens a second", samples=samples)
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump(report, out, indent=1)
+            out.write("\n")
+    for what, kept in samples.items():
+        first, *ours = [statistics.median(kept[side]) for side in sides]
+        ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)
+        print(f"{what:40} {first:7.0f} {ratios}")
+
+
+if __name__ == "__main__":
+    main()
