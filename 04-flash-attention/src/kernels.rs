@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `lanes.rs` | what the loops ask of an instruction set |
 //! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON |
-//! | `float_panels.rs` | weights that are floats of any width: one chain of multiply-adds |
+//! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
 //! | `activations.rs` | rows of activations, arranged or quantised for these loops |
 

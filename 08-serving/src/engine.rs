@@ -150,7 +150,7 @@ impl Engine {
     /// # Errors
     /// See [`Refused`].
     pub fn submit(&self, request: EngineRequest) -> std::result::Result<Ticket, Refused> {
-        self.inbox.submit(request)
+        self.inbox.submit_one(request)
     }
 
     /// What the engine can take.

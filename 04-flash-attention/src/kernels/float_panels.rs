@@ -3,25 +3,41 @@
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
+use super::activations::GROUP;
 use super::{Kernel, Lanes, PREFETCH, Simd, prefetch};
 use std::marker::PhantomData;
 
 /// Outputs in a panel.
 const OUTPUTS: usize = 16;
 
-/// A width of float.
+/// A width of float. A panel is tiles of 32 inputs, `[32][16 outputs]`, the last perhaps of fewer.
 ///
 /// # Safety
-/// [`Float::load`] reads at most `16 · BYTES` bytes.
+/// [`Float::load`] reads at most `16 · BYTES` bytes, and what [`Float::scales`] reads lies within [`Float::TILE`].
 pub(crate) unsafe trait Float {
     /// Bytes of one weight.
     const BYTES: usize;
+    /// Bytes of a tile.
+    const TILE: usize = GROUP * OUTPUTS * Self::BYTES;
+    /// What a tile's weights are multiplied by, for each output.
+    type Scales<V: Lanes>: Copy;
+
+    /// Bytes of a panel.
+    fn panel_bytes(inputs: usize) -> usize {
+        inputs * OUTPUTS * Self::BYTES
+    }
+
+    /// A tile's scales.
+    ///
+    /// # Safety
+    /// It lies at `tile`, and the instructions of `V` are there.
+    unsafe fn scales<V: Lanes>(tile: *const u8) -> Self::Scales<V>;
 
     /// Sixteen weights.
     ///
     /// # Safety
     /// They lie at `at`, and the instructions of `V` are there.
-    unsafe fn load<V: Lanes>(at: *const u8) -> V;
+    unsafe fn load<V: Lanes>(at: *const u8, scales: Self::Scales<V>) -> V;
 }
 
 /// 32 bits.
@@ -30,13 +46,24 @@ pub(crate) struct Single;
 pub(crate) struct Brain;
 /// 16 bits of IEEE 754.
 pub(crate) struct Half;
+/// 8 bits, E4M3, and in each tile a scale of 16 bits for every output. A weight has four bits of significand and
+/// a scale eleven, so their product is exact: what is multiplied is the number that is stored.
+pub(crate) struct Eighth;
+
+impl Eighth {
+    /// Where a tile's scales begin.
+    pub(crate) const SCALES: usize = GROUP * OUTPUTS;
+}
 
 // SAFETY: sixteen times four bytes.
 unsafe impl Float for Single {
     const BYTES: usize = 4;
+    type Scales<V: Lanes> = ();
+
+    unsafe fn scales<V: Lanes>(_tile: *const u8) {}
 
     #[inline(always)]
-    unsafe fn load<V: Lanes>(at: *const u8) -> V {
+    unsafe fn load<V: Lanes>(at: *const u8, (): ()) -> V {
         // SAFETY: passed on.
         unsafe { V::from_f32(at.cast()) }
     }
@@ -45,9 +72,12 @@ unsafe impl Float for Single {
 // SAFETY: sixteen times two bytes.
 unsafe impl Float for Brain {
     const BYTES: usize = 2;
+    type Scales<V: Lanes> = ();
+
+    unsafe fn scales<V: Lanes>(_tile: *const u8) {}
 
     #[inline(always)]
-    unsafe fn load<V: Lanes>(at: *const u8) -> V {
+    unsafe fn load<V: Lanes>(at: *const u8, (): ()) -> V {
         // SAFETY: passed on.
         unsafe { V::from_bf16(at.cast()) }
     }
@@ -56,11 +86,37 @@ unsafe impl Float for Brain {
 // SAFETY: sixteen times two bytes.
 unsafe impl Float for Half {
     const BYTES: usize = 2;
+    type Scales<V: Lanes> = ();
+
+    unsafe fn scales<V: Lanes>(_tile: *const u8) {}
 
     #[inline(always)]
-    unsafe fn load<V: Lanes>(at: *const u8) -> V {
+    unsafe fn load<V: Lanes>(at: *const u8, (): ()) -> V {
         // SAFETY: passed on.
         unsafe { V::from_f16(at.cast()) }
+    }
+}
+
+// SAFETY: sixteen bytes, and sixteen scales of two bytes each after 32 times sixteen.
+unsafe impl Float for Eighth {
+    const BYTES: usize = 1;
+    const TILE: usize = Self::SCALES + 2 * OUTPUTS;
+    type Scales<V: Lanes> = V;
+
+    fn panel_bytes(inputs: usize) -> usize {
+        inputs.div_ceil(GROUP) * Self::TILE
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Lanes>(tile: *const u8) -> V {
+        // SAFETY: the caller vouches for the tile and the instructions.
+        unsafe { V::from_f16(tile.add(Self::SCALES).cast()).times(V::splat(256.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(at: *const u8, scales: V) -> V {
+        // SAFETY: passed on.
+        unsafe { V::from_e4m3(at).times(scales) }
     }
 }
 
@@ -71,7 +127,7 @@ unsafe impl Float for Half {
 /// panels side by side, fill those waits.
 ///
 /// # Panics
-/// If `panels` is not `P · k · 16` weights.
+/// If `panels` is not `P` panels of as many inputs as there are columns.
 ///
 /// # Safety
 /// Each of `to` has room for `P · 16` floats that nobody else reads or writes meanwhile.
@@ -81,7 +137,7 @@ pub(crate) unsafe fn multiply<F: Float, const P: usize, const R: usize>(
     columns: &[[f32; R]],
     to: [*mut f32; R],
 ) {
-    assert_eq!(panels.len(), P * columns.len() * OUTPUTS * F::BYTES, "a weight for each input");
+    assert_eq!(panels.len(), P * F::panel_bytes(columns.len()), "a weight for each input");
     simd.run(Multiply::<F, P, R> { panels: panels.as_ptr(), columns, to, float: PhantomData });
 }
 
@@ -95,7 +151,7 @@ struct Multiply<'a, F, const P: usize, const R: usize> {
 impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let panel_bytes = self.columns.len() * OUTPUTS * F::BYTES;
+        let panel_bytes = F::panel_bytes(self.columns.len());
         // Inputs whose weights fill a cache line.
         let per_line = 64 / F::BYTES / OUTPUTS;
         // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
@@ -103,15 +159,21 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
         unsafe {
             // ANCHOR: chains
             let mut sums = [[V::splat(0.0); R]; P];
-            for (k, x) in self.columns.iter().enumerate() {
-                for p in 0..P {
-                    let at = self.panels.add(p * panel_bytes + k * OUTPUTS * F::BYTES);
-                    if per_line <= 1 || k % per_line == 0 {
-                        prefetch(at.wrapping_add(PREFETCH));
-                    }
-                    let weights = F::load::<V>(at);
-                    for r in 0..R {
-                        sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);
+            for (i, columns) in self.columns.chunks(GROUP).enumerate() {
+                let tiles: [_; P] = std::array::from_fn(|p| {
+                    self.panels.wrapping_add(p * panel_bytes + i * F::TILE)
+                });
+                let scales = tiles.map(|tile| F::scales::<V>(tile));
+                for (k, x) in columns.iter().enumerate() {
+                    for p in 0..P {
+                        let at = tiles[p].add(k * OUTPUTS * F::BYTES);
+                        if per_line <= 1 || k % per_line == 0 {
+                            prefetch(at.wrapping_add(PREFETCH));
+                        }
+                        let weights = F::load::<V>(at, scales[p]);
+                        for r in 0..R {
+                            sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);
+                        }
                     }
                 }
             }

@@ -1,7 +1,34 @@
-//! From 32 floats to small integers with a scale, and back, in the bytes of ggml's blocks.
+//! From 32 floats to small integers, or small floats, with a scale, and back. Integers have the bytes of ggml's
+//! blocks.
 
 use crate::kernels::activations::GROUP;
+use gqa_mla::quantized::{from_e4m3, to_e4m3};
 use half::f16;
+
+/// Largest E4M3 number.
+const LARGEST_E4M3: f32 = 448.0;
+
+// ANCHOR: fp8
+/// `scale, 32 E4M3 codes`: the largest weight in size is 448 scales.
+pub(super) fn fp8(weights: &[f32; GROUP]) -> [u8; 34] {
+    let scale = nearest(largest(weights).abs() / LARGEST_E4M3);
+    let mut block = [0; 34];
+    block[..2].copy_from_slice(&scale.to_le_bytes());
+    let scale = scale.to_f32();
+    if scale != 0.0 {
+        for (byte, &weight) in block[2..].iter_mut().zip(weights) {
+            *byte = to_e4m3(weight / scale);
+        }
+    }
+    block
+}
+// ANCHOR_END: fp8
+
+/// The weights of a block.
+pub(super) fn from_fp8(block: &[u8; 34]) -> [f32; GROUP] {
+    let scale = half_at(block, 0);
+    std::array::from_fn(|i| from_e4m3(block[2 + i]) * scale)
+}
 
 // ANCHOR: q8_0
 /// `scale, 32 codes from -127 to 127`: the largest weight in size is 127 scales.

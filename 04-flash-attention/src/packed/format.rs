@@ -17,6 +17,8 @@ pub enum Format {
     F16,
     /// 16-bit floats with the exponent of f32.
     Bf16,
+    /// FP8: E4M3, a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
+    Fp8,
     /// INT8: a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
     Q8_0,
     /// INT4: four bits each, and a 16-bit scale for every 32; 4.5 bits a weight.
@@ -28,8 +30,15 @@ pub enum Format {
 
 impl Format {
     /// Every format, widest first.
-    pub const ALL: [Format; 6] =
-        [Format::F32, Format::Bf16, Format::F16, Format::Q8_0, Format::Q4_1, Format::Q4_0];
+    pub const ALL: [Format; 7] = [
+        Format::F32,
+        Format::Bf16,
+        Format::F16,
+        Format::Fp8,
+        Format::Q8_0,
+        Format::Q4_1,
+        Format::Q4_0,
+    ];
 
     /// Name as people write it.
     pub fn name(self) -> &'static str {
@@ -37,6 +46,7 @@ impl Format {
             Format::F32 => "f32",
             Format::F16 => "f16",
             Format::Bf16 => "bf16",
+            Format::Fp8 => "fp8",
             Format::Q8_0 => "q8_0",
             Format::Q4_0 => "q4_0",
             Format::Q4_1 => "q4_1",
@@ -45,7 +55,7 @@ impl Format {
 
     /// Whether activations are quantised to meet it.
     pub fn is_integer(self) -> bool {
-        self.block().0 == GROUP
+        matches!(self, Format::Q8_0 | Format::Q4_0 | Format::Q4_1)
     }
 
     /// Inputs of a block, and its bytes. A row is a whole number of blocks.
@@ -53,7 +63,7 @@ impl Format {
         match self {
             Format::F32 => (1, 4),
             Format::F16 | Format::Bf16 => (1, 2),
-            Format::Q8_0 => (GROUP, 2 + GROUP),
+            Format::Fp8 | Format::Q8_0 => (GROUP, 2 + GROUP),
             Format::Q4_0 => (GROUP, 2 + GROUP / 2),
             Format::Q4_1 => (GROUP, 4 + GROUP / 2),
         }
@@ -71,6 +81,7 @@ impl Format {
             Format::F32 => each(row, to, f32::to_le_bytes),
             Format::F16 => each(row, to, |w| f16::from_f32(w).to_le_bytes()),
             Format::Bf16 => each(row, to, |w| bf16::from_f32(w).to_le_bytes()),
+            Format::Fp8 => blocks(row, to, encode::fp8),
             Format::Q8_0 => blocks(row, to, encode::q8_0),
             Format::Q4_0 => blocks(row, to, encode::q4_0),
             Format::Q4_1 => blocks(row, to, encode::q4_1),
@@ -83,6 +94,7 @@ impl Format {
             Format::F32 => back(row, to, f32::from_le_bytes),
             Format::F16 => back(row, to, |b| f16::from_le_bytes(b).to_f32()),
             Format::Bf16 => back(row, to, |b| bf16::from_le_bytes(b).to_f32()),
+            Format::Fp8 => blocks_back(row, to, encode::from_fp8),
             Format::Q8_0 => blocks_back(row, to, encode::from_q8_0),
             Format::Q4_0 => blocks_back(row, to, encode::from_q4_0),
             Format::Q4_1 => blocks_back(row, to, encode::from_q4_1),
@@ -198,6 +210,13 @@ impl<'a> Rows<'a> {
             Format::F32 => odd(bytes, |b| f32::from_le_bytes(*b)),
             Format::F16 => odd(bytes, |b: &[u8; 2]| half(b[0], b[1])),
             Format::Bf16 => odd(bytes, |b| bf16::from_le_bytes(*b).to_f32()),
+            // E4M3 has no infinity, and one code of each sign that is no number.
+            Format::Fp8 => {
+                odd(bytes, |b: &[u8; 34]| match b[2..].iter().any(|c| c & 0x7f == 0x7f) {
+                    true => f32::NAN,
+                    false => half(b[0], b[1]),
+                })
+            }
             Format::Q8_0 => odd(bytes, |b: &[u8; 34]| half(b[0], b[1])),
             Format::Q4_0 => odd(bytes, |b: &[u8; 18]| half(b[0], b[1])),
             // Not finite if either of the two is not.

@@ -6,7 +6,7 @@ use super::memory::{Block, Memory};
 use super::rows::{Arranged, FEW, Family, Floats, Integers, MANY, panels_of};
 use crate::kernels::Simd;
 use crate::kernels::activations::Scaling;
-use crate::kernels::float_panels::{Brain, Half, Single};
+use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
 use crate::threads::{Disjoint, Pool};
 use naive_decode::numerics::LANES;
@@ -306,6 +306,7 @@ impl Linear for PackedLinear {
             Format::F32 => self.multiply::<Floats<Single>>(x),
             Format::F16 => self.multiply::<Floats<Half>>(x),
             Format::Bf16 => self.multiply::<Floats<Brain>>(x),
+            Format::Fp8 => self.multiply::<Floats<Eighth>>(x),
             Format::Q8_0 => self.multiply::<Integers<Bytes>>(x),
             Format::Q4_0 => self.multiply::<Integers<Nibbles>>(x),
             Format::Q4_1 => self.multiply::<Integers<NibblesAbove>>(x),

@@ -2,6 +2,7 @@
 
 use super::format::Format;
 use crate::kernels::activations::{GROUP, STEP};
+use crate::kernels::float_panels::{Eighth, Float};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove, Tile};
 use naive_decode::numerics::LANES;
 
@@ -13,6 +14,7 @@ impl Format {
     pub(super) fn panel_bytes(self, inputs: usize) -> usize {
         match self {
             Format::F32 | Format::F16 | Format::Bf16 => LANES * self.row_bytes(inputs),
+            Format::Fp8 => Eighth::panel_bytes(inputs),
             Format::Q8_0 => inputs.div_ceil(GROUP) * Bytes::BYTES,
             Format::Q4_0 => inputs.div_ceil(GROUP) * Nibbles::BYTES,
             Format::Q4_1 => inputs.div_ceil(GROUP) * NibblesAbove::BYTES,
@@ -35,6 +37,10 @@ impl Format {
         match self {
             Format::F32 => spread::<4>(row, lane, panel),
             Format::F16 | Format::Bf16 => spread::<2>(row, lane, panel),
+            Format::Fp8 => tiles::<{ Eighth::TILE }, 34>(row, panel, |tile, block| {
+                spread::<1>(&block[2..], lane, &mut tile[..Eighth::SCALES]);
+                tile[Eighth::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
+            }),
             Format::Q8_0 => tiles::<{ Bytes::BYTES }, 34>(row, panel, |tile, block| {
                 for step in 0..GROUP / STEP {
                     for i in 0..STEP {
@@ -61,6 +67,10 @@ impl Format {
         match self {
             Format::F32 => gather::<4>(panel, lane, row),
             Format::F16 | Format::Bf16 => gather::<2>(panel, lane, row),
+            Format::Fp8 => tiles_back::<{ Eighth::TILE }, 34>(panel, row, |tile, block| {
+                gather::<1>(&tile[..Eighth::SCALES], lane, &mut block[2..]);
+                block[..2].copy_from_slice(&tile[Eighth::SCALES + 2 * lane..][..2]);
+            }),
             Format::Q8_0 => tiles_back::<{ Bytes::BYTES }, 34>(panel, row, |tile, block| {
                 for step in 0..GROUP / STEP {
                     for i in 0..STEP {

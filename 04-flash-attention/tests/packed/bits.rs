@@ -44,7 +44,7 @@ proptest! {
     /// Rung 01 multiplies the same weights to the same bits.
     #[test]
     fn floats_are_rung_01s_chain(
-        format in proptest::sample::select(vec![Format::F32, Format::Bf16, Format::F16]),
+        format in proptest::sample::select(vec![Format::F32, Format::Bf16, Format::F16, Format::Fp8]),
         outputs in 1usize..70,
         inputs in 1usize..80,
         count in 0usize..20,

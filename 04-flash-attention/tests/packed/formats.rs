@@ -4,6 +4,7 @@ use super::{numbers, packed, rows, unpacked};
 use flash_attention::kernels::Simd;
 use flash_attention::packed::{Format, Memory, PackedLinear, Rows};
 use flash_attention::threads::Pool;
+use gqa_mla::quantized::from_e4m3;
 use half::{bf16, f16};
 use naive_decode::{Isa, Linear};
 use proptest::prelude::*;
@@ -18,6 +19,8 @@ fn bound(format: Format) -> f32 {
         Format::F32 => 0.0,
         Format::F16 => 1.0 / 2048.0,
         Format::Bf16 => 1.0 / 256.0,
+        // Half a step of the largest, of which there are 28 to the largest number.
+        Format::Fp8 => 0.5 / 14.0 + 0.001,
         // Half a step, and a little for the scale's own rounding.
         Format::Q8_0 => 0.5 / 127.0 + 0.0006,
         Format::Q4_1 => 0.5 * 2.0 / 15.0 + 0.002,
@@ -26,9 +29,9 @@ fn bound(format: Format) -> f32 {
     }
 }
 
-/// Scales below 2^-14 are stored in steps of 2^-24, so they may be off by half of that, and up to 127
+/// Scales below 2^-14 are stored in steps of 2^-24, so they may be off by half of that, and up to 448
 /// of them are a weight.
-const SMALL_SCALES: f32 = 127.0 / (1 << 25) as f32;
+const SMALL_SCALES: f32 = 448.0 / (1 << 25) as f32;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -118,6 +121,10 @@ fn what_a_format_can_hold_is_held_exactly() {
         Format::Bf16,
         &numbers(50, 1).iter().map(|&w| bf16::from_f32(w).to_f32()).collect::<Vec<_>>(),
     );
+    // 32 of the 254 numbers that E4M3 has, the largest, the smallest and zero among them.
+    let codes =
+        (0..32).map(|i| [0x7e, 0x01, 0x81, 0x00].get(i).copied().unwrap_or(5 + 7 * i as u8));
+    exact(Format::Fp8, &codes.map(|code| from_e4m3(code) * 0.25).collect::<Vec<_>>());
     exact(Format::Q8_0, &(0..32).map(|i| (i * 8 - 127) as f32 * 0.25).collect::<Vec<_>>());
     exact(Format::Q4_0, &(0..32).map(|i| (i % 16 - 8) as f32 * 0.25).collect::<Vec<_>>());
     exact(Format::Q4_1, &(0..32).map(|i| (i % 16) as f32 * 0.25 + 3.0).collect::<Vec<_>>());
@@ -132,6 +139,7 @@ fn sizes_are_what_the_formats_promise() {
         (Format::F32, 32.0),
         (Format::Bf16, 16.0),
         (Format::F16, 16.0),
+        (Format::Fp8, 8.5),
         (Format::Q8_0, 8.5),
         (Format::Q4_1, 5.0),
         (Format::Q4_0, 4.5),
@@ -141,7 +149,7 @@ fn sizes_are_what_the_formats_promise() {
         assert_eq!(format.name().parse::<Format>().unwrap(), format);
     }
     let said = "q5".parse::<Format>().unwrap_err().to_string();
-    assert_eq!(said, "weight format is q5, expected one of f32, bf16, f16, q8_0, q4_1, q4_0");
+    assert_eq!(said, "weight format is q5, expected one of f32, bf16, f16, fp8, q8_0, q4_1, q4_0");
 }
 
 #[test]
@@ -159,6 +167,9 @@ fn bad_rows_are_refused() {
         bytes[odd - 1..=odd].fill(0xff);
         assert!(said(format, 1, 32, bytes).ends_with("is NaN, expected finite"), "{format:?}");
     }
+    let mut bytes = vec![0; Format::Fp8.row_bytes(32)];
+    bytes[20] = 0xff;
+    assert!(said(Format::Fp8, 1, 32, bytes).ends_with("is NaN, expected finite"));
     let (pool, memory) = (Pool::new(1), Memory::new(1));
     let few = PackedLinear::from_floats(Format::F32, &[0.0; 5], 2, 3, simd(), &pool, &memory);
     let said = few.err().unwrap().to_string();

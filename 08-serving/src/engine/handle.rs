@@ -51,7 +51,15 @@ impl EngineHandle {
     /// # Errors
     /// See [`Refused`]. Nothing is then queued.
     pub fn submit(&self, request: EngineRequest) -> Result<Ticket, Refused> {
-        self.open.0.submit(request)
+        self.open.0.submit_one(request)
+    }
+
+    /// Queues several requests, all or none.
+    ///
+    /// # Errors
+    /// See [`Refused`]. Nothing is then queued.
+    pub fn submit_all(&self, requests: Vec<EngineRequest>) -> Result<Vec<Ticket>, Refused> {
+        self.open.0.submit(requests)
     }
 
     /// What the engine looked like after one of its last passes: at most a tenth of a second old while it

@@ -69,24 +69,38 @@ impl Inbox {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn submit(self: &Arc<Self>, request: EngineRequest) -> Result<Ticket, Refused> {
-        self.check(&request)?;
+    /// Takes all of the requests, or none.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        requests: Vec<EngineRequest>,
+    ) -> Result<Vec<Ticket>, Refused> {
+        requests.iter().try_for_each(|request| self.check(request))?;
         let mut mail = self.mail();
         if mail.is_draining {
             return Err(Refused::Draining);
         }
         let waiting = mail.waiting + mail.new.len();
-        if waiting >= self.limits.queue {
-            return Err(Refused::Full { waiting, limit: self.limits.queue });
+        if waiting + requests.len() > self.limits.queue {
+            let (asked, limit) = (requests.len(), self.limits.queue);
+            return Err(Refused::Full { waiting, asked, limit });
         }
-        let id = mail.submitted;
-        mail.submitted += 1;
-        let (sender, events) = channel(self.events);
-        let is_stalled = Arc::new(AtomicBool::new(false));
-        let outlet = Outlet { sender, is_stalled: is_stalled.clone() };
-        mail.new.push(Submission { id, request, outlet, at: Instant::now() });
+        let at = Instant::now();
+        let take = |request| {
+            let id = mail.submitted;
+            mail.submitted += 1;
+            let (sender, events) = channel(self.events);
+            let is_stalled = Arc::new(AtomicBool::new(false));
+            let outlet = Outlet { sender, is_stalled: is_stalled.clone() };
+            mail.new.push(Submission { id, request, outlet, at });
+            Ticket::new(id, events, self.clone(), is_stalled)
+        };
+        let tickets = requests.into_iter().map(take).collect();
         self.wake(mail);
-        Ok(Ticket::new(id, events, self.clone(), is_stalled))
+        Ok(tickets)
+    }
+
+    pub(super) fn submit_one(self: &Arc<Self>, request: EngineRequest) -> Result<Ticket, Refused> {
+        Ok(self.submit(vec![request])?.remove(0))
     }
 
     /// Whether the engine could ever finish this.

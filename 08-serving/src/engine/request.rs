@@ -110,10 +110,14 @@ impl TokenSet {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// Too many wait already. Try again later.
-    #[error("{waiting} requests are waiting, and no more than {limit} may")]
+    #[error(
+        "{waiting} requests are waiting, {asked} more were asked for, and no more than {limit} may wait"
+    )]
     Full {
         /// Requests that wait.
         waiting: usize,
+        /// How many more were to.
+        asked: usize,
         /// How many may.
         limit: usize,
     },

@@ -32,11 +32,7 @@ struct Following {
 /// 400 for a request that does not fit, 429 if too many wait, 503 if the server is shutting down.
 pub(super) fn start(app: &Arc<App>, work: Work) -> Result<Pieces, ApiError> {
     let Work { prompts, choices, requests, style, end_tokens, named, param } = work;
-    let mut tickets = Vec::with_capacity(requests.len());
-    for request in requests {
-        // Those that were taken are cancelled by being dropped.
-        tickets.push(app.engine.submit(request).map_err(|refused| refusal(refused, param))?);
-    }
+    let tickets = app.engine.submit_all(requests).map_err(|refused| refusal(refused, param))?;
     let (sender, pieces) = mpsc::channel(WAITING);
     for (index, ticket) in tickets.into_iter().enumerate() {
         let prompt = prompts[index / choices].clone();

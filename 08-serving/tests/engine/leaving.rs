@@ -143,7 +143,7 @@ fn a_full_queue_refuses() {
     let asked = Asked::new(vec![1, 2, 3], 10);
     let mut tickets: Vec<_> = (0..3).map(|_| engine.submit(asked.request()).unwrap()).collect();
     let refused = engine.submit(asked.request()).err().unwrap();
-    assert!(matches!(refused, Refused::Full { waiting: 3, limit: 3 }));
+    assert!(matches!(refused, Refused::Full { waiting: 3, asked: 1, limit: 3 }));
     // One comes in, and one more may wait.
     engine.step().unwrap();
     tickets.push(engine.submit(asked.request()).unwrap());
