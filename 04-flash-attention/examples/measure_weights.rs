@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use flash_attention::packed::{
-    Calibration, Format, OutlierPacker, Packer, Rows, THRESHOLD, Weights,
+    Calibration, Format, Packer, Rows, THRESHOLD, Weights, awq_packer, outlier_packer,
 };
 use flash_attention::threads::Pool;
 use gqa_mla::quality::{Judge, Material, Quality};
@@ -54,8 +54,10 @@ fn main() -> Result<()> {
     let pool = Pool::shared();
     let calibration = Calibration::new(options.isa);
     let watched = assemble(&calibration)?;
-    let pass = Pass::one(Span::new(0, 0, &material.texts[0], Want::Last));
-    watched.forward(&pass, &mut NaiveAttention::new(options.isa))?;
+    for text in &material.texts {
+        let pass = Pass::one(Span::new(0, 0, text, Want::Last));
+        watched.forward(&pass, &mut NaiveAttention::new(options.isa))?;
+    }
     let judge = Judge::new(&full, material)?;
 
     let mut rows = Vec::new();
@@ -64,10 +66,13 @@ fn main() -> Result<()> {
         let packer = Packer::new(Weights::As(format), options.isa, &pool, &stored);
         rows.push(measure(format.name(), assemble(&packer)?, &judge)?);
     }
-    for (name, columns) in
-        [("int8, one scale a row", Vec::new()), ("llm.int8()", calibration.columns(THRESHOLD))]
-    {
-        let packer = OutlierPacker::new(columns, options.isa, &pool);
+    let seen = calibration.seen();
+    for (name, threshold) in [("int8, one scale a row", f32::INFINITY), ("llm.int8()", THRESHOLD)] {
+        let packer = outlier_packer(&seen, threshold, options.isa, &pool);
+        rows.push(measure(name, assemble(&packer)?, &judge)?);
+    }
+    for (name, format) in [("q4_1, awq", Format::Q4_1), ("q4_0, awq", Format::Q4_0)] {
+        let packer = awq_packer(format, &seen, options.isa, &pool);
         rows.push(measure(name, assemble(&packer)?, &judge)?);
     }
     print_table(&rows);

@@ -19,8 +19,12 @@
 //! | `packer.rs` | a whole model's matrices, packed as it is put together |
 //! | `file.rs` | packed matrices in a file, mapped at the next start |
 //! | `rows.rs` | activations, a few rows at a time |
-//! | `outliers.rs` | LLM.int8(): columns too large for eight bits, found and kept apart |
+//! | `calibration.rs` | what matrices are multiplied with, found out by letting a text through |
+//! | `outliers.rs` | LLM.int8(): columns too large for eight bits, kept apart |
+//! | `awq.rs` | AWQ: columns that meet much, scaled up before they are rounded |
 
+mod awq;
+mod calibration;
 mod encode;
 mod file;
 mod format;
@@ -31,9 +35,11 @@ mod packer;
 mod panels;
 mod rows;
 
+pub use awq::{Scaled, awq_packer};
+pub use calibration::{Calibration, Seen};
 pub use file::{PackedFile, PackedFrom};
 pub use format::{Format, Rows};
 pub use linear::PackedLinear;
 pub use memory::Memory;
-pub use outliers::{Calibration, OutlierPacker, OutlierSplit, THRESHOLD};
+pub use outliers::{OutlierSplit, THRESHOLD, outlier_packer};
 pub use packer::{Packed, Packer, Weights};

@@ -1,7 +1,7 @@
 //! One column of activations that is far larger than the others, and one scale for the row.
 
 use super::{TOKENS, predicts_alike};
-use crate::packed::{Calibration, OutlierPacker, THRESHOLD};
+use crate::packed::{Calibration, Seen, THRESHOLD, outlier_packer};
 use crate::threads::Pool;
 use embedded_models::TARGET;
 use kv_cache::CONTIGUOUS;
@@ -56,14 +56,14 @@ pub const ACTIVATION_OUTLIER: BreakIt = BreakIt {
         bench.only_embedded("the embedded weights, with an outlier put in")?;
         let options = LoadOptions::default();
         let full = with_outlier_column(OUTLIER, &dense(options.isa))?;
-        let columns = columns(&bench.prompt)?;
+        let seen = seen(&bench.prompt)?;
         let pool = Pool::new(1);
         let model = |side| {
-            let columns = match side {
-                Side::Clean => columns.clone(),
-                Side::Broken => Vec::new(),
+            let threshold = match side {
+                Side::Clean => THRESHOLD,
+                Side::Broken => f32::INFINITY,
             };
-            with_outlier_column(OUTLIER, &OutlierPacker::new(columns, options.isa, &pool))
+            with_outlier_column(OUTLIER, &outlier_packer(&seen, threshold, options.isa, &pool))
         };
         let decoder = |side| {
             let model = Arc::new(model(side)?);
@@ -84,13 +84,13 @@ pub const ACTIVATION_OUTLIER: BreakIt = BreakIt {
     },
 };
 
-/// Outlier columns of each matrix, on the text given.
-fn columns(text: &[u32]) -> Result<Vec<Vec<usize>>> {
+/// What each matrix is multiplied with, on the text given.
+fn seen(text: &[u32]) -> Result<Vec<Seen>> {
     let calibration = Calibration::new(LoadOptions::default().isa);
     let model = with_outlier_column(OUTLIER, &calibration)?;
     let pass = Pass::one(Span::new(0, 0, text, Want::Last));
     model.forward(&pass, &mut NaiveAttention::new(model.isa))?;
-    Ok(calibration.columns(THRESHOLD))
+    Ok(calibration.seen())
 }
 
 /// Looks at the head's weights, one column of ones at a time: no activation there is large.

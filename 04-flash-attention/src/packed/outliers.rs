@@ -6,80 +6,18 @@
 //! Here they are found once, on a text to calibrate with: it is the same few, layer after layer (its
 //! section 4).
 
+use super::calibration::{InOrder, Seen};
 use super::format::Format;
 use super::linear::PackedLinear;
 use super::memory::Memory;
 use crate::kernels::Simd;
 use crate::threads::Pool;
-use naive_decode::{DenseLinear, Isa, Linear, Packing, Result};
+use naive_decode::{Isa, Linear, Packing, Result};
 use ndarray::{Array2, ArrayView2, Axis};
-use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// An activation this large makes its column an outlier (section 3.2 of the paper).
 pub const THRESHOLD: f32 = 6.0;
-
-/// Finds the columns. Assemble the model with this, run a text through it, ask.
-pub struct Calibration {
-    isa: Isa,
-    /// For each matrix in the order of packing, the largest activation of each column.
-    largest: RefCell<Vec<Largest>>,
-}
-
-type Largest = Arc<Mutex<Vec<f32>>>;
-
-impl Calibration {
-    /// Has seen nothing yet.
-    pub fn new(isa: Isa) -> Self {
-        Calibration { isa, largest: RefCell::default() }
-    }
-
-    /// For each matrix in the order of packing, the columns that reached `threshold`, ascending.
-    pub fn columns(&self, threshold: f32) -> Vec<Vec<usize>> {
-        let reached = |largest: &Largest| {
-            let largest = largest.lock().unwrap_or_else(PoisonError::into_inner);
-            (0..largest.len()).filter(|&column| largest[column] >= threshold).collect()
-        };
-        self.largest.borrow().iter().map(reached).collect()
-    }
-}
-
-impl Packing for Calibration {
-    fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
-        let inner = DenseLinear::new(&weights, outputs, inputs, self.isa)?;
-        let largest = Arc::new(Mutex::new(vec![0.0; inputs]));
-        self.largest.borrow_mut().push(largest.clone());
-        Ok(Box::new(Watched { inner, largest }))
-    }
-}
-
-/// A plain matrix that notes what it is multiplied with.
-struct Watched {
-    inner: DenseLinear,
-    largest: Largest,
-}
-
-impl Linear for Watched {
-    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
-        for row in x.rows() {
-            largest.iter_mut().zip(row).for_each(|(largest, x)| *largest = largest.max(x.abs()));
-        }
-        self.inner.apply(x)
-    }
-
-    fn inputs(&self) -> usize {
-        self.inner.inputs()
-    }
-
-    fn outputs(&self) -> usize {
-        self.inner.outputs()
-    }
-
-    fn bytes(&self) -> usize {
-        self.inner.bytes()
-    }
-}
 
 // ANCHOR: split
 /// A matrix in two parts: outlier columns in 16 bits, the others in eight.
@@ -145,36 +83,18 @@ impl Linear for OutlierSplit {
     }
 }
 
-/// Packs a model's matrices as [`OutlierSplit`], with the columns that a [`Calibration`] found.
-pub struct OutlierPacker {
-    columns: Vec<Vec<usize>>,
-    next: Cell<usize>,
-    simd: Simd,
-    pool: Arc<Pool>,
-    memory: Memory,
-}
-
-impl OutlierPacker {
-    /// Packs as many matrices as there are lists of columns, in the same order.
-    pub fn new(columns: Vec<Vec<usize>>, isa: Isa, pool: &Arc<Pool>) -> Self {
-        let memory = Memory::new(pool.threads());
-        let simd = Simd::within(isa);
-        OutlierPacker { columns, next: Cell::new(0), simd, pool: pool.clone(), memory }
-    }
-}
-
-impl Packing for OutlierPacker {
-    fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
-        let columns = self.columns.get(self.next.replace(self.next.get() + 1));
-        let columns = columns.cloned().unwrap_or_default();
-        Ok(Box::new(OutlierSplit::new(
-            weights,
-            outputs,
-            inputs,
-            columns,
-            self.simd,
-            &self.pool,
-            &self.memory,
-        )?))
-    }
+/// Packs a model's matrices as [`OutlierSplit`]: columns whose activations reached `threshold` are outliers. What
+/// was `seen` is of as many matrices, in the same order.
+pub fn outlier_packer(
+    seen: &[Seen],
+    threshold: f32,
+    isa: Isa,
+    pool: &Arc<Pool>,
+) -> impl Packing + use<> {
+    let columns = seen.iter().map(|seen| seen.columns(threshold)).collect();
+    let (simd, pool, memory) = (Simd::within(isa), pool.clone(), Memory::new(pool.threads()));
+    InOrder::new(columns, move |weights: Vec<f32>, outputs, inputs, columns: &Vec<usize>| {
+        let columns = columns.clone();
+        OutlierSplit::new(weights, outputs, inputs, columns, simd, &pool, &memory)
+    })
 }
