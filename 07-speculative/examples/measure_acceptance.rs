@@ -2,14 +2,19 @@
 //! temperature.
 //!
 //!     cargo run --release -p speculative --example measure_acceptance
+//!     cargo run --release -p speculative --example measure_acceptance -- --model WHAT   # prompt lookup and lookahead only
+
+mod family;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use family::Family;
 use indicatif::{ProgressBar, ProgressStyle};
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{Request, Sampler, Sampling, Tokenizer};
+use naive_decode::{Request, Sampler, Sampling};
 use speculative::tasks::Task;
-use speculative::{Depth, Embedded, Guesser, Nothing, Speculation};
+use speculative::{Depth, Guesser, Nothing, Speculation};
 use std::path::PathBuf;
 
 const TEMPERATURES: [f32; 4] = [0.0, 0.5, 1.0, 1.5];
@@ -22,6 +27,8 @@ const CONTEXT: usize = 512;
 /// Measures how many guesses are kept.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -29,14 +36,13 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let family = Embedded::new(CONTEXT)?;
-    let tokenizer = embedded_models::TARGET.tokenizer;
-    let tokenizer = Tokenizer::from_bytes("tokenizer.json", tokenizer)?;
+    let family = Family::new(&arguments.model, CONTEXT)?;
+    let guessers = family.guessers();
     let style = ProgressStyle::with_template("measuring {bar:40} {pos}/{len}  {eta} left")?;
-    let texts = Guesser::ALL.len() * Task::ALL.len() * TEMPERATURES.len() * TEXTS as usize;
+    let texts = guessers.len() * Task::ALL.len() * TEMPERATURES.len() * TEXTS as usize;
     let bar = ProgressBar::new(texts as u64).with_style(style);
     let mut series = Vec::new();
-    for guesser in Guesser::ALL {
+    for &guesser in &guessers {
         for task in Task::ALL {
             let named = |figure: String, unit: &str| Series {
                 name: format!("{}: {figure}", guesser.name()),
@@ -48,7 +54,7 @@ fn main() -> Result<()> {
             for temperature in TEMPERATURES {
                 let (mut of_tokens, mut of_kept) = (Vec::new(), Vec::new());
                 for number in 0..TEXTS {
-                    let prompt = tokenizer.encode(&task.prompt(number))?;
+                    let prompt = family.tokenizer.encode(&task.prompt(number))?;
                     let found = write(&family, guesser, prompt, temperature, number)?;
                     of_tokens.push(found.0);
                     of_kept.push(found.1);
@@ -64,8 +70,7 @@ fn main() -> Result<()> {
     println!("tokens a pass with drafts of {DEPTH}, and guesses kept; median of {TEXTS} texts\n");
     for (i, temperature) in TEMPERATURES.into_iter().enumerate() {
         println!("temperature {temperature}");
-        for (guesser, measured) in Guesser::ALL.into_iter().zip(series.chunks(2 * Task::ALL.len()))
-        {
+        for (guesser, measured) in guessers.iter().zip(series.chunks(2 * Task::ALL.len())) {
             print!("{:>20}", guesser.name());
             for (task, pair) in Task::ALL.into_iter().zip(measured.chunks(2)) {
                 let [tokens, kept] = [0, 1].map(|s: usize| median(&pair[s].points[i].1));
@@ -81,16 +86,16 @@ fn main() -> Result<()> {
 /// Writes a text; tokens a pass, and the share of guesses kept of those that were tried, in per cent: a guess behind
 /// one that was refused was not.
 fn write(
-    family: &Embedded,
+    family: &Family,
     guesser: Guesser,
     prompt: Vec<u32>,
     temperature: f32,
     seed: u64,
 ) -> Result<(f64, f64)> {
-    let cache = Speculation::<Nothing>::cache(&family.target)?;
+    let cache = Speculation::<Nothing>::cache(&family.model)?;
     let sampler = Sampler::new(Sampling { temperature, seed, ..Sampling::default() })?;
     let request = Request { prompt, tokens: TOKENS, end_tokens: Vec::new() };
-    let (model, proposer) = (family.target.clone(), family.proposer(guesser)?);
+    let (model, proposer) = (family.model.clone(), family.proposer(guesser)?);
     let depth = Depth::Fixed(DEPTH);
     let text = Speculation::new(model, cache, proposer, sampler, depth, request)?;
     let (mut tokens, mut passes, mut tried, mut kept) = (0, 0, 0, 0);

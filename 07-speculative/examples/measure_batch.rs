@@ -1,14 +1,19 @@
 //! Tokens a second, plain and by speculation, as more and more texts share a pass.
 //!
 //!     cargo run --release -p speculative --example measure_batch
+//!     cargo run --release -p speculative --example measure_batch -- --model WHAT   # by prompt lookup
+
+mod family;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use family::Family;
+use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{CpuExecutor, Executor, Pass, Sampler, Sampling, Span, Tokenizer, Want};
+use naive_decode::{CpuExecutor, Executor, Pass, Sampler, Sampling, Span, Want};
 use paged_cache::{PagedCache, Room};
 use speculative::tasks::Task;
-use speculative::{Embedded, Guesser, Nothing, Proposer, accept};
+use speculative::{Guesser, Nothing, Proposer, accept};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -21,6 +26,8 @@ const CONTEXT: usize = 512;
 /// Measures what speculation brings as batches grow.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
     /// Also write the raw samples to this file.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -37,25 +44,25 @@ struct Text {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let family = Embedded::new(CONTEXT)?;
-    let tokenizer = embedded_models::TARGET.tokenizer;
-    let tokenizer = Tokenizer::from_bytes("tokenizer.json", tokenizer)?;
+    let family = Family::new(&arguments.model, CONTEXT)?;
+    // A draft model where there is one, else prompt lookup.
+    let guesser = family.guessers()[0];
     let mut series = DEPTHS.map(|depth| Series {
         name: if depth == 0 { "plain".into() } else { format!("drafts of {depth}") },
         unit: "tokens a second".into(),
         points: Vec::new(),
     });
-    println!("tokens a second, median of {ROUNDS}: tales, a draft model\n");
+    println!("tokens a second, median of {ROUNDS}: tales, {}\n", guesser.name());
     println!("{:>6} {:>10} {:>12} {:>12}", "texts", series[0].name, series[1].name, series[2].name);
     for batch in BATCHES {
         let prompts: Vec<Vec<u32>> = (0..batch as u64)
-            .map(|number| tokenizer.encode(&Task::Prose.prompt(number)))
+            .map(|number| family.tokenizer.encode(&Task::Prose.prompt(number)))
             .collect::<naive_decode::Result<_>>()?;
         let mut samples = [const { Vec::new() }; DEPTHS.len()];
         for _ in 0..ROUNDS {
             let mut plain = Vec::new();
             for (&depth, samples) in DEPTHS.iter().zip(&mut samples) {
-                let (rate, texts) = write(&family, &prompts, depth)?;
+                let (rate, texts) = write(&family, guesser, &prompts, depth)?;
                 if depth == 0 {
                     plain = texts;
                 } else {
@@ -76,10 +83,16 @@ fn main() -> Result<()> {
 }
 
 /// Writes all texts together, greedy, a cycle of each in every pass; tokens a second without the prompts.
-fn write(family: &Embedded, prompts: &[Vec<u32>], depth: usize) -> Result<(f64, Vec<Vec<u32>>)> {
-    let room = Room::for_tokens(&family.target, prompts.len() * CONTEXT)?;
-    let attention = PagedCache::new(&family.target, room)?;
-    let mut executor = CpuExecutor { model: family.target.clone(), attention };
+fn write(
+    family: &Family,
+    guesser: Guesser,
+    prompts: &[Vec<u32>],
+    depth: usize,
+) -> Result<(f64, Vec<Vec<u32>>)> {
+    let model = &family.model;
+    let room = Room::for_tokens(model, prompts.len() * model.context().min(2 * CONTEXT))?;
+    let attention = PagedCache::new(model, room)?;
+    let mut executor = CpuExecutor { model: model.clone(), attention };
     let mut texts = Vec::new();
     for prompt in prompts {
         let sequence = executor.attention.open();
@@ -87,7 +100,7 @@ fn write(family: &Embedded, prompts: &[Vec<u32>], depth: usize) -> Result<(f64, 
         executor.execute(&Pass::one(Span::new(sequence, 0, before, Want::Nothing)))?;
         let mut proposer: Box<dyn Proposer> = match depth {
             0 => Box::new(Nothing),
-            _ => family.proposer(Guesser::DraftModel)?,
+            _ => family.proposer(guesser)?,
         };
         let mut sampler = Sampler::new(Sampling::default())?;
         proposer.propose(prompt, depth.min(1), &mut sampler)?; // it reads its prompt, too

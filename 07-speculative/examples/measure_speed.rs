@@ -3,17 +3,18 @@
 //!     cargo run --release -p speculative --example measure_speed
 //!     cargo run --release -p speculative --example measure_speed -- --model WHAT   # prompt lookup and lookahead only
 
+mod family;
+
 use anyhow::{Result, ensure};
 use clap::Parser;
+use family::Family;
 use indicatif::{ProgressBar, ProgressStyle};
 use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{Model, Request, Sampler, Sampling, Tokenizer};
-use speculative::proposers::{Lookahead, PromptLookup};
+use naive_decode::{Request, Sampler, Sampling};
 use speculative::tasks::Task;
-use speculative::{Adaptive, Depth, Embedded, Guesser, Nothing, Proposer, Speculation};
+use speculative::{Adaptive, Depth, Guesser, Nothing, Proposer, Speculation};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Texts of each kind, rounds, and tokens of a text.
@@ -34,56 +35,41 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// A model and who guesses for it.
+/// A family, and how much it is asked to write.
 struct Side {
-    model: Arc<Model>,
-    tokenizer: Tokenizer,
+    family: Family,
     sizes: (u64, usize, usize),
-    embedded: Option<Embedded>,
 }
 
 impl Side {
     fn new(arguments: &ModelArgs) -> Result<Self> {
-        let files = arguments.files()?;
-        let tokenizer = files.tokenizer.clone();
-        if arguments.is_embedded() {
-            let family = Embedded::new(CONTEXT)?;
-            let model = family.target.clone();
-            return Ok(Side { model, tokenizer, sizes: SIZES, embedded: Some(family) });
-        }
-        let model = Arc::new(arguments.load_to_time(2 * CONTEXT)?);
-        Ok(Side { model, tokenizer, sizes: SIZES_OF_OTHERS, embedded: None })
+        let sizes = if arguments.is_embedded() { SIZES } else { SIZES_OF_OTHERS };
+        Ok(Side { family: Family::new(arguments, CONTEXT)?, sizes })
     }
 
     fn names(&self) -> Vec<&'static str> {
-        let guessers: Vec<Guesser> = match self.embedded {
-            Some(_) => Guesser::ALL.to_vec(),
-            None => vec![Guesser::PromptLookup, Guesser::Lookahead],
-        };
-        std::iter::once("plain").chain(guessers.into_iter().map(Guesser::name)).collect()
+        let guessers = self.family.guessers().into_iter().map(Guesser::name);
+        std::iter::once("plain").chain(guessers).collect()
     }
 
     fn proposer(&self, name: &str) -> Result<Box<dyn Proposer>> {
-        let guesser = Guesser::ALL.into_iter().find(|guesser| guesser.name() == name);
-        Ok(match (guesser, &self.embedded) {
-            (Some(guesser), Some(family)) => family.proposer(guesser)?,
-            (Some(Guesser::PromptLookup), None) => Box::new(PromptLookup::new()),
-            (Some(Guesser::Lookahead), None) => Box::new(Lookahead::new()),
-            _ => Box::new(Nothing),
-        })
+        match Guesser::ALL.into_iter().find(|guesser| guesser.name() == name) {
+            Some(guesser) => self.family.proposer(guesser),
+            None => Ok(Box::new(Nothing)),
+        }
     }
 
     /// Milliseconds a token, without the prompt, and the text.
     fn write(&self, name: &str, prompt: &[u32]) -> Result<(f64, Vec<u32>)> {
         let (_, _, tokens) = self.sizes;
-        let cache = Speculation::<Nothing>::cache(&self.model)?;
+        let cache = Speculation::<Nothing>::cache(&self.family.model)?;
         let sampler = Sampler::new(Sampling::default())?;
         let depth = match name {
             "plain" => Depth::Fixed(0),
             _ => Depth::Adaptive(Adaptive::new(DEPTH)),
         };
         let request = Request { prompt: prompt.to_vec(), tokens, end_tokens: Vec::new() };
-        let (model, proposer) = (self.model.clone(), self.proposer(name)?);
+        let (model, proposer) = (self.family.model.clone(), self.proposer(name)?);
         let mut text = Speculation::new(model, cache, proposer, sampler, depth, request)?;
         let began = Instant::now();
         while text.advance()?.is_some() {}
@@ -103,7 +89,7 @@ fn main() -> Result<()> {
     for task in Task::ALL {
         let mut samples = vec![Vec::new(); names.len()];
         for number in 0..texts {
-            let prompt = side.tokenizer.encode(&task.prompt(number))?;
+            let prompt = side.family.tokenizer.encode(&task.prompt(number))?;
             for _ in 0..rounds {
                 // In turns, so that no side has the quieter minutes.
                 let mut plain = Vec::new();
