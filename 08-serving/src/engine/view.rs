@@ -89,7 +89,7 @@ impl Engine {
 
     /// Guesses behind every text that has one row left to run.
     pub(super) fn guess(&mut self) {
-        let draft = self.options.draft;
+        let (draft, context) = (self.options.draft, self.inbox.limits().context);
         for member in &mut self.members {
             let most = member.most_guesses().min(draft);
             member.guessing.tree.truncate(0);
@@ -98,6 +98,8 @@ impl Engine {
                 let guessed = proposer.propose(&member.text, most, &mut self.guesser);
                 // One that cannot guess costs the guess, and nothing else.
                 member.guessing.tree = guessed.unwrap_or_default();
+                // A tree with branches takes more slots than it is deep.
+                member.guessing.tree.truncate(context - member.text.len());
             }
         }
     }
