@@ -1,0 +1,32 @@
+// What every kernel shares. No CUDA header is included: what is not built into the compiler is written here.
+#pragma once
+
+typedef unsigned short bf16;  // the 16 bits of a bfloat16
+typedef unsigned int u32;
+
+constexpr int WARP = 32;
+constexpr int THREADS = 256;  // threads of a block; the launch must agree
+constexpr int WARPS = THREADS / WARP;
+
+__device__ __forceinline__ float to_float(bf16 bits) {
+    return __uint_as_float(static_cast<u32>(bits) << 16);
+}
+
+// Rounds to nearest, ties to even.
+__device__ __forceinline__ bf16 to_bf16(float value) {
+    bf16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+// Sum over the block, the same bits in every thread. The order is fixed: a butterfly inside each warp, then
+// the warps one after another. `partial` is shared memory for WARPS values; it may be used again after the
+// next barrier.
+__device__ __forceinline__ float block_sum(float value, float* partial) {
+    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+    if (threadIdx.x % WARP == 0) partial[threadIdx.x / WARP] = value;
+    __syncthreads();
+    float sum = 0.0f;
+    for (int warp = 0; warp < WARPS; ++warp) sum += partial[warp];
+    return sum;
+}

@@ -1,0 +1,18 @@
+//! Kernels for NVIDIA GPUs: the CUDA sources, the PTX that they compile to, and how each kernel is launched.
+//!
+//! | Place | What is there |
+//! |---|---|
+//! | `cuda/*.cu` | the sources, with each kernel's parameters and their shapes |
+//! | `ptx/*.ptx` | what they compile to; committed, so that using them needs a driver and no compiler |
+//! | `manifest.json` | which source, headers, flags and compiler gave which PTX, by SHA-256 |
+//! | `compile.py` | writes the two above; with `--check` compares them byte for byte |
+//! | `src/launch.rs` | grids and blocks, checked |
+//!
+//! Every kernel is batch-invariant: what a row gives does not depend on the rows beside it. Activations are bfloat16,
+//! sums are f32, and the order of every sum is fixed by the width alone.
+
+mod launch;
+
+pub use launch::{
+    BLOCK_TOKENS, Error, Launch, add_rms_norm, argmax, embedding, rms_norm, rope_cache, swiglu,
+};
