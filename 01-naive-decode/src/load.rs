@@ -4,12 +4,13 @@ use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::embedding::Embedding;
 use crate::error::{Error, Result};
+use crate::feed_forward::FeedForward;
 use crate::kernels::Isa;
 use crate::linear::{DenseLinear, Linear};
 use crate::model::{Block, Model};
 use crate::numerics::Element;
 use crate::parts::Parts;
-use crate::projection::GroupedProjection;
+use crate::projection::Projection;
 use crate::rope::Rope;
 use ndarray::Array2;
 use rand_chacha::ChaCha8Rng;
@@ -77,6 +78,42 @@ pub trait Packing {
         tensors: Tensors,
     ) -> Result<Box<dyn Linear>> {
         self.pack(tensors(name, &[outputs, inputs])?, outputs, inputs)
+    }
+
+    /// Matrices that the same rows meet, as one: their outputs follow each other as they are named, each with so many.
+    /// None if they cannot be kept as one without keeping some of them otherwise than alone.
+    ///
+    /// # Errors
+    /// As [`Packing::matrix`].
+    fn stacked(
+        &self,
+        matrices: &[(String, usize)],
+        inputs: usize,
+        tensors: Tensors,
+    ) -> Result<Option<Box<dyn Linear>>> {
+        let mut weights = Vec::new();
+        for (name, outputs) in matrices {
+            weights.extend(tensors(name, &[*outputs, inputs])?);
+        }
+        let outputs = matrices.iter().map(|(_, outputs)| outputs).sum();
+        self.pack(weights, outputs, inputs).map(Some)
+    }
+
+    /// Llama's maps around the attention of block `index`.
+    ///
+    /// # Errors
+    /// If a matrix is missing or has another shape.
+    fn projection(&self, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
+        Ok(Box::new(parts.grouped(index)?))
+    }
+
+    /// Llama's feed-forward of block `index`.
+    ///
+    /// # Errors
+    /// As [`Packing::projection`].
+    fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
+        let prefix = format!("model.layers.{index}.mlp");
+        Ok(Box::new(parts.swiglu(&prefix, parts.config.intermediate_size)?))
     }
 
     /// The table that the checkpoint calls `name`, `[vocab, hidden]`, as embedding and, if the two are
@@ -218,18 +255,7 @@ impl Model {
 
 /// Llama's block.
 fn llama_block(parts: &Parts, index: usize) -> Result<Block> {
-    let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
-    let matrix = |part: &str, outputs: usize, inputs: usize| {
-        parts.matrix(&format!("model.layers.{index}.self_attn.{part}.weight"), outputs, inputs)
-    };
-    let projection = GroupedProjection {
-        q: matrix("q_proj", heads * head_dim, hidden)?,
-        k: matrix("k_proj", kv_heads * head_dim, hidden)?,
-        v: matrix("v_proj", kv_heads * head_dim, hidden)?,
-        o: matrix("o_proj", hidden, heads * head_dim)?,
-        head_dim,
-    };
-    parts.block(index, Box::new(projection))
+    parts.block(index, parts.pack.projection(parts, index)?)
 }
 
 /// Matrices as plain f32. A table that is both embedding and head is kept once.

@@ -5,10 +5,12 @@
 //! compiler picks for it.
 
 mod activation;
+mod half_precision;
 
 pub use activation::{gelu, silu, tanh};
+pub use half_precision::{from_f16, round_to_f16, to_f16};
 
-use half::{bf16, f16};
+use half::bf16;
 
 /// How many numbers move side by side: one AVX-512 register, two AVX2 ones, four NEON ones.
 ///
@@ -137,7 +139,7 @@ impl Element {
         match self {
             Element::F32 => {}
             Element::Bf16 => values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()),
-            Element::F16 => values.iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32()),
+            Element::F16 => values.iter_mut().for_each(|v| *v = round_to_f16(*v)),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::feed_forward::SwiGlu;
 use crate::linear::Linear;
 use crate::load::{LoadOptions, Pack, Tensors};
 use crate::model::Block;
-use crate::projection::Projection;
+use crate::projection::{GroupedProjection, Projection};
 use std::cell::OnceCell;
 use std::rc::Rc;
 
@@ -89,6 +89,36 @@ impl Parts<'_> {
         (self.tensors)(name, &[width])
     }
 
+    /// Matrices that the same rows meet, as one; see [`Packing::stacked`](crate::Packing::stacked).
+    ///
+    /// # Errors
+    /// If one is missing or has another shape.
+    pub fn stacked(
+        &self,
+        matrices: &[(String, usize)],
+        inputs: usize,
+    ) -> Result<Option<Box<dyn Linear>>> {
+        self.pack.stacked(matrices, inputs, self.tensors)
+    }
+
+    /// Llama's maps around attention: `q_proj`, `k_proj`, `v_proj` and `o_proj` of block `index`.
+    ///
+    /// # Errors
+    /// If one of the four is missing or has another shape.
+    pub fn grouped(&self, index: usize) -> Result<GroupedProjection> {
+        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *self.config;
+        let matrix = |part: &str, outputs: usize, inputs: usize| {
+            self.matrix(&format!("model.layers.{index}.self_attn.{part}.weight"), outputs, inputs)
+        };
+        Ok(GroupedProjection {
+            q: matrix("q_proj", heads * head_dim, hidden)?,
+            k: matrix("k_proj", kv_heads * head_dim, hidden)?,
+            v: matrix("v_proj", kv_heads * head_dim, hidden)?,
+            o: matrix("o_proj", hidden, heads * head_dim)?,
+            head_dim,
+        })
+    }
+
     /// The feed-forward `{prefix}.gate_proj`, `up_proj` and `down_proj`, `width` wide inside.
     ///
     /// # Errors
@@ -117,7 +147,7 @@ impl Parts<'_> {
             score_cap: None,
             window: None,
             feed_forward_norm: norm("post_attention_layernorm.weight")?,
-            feed_forward: Box::new(self.swiglu(&name("mlp"), self.config.intermediate_size)?),
+            feed_forward: self.pack.feed_forward(self, index)?,
         })
     }
 }

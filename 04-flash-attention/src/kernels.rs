@@ -10,12 +10,14 @@
 //! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON |
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
+//! | `peak.rs` | what dot products of bytes could reach |
 //! | `activations.rs` | rows of activations, arranged or quantised for these loops |
 
 pub(crate) mod activations;
 pub(crate) mod float_panels;
 pub(crate) mod integer_tiles;
 pub(crate) mod lanes;
+mod peak;
 
 use lanes::Lanes;
 use naive_decode::Isa;
@@ -120,6 +122,32 @@ impl Simd {
 impl std::fmt::Debug for Simd {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// Where a kernel's outputs go: those of row `r` begin `r · stride` floats after `start`.
+///
+/// One place and a distance, not a place for each row: an array of places is written by one function in eight bytes
+/// at a time and read by the next in sixteen, and such a read waits until every output written before has left the
+/// processor for its cache.
+#[derive(Clone, Copy)]
+pub(crate) struct RowsAt {
+    pub(crate) start: *mut f32,
+    pub(crate) stride: usize,
+}
+
+impl RowsAt {
+    /// One row.
+    pub(crate) fn one(row: &mut [f32]) -> Self {
+        RowsAt { start: row.as_mut_ptr(), stride: row.len() }
+    }
+
+    /// # Safety
+    /// Row `r` is one of those that there is room for.
+    #[inline(always)]
+    unsafe fn row(self, r: usize) -> *mut f32 {
+        // SAFETY: the caller's condition.
+        unsafe { self.start.add(r * self.stride) }
     }
 }
 

@@ -4,6 +4,7 @@ mod place;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use flash_attention::fusion::Fused;
 use flash_attention::packed::{Format, Packed, PackedFile, PackedFrom, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -101,7 +102,7 @@ pub fn load_packed(
         packer = packer.with_file(file);
     }
     let began = Instant::now();
-    let model = files.assemble(options, &packer)?;
+    let model = files.assemble(options, &Fused::new(&packer, pool))?;
     let took = began.elapsed();
     bar.finish_and_clear();
     let packed = packer.packed();

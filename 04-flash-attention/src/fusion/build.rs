@@ -2,81 +2,133 @@
 
 use super::graph::{Graph, Op};
 use super::{fuse, llama};
+use crate::threads::Pool;
 use naive_decode::kernels::silu_gate;
 use naive_decode::{
-    Block, Config, Error, FeedForward, Isa, KeysValues, KvSize, Linear, LoadOptions, Model, Pack,
-    Parts, Projected, Projection, Result, Rope, Tensors,
+    EmbeddingAndHead, FeedForward, Isa, KeysValues, KvSize, Linear, Pack, Packing, Parts,
+    Projected, Projection, Result, Rope, Tensors,
 };
-use ndarray::{Array2, Array3, ArrayView2, ArrayView3, s};
+use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
+use std::sync::{Arc, OnceLock};
 
-/// As [`Model::assemble`], with each block's matrices stacked as [`fuse`] finds that they can be.
+/// Rows that a thread takes through a feed-forward together: few enough that what lies between its matrices stays in a
+/// core's own cache, enough that weights are not read all too often.
+const ROWS_TOGETHER: usize = 48;
+
+/// Rows for each thread from which on threads share out rows.
+const ENOUGH_ROWS: usize = 48;
+
+/// Packs as `pack` does, and stacks the matrices of Llama's blocks as [`fuse`] finds that they can be.
 ///
-/// # Errors
-/// Whatever `tensors` or `pack` refuses.
-pub fn assemble(
-    config: Config,
-    options: LoadOptions,
-    tensors: Tensors,
-    pack: Pack,
-) -> Result<Model> {
-    Model::assemble_blocks(config, options, tensors, pack, &block)
+/// A block whose matrices `pack` would not keep alike stays as it was.
+pub struct Fused<'a> {
+    pack: Pack<'a>,
+    pool: Arc<Pool>,
 }
 
-/// One of Llama's blocks, fused.
-///
-/// # Errors
-/// If a tensor is missing or has another shape.
-pub fn block(parts: &Parts, index: usize) -> Result<Block> {
-    let config = parts.config;
-    let graph = fuse(&llama(config, index..index + 1));
-    let find = |first: &str| stack(&graph, parts, first);
-    let projection = FusedProjection {
-        qkv: find("self_attn.q_proj")?,
-        o: find("self_attn.o_proj")?,
-        heads: config.heads,
-        kv_heads: config.kv_heads,
-        head_dim: config.head_dim,
-    };
-    let feed_forward = FusedSwiGlu {
-        gate_up: find("mlp.gate_proj")?,
-        down: find("mlp.down_proj")?,
-        isa: parts.options.isa,
-    };
-    let norm = |part: &str| {
-        parts.vector(&format!("model.layers.{index}.{part}.weight"), config.hidden_size)
-    };
-    Ok(Block {
-        attention_norm: norm("input_layernorm")?,
-        projection: Box::new(projection),
-        scale: 1.0 / (config.head_dim as f32).sqrt(),
-        score_cap: None,
-        window: None,
-        feed_forward_norm: norm("post_attention_layernorm")?,
-        feed_forward: Box::new(feed_forward),
-    })
+impl<'a> Fused<'a> {
+    /// A pool's threads share out the rows of long passes.
+    pub fn new(pack: Pack<'a>, pool: &Arc<Pool>) -> Self {
+        Fused { pack, pool: pool.clone() }
+    }
 }
 
-/// The matrices of the graph's stack that begins with the one named, packed as one. A stack's outputs follow
-/// each other as its matrices do.
-fn stack(graph: &Graph, parts: &Parts, first: &str) -> Result<Box<dyn Linear>> {
-    let node = graph.nodes().iter().find_map(|node| match &node.op {
-        Op::Linear(matrices) if matrices[0].0.contains(first) => Some((node, matrices)),
+impl Packing for Fused<'_> {
+    fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
+        self.pack.pack(weights, outputs, inputs)
+    }
+
+    fn derived(
+        &self,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack.derived(name, outputs, inputs, make)
+    }
+
+    fn matrix(
+        &self,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+        tensors: Tensors,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack.matrix(name, outputs, inputs, tensors)
+    }
+
+    fn stacked(
+        &self,
+        matrices: &[(String, usize)],
+        inputs: usize,
+        tensors: Tensors,
+    ) -> Result<Option<Box<dyn Linear>>> {
+        self.pack.stacked(matrices, inputs, tensors)
+    }
+
+    fn embedding(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        is_tied: bool,
+        tensors: Tensors,
+    ) -> Result<EmbeddingAndHead> {
+        self.pack.embedding(name, shape, is_tied, tensors)
+    }
+
+    fn projection(&self, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
+        let graph = fuse(&llama(parts.config, index..index + 1));
+        let Some(qkv) = stack(&graph, parts, "self_attn.q_proj")? else {
+            return Ok(Box::new(parts.grouped(index)?));
+        };
+        Ok(Box::new(FusedProjection {
+            qkv,
+            o: alone(&graph, parts, "self_attn.o_proj")?,
+            heads: parts.config.heads,
+            kv_heads: parts.config.kv_heads,
+            head_dim: parts.config.head_dim,
+            pool: self.pool.clone(),
+        }))
+    }
+
+    fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
+        let graph = fuse(&llama(parts.config, index..index + 1));
+        let Some(gate_up) = stack(&graph, parts, "mlp.gate_proj")? else {
+            return self.pack.feed_forward(parts, index);
+        };
+        Ok(Box::new(FusedSwiGlu {
+            gate_up,
+            down: alone(&graph, parts, "mlp.down_proj")?,
+            isa: parts.options.isa,
+            pool: self.pool.clone(),
+        }))
+    }
+}
+
+/// The matrices of the graph's stack that begins with the one named, and how wide the rows are that they meet.
+fn matrices<'g>(graph: &'g Graph, first: &str) -> (&'g [(String, usize)], usize) {
+    let stack = graph.nodes().iter().find_map(|node| match &node.op {
+        Op::Linear(matrices) if matrices[0].0.contains(first) => {
+            Some((&**matrices, graph.width(node.inputs[0])))
+        }
         _ => None,
     });
-    let Some((node, matrices)) = node else {
-        return Err(Error::invalid(
-            "matrices of a fused block",
-            "none",
-            format!("`{first}` first"),
-        ));
-    };
-    let inputs = graph.width(node.inputs[0]);
-    let mut stacked = Vec::new();
-    for (name, width) in matrices {
-        stacked.extend(parts.tensor(name, &[*width, inputs])?);
+    stack.expect("the rules keep the first matrix of a stack first")
+}
+
+/// A stack as one matrix, if it can be kept as one.
+fn stack(graph: &Graph, parts: &Parts, first: &str) -> Result<Option<Box<dyn Linear>>> {
+    let (matrices, inputs) = matrices(graph, first);
+    parts.stacked(matrices, inputs)
+}
+
+/// A matrix that no rule has stacked with another.
+fn alone(graph: &Graph, parts: &Parts, name: &str) -> Result<Box<dyn Linear>> {
+    match matrices(graph, name) {
+        ([(name, outputs)], inputs) => parts.matrix(name, *outputs, inputs),
+        (stack, _) => unreachable!("{stack:?} meet different rows"),
     }
-    let outputs = matrices.iter().map(|(_, width)| width).sum();
-    parts.pack(stacked, outputs, inputs)
 }
 
 /// [`naive_decode::GroupedProjection`] with one matrix for queries, keys and values. They are turned by RoPE as
@@ -92,6 +144,8 @@ pub struct FusedProjection {
     pub kv_heads: usize,
     /// Width of one head, `D`.
     pub head_dim: usize,
+    /// Shares out the rows of long passes.
+    pub pool: Arc<Pool>,
 }
 
 impl Projection for FusedProjection {
@@ -106,9 +160,10 @@ impl Projection for FusedProjection {
         let all = all.into_shape_with_order((rows, self.heads + 2 * self.kv_heads, dim));
         let all = all.expect("a whole number of heads");
         let (k_first, v_first) = (self.heads, self.heads + self.kv_heads);
-        let q = turned(all.slice(s![.., ..k_first, ..]), positions, rope)?;
-        let k = turned(all.slice(s![.., k_first..v_first, ..]), positions, rope)?;
-        let v = all.slice(s![.., v_first.., ..]).as_standard_layout().into_owned();
+        let rope = Some((positions, rope));
+        let q = self.taken(all.slice(s![.., ..k_first, ..]), rope)?;
+        let k = self.taken(all.slice(s![.., k_first..v_first, ..]), rope)?;
+        let v = self.taken(all.slice(s![.., v_first.., ..]), None)?;
         Ok(Projected { q, kv: Some(KeysValues { k, v }) })
     }
 
@@ -123,15 +178,30 @@ impl Projection for FusedProjection {
     }
 }
 
-/// A copy of some heads `[rows, heads, D]`, each row turned while it is copied.
-fn turned(heads: ArrayView3<f32>, positions: &[usize], rope: &Rope) -> Result<Array3<f32>> {
-    let mut copy = Array3::zeros(heads.dim());
-    for ((mut to, from), &position) in copy.outer_iter_mut().zip(heads.outer_iter()).zip(positions)
-    {
-        to.assign(&from);
-        rope.rotate(to.as_slice_mut().expect("fresh rows are contiguous"), position)?;
+impl FusedProjection {
+    /// A copy of some heads `[rows, heads, D]`, each row turned, if it is to be, while it is copied.
+    fn taken(
+        &self,
+        heads: ArrayView3<f32>,
+        rope: Option<(&[usize], &Rope)>,
+    ) -> Result<Array3<f32>> {
+        let (_, count, dim) = heads.dim();
+        let mut copy = Array3::zeros(heads.dim());
+        let to = copy.as_slice_mut().expect("fresh arrays are contiguous");
+        let failed = OnceLock::new();
+        self.pool.run_rows(to, count * dim, ROWS_TOGETHER, &|mine, to| {
+            for (row, to) in mine.zip(to.chunks_exact_mut(count * dim)) {
+                let from = heads.index_axis(Axis(0), row);
+                to.copy_from_slice(from.to_slice().expect("a row's heads are neighbours"));
+                if let Some((positions, rope)) = rope
+                    && let Err(error) = rope.rotate(to, positions[row])
+                {
+                    failed.get_or_init(|| error);
+                }
+            }
+        });
+        failed.into_inner().map_or(Ok(copy), Err)
     }
-    Ok(copy)
 }
 
 /// [`naive_decode::SwiGlu`] with one matrix for gate and up.
@@ -142,11 +212,13 @@ pub struct FusedSwiGlu {
     pub down: Box<dyn Linear>,
     /// Instruction set for the gate.
     pub isa: Isa,
+    /// Shares out the rows of long passes.
+    pub pool: Arc<Pool>,
 }
 
-impl FeedForward for FusedSwiGlu {
+impl FusedSwiGlu {
     // ANCHOR: gate_up
-    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+    fn of_rows(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let mut both = self.gate_up.apply(x);
         let wide = both.ncols() / 2;
         for mut row in both.rows_mut() {
@@ -157,6 +229,24 @@ impl FeedForward for FusedSwiGlu {
         self.down.apply(both.slice(s![.., ..wide]))
     }
     // ANCHOR_END: gate_up
+}
+
+impl FeedForward for FusedSwiGlu {
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+        let (rows, width) = (x.nrows(), self.down.outputs());
+        if rows < self.pool.threads() * ENOUGH_ROWS {
+            return self.of_rows(x);
+        }
+        let mut out = Array2::zeros((rows, width));
+        let to = out.as_slice_mut().expect("fresh arrays are contiguous");
+        // A thread takes its rows through both matrices. In a region of the pool, matrices are multiplied by the thread
+        // that asks.
+        self.pool.run_rows(to, width, ROWS_TOGETHER, &|mine, to| {
+            let y = self.of_rows(x.slice(s![mine, ..]));
+            to.copy_from_slice(y.as_slice().expect("Linear gives contiguous rows"));
+        });
+        out
+    }
 
     fn bytes(&self) -> usize {
         self.gate_up.bytes() + self.down.bytes()

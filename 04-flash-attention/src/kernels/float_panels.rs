@@ -4,7 +4,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::GROUP;
-use super::{Kernel, Lanes, PREFETCH, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH, RowsAt, Simd, prefetch};
 use std::marker::PhantomData;
 
 /// Outputs in a panel.
@@ -121,7 +121,7 @@ unsafe impl Float for Eighth {
 }
 
 /// Sixteen outputs of each of `R` rows from each of `P` neighbouring panels. `columns` is the rows'
-/// activations, `[k][R]`. `to[r]` is where row `r`'s `P · 16` outputs go.
+/// activations, `[k][R]`.
 ///
 /// One row and one panel would be one chain of sums, each waiting for the last. Rows side by side, or
 /// panels side by side, fill those waits.
@@ -130,12 +130,12 @@ unsafe impl Float for Eighth {
 /// If `panels` is not `P` panels of as many inputs as there are columns.
 ///
 /// # Safety
-/// Each of `to` has room for `P · 16` floats that nobody else reads or writes meanwhile.
+/// `to` has room for `P · 16` floats of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<F: Float, const P: usize, const R: usize>(
     simd: Simd,
     panels: &[u8],
     columns: &[[f32; R]],
-    to: [*mut f32; R],
+    to: RowsAt,
 ) {
     assert_eq!(panels.len(), P * F::panel_bytes(columns.len()), "a weight for each input");
     simd.run(Multiply::<F, P, R> { panels: panels.as_ptr(), columns, to, float: PhantomData });
@@ -144,7 +144,7 @@ pub(crate) unsafe fn multiply<F: Float, const P: usize, const R: usize>(
 struct Multiply<'a, F, const P: usize, const R: usize> {
     panels: *const u8,
     columns: &'a [[f32; R]],
-    to: [*mut f32; R],
+    to: RowsAt,
     float: PhantomData<F>,
 }
 
@@ -179,7 +179,7 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
             }
             for p in 0..P {
                 for r in 0..R {
-                    sums[p][r].store(self.to[r].add(p * OUTPUTS));
+                    sums[p][r].store(self.to.row(r).add(p * OUTPUTS));
                 }
             }
             // ANCHOR_END: chains

@@ -7,7 +7,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::{GROUP, Group, STEP};
-use super::{Kernel, Lanes, PREFETCH, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH, RowsAt, Simd, prefetch};
 
 /// Rows up to which a walk over a panel waits for memory rather than for the multiplications.
 const FEW: usize = 4;
@@ -133,18 +133,17 @@ unsafe impl Tile for NibblesAbove {
 }
 
 /// Sixteen outputs of each of `R` rows: one panel, `groups.len()` tiles long, against the rows' groups.
-/// `to[r]` is where row `r`'s sixteen outputs go.
 ///
 /// # Panics
 /// If `panel` is not `groups.len()` tiles.
 ///
 /// # Safety
-/// Each of `to` has room for sixteen floats that nobody else reads or writes meanwhile.
+/// `to` has room for sixteen floats of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<T: Tile, const R: usize>(
     simd: Simd,
     panel: &[u8],
     groups: &[Group<R>],
-    to: [*mut f32; R],
+    to: RowsAt,
 ) {
     assert_eq!(panel.len(), groups.len() * T::BYTES, "a tile for each group");
     simd.run(Multiply::<T, R> {
@@ -158,7 +157,7 @@ pub(crate) unsafe fn multiply<T: Tile, const R: usize>(
 struct Multiply<'a, T, const R: usize> {
     panel: *const u8,
     groups: &'a [Group<R>],
-    to: [*mut f32; R],
+    to: RowsAt,
     tile: std::marker::PhantomData<T>,
 }
 
@@ -194,7 +193,7 @@ impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
             }
             // ANCHOR_END: groups
             for r in 0..R {
-                sums[r].store(self.to[r]);
+                sums[r].store(self.to.row(r));
             }
         }
     }

@@ -4,16 +4,25 @@ use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
 use super::rows::{Arranged, FEW, Family, Floats, Integers, MANY, panels_of};
-use crate::kernels::Simd;
 use crate::kernels::activations::Scaling;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
+use crate::kernels::{RowsAt, Simd};
 use crate::threads::{Disjoint, Pool};
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, Linear, Result};
 use ndarray::{Array2, ArrayView2};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
+
+/// Bytes of activations that a core keeps near while all panels pass: a part of its second cache, which has 1 MB and
+/// more on processors of servers.
+const NEAR_BYTES: usize = 256 << 10;
+
+/// Rows for each thread from which on rows are shared out and not outputs: multiplying so many takes many times as long
+/// as reading the weights once more.
+const ENOUGH_ROWS: usize = 48;
 
 /// A matrix in panels of sixteen outputs, each thread's in its own stretch of memory.
 pub struct PackedLinear {
@@ -152,12 +161,12 @@ impl PackedLinear {
     pub fn stored_row(&self, output: usize) -> Vec<u8> {
         assert!(output < self.outputs, "output {output} of {}", self.outputs);
         let (panel, lane) = (output / LANES, output % LANES);
-        let panels = |thread| panels_of(self.outputs, self.shares.len(), thread);
         let thread = (0..self.shares.len())
-            .find(|&thread| panels(thread).contains(&panel))
+            .find(|&thread| self.panels_of(thread).contains(&panel))
             .expect("every panel is somebody's");
         let bytes = self.format.panel_bytes(self.inputs);
-        let panel = &self.shares[thread].bytes()[(panel - panels(thread).start) * bytes..][..bytes];
+        let panel =
+            &self.shares[thread].bytes()[(panel - self.panels_of(thread).start) * bytes..][..bytes];
         let mut row = vec![0; self.format.row_bytes(self.inputs)];
         self.format.take(panel, lane, &mut row);
         row
@@ -173,61 +182,102 @@ impl PackedLinear {
     }
 
     fn multiply<K: Family>(&self, x: &[f32]) -> Vec<f32> {
-        let rows = Arranged::<K>::new(self.simd, self.scaling, &self.pool, x, self.inputs);
-        if x.len() == self.inputs {
-            return self.multiply_one::<K>(&rows.ones);
+        let rows = x.len() / self.inputs;
+        if rows == 1 {
+            let row = Arranged::<K>::new(self.simd, self.scaling, None, x, self.inputs);
+            return self.multiply_one::<K>(&row.ones);
         }
-        let numbers = x.len() / self.inputs * self.outputs;
+        let numbers = rows * self.outputs;
         // Not filled with zeros: that would take as long as writing the products does.
         let mut out = Vec::with_capacity(numbers);
-        let shared = Disjoint::new(&mut out.spare_capacity_mut()[..numbers]);
-        self.pool.run(&|thread| {
-            let panels = panels_of(self.outputs, self.shares.len(), thread);
-            let bytes = self.shares[thread].bytes();
-            for (panel, bytes) in
-                panels.zip(bytes.chunks_exact(self.format.panel_bytes(self.inputs)))
-            {
-                let to = Target { out: &shared, outputs: self.outputs, first: panel * LANES };
-                self.multiply_blocks::<K, MANY>(bytes, &rows.many, 0, &to);
-                let first = rows.many.len() / rows.pieces * MANY;
-                self.multiply_blocks::<K, FEW>(bytes, &rows.few, first, &to);
-                let first = first + rows.few.len() / rows.pieces * FEW;
-                self.multiply_blocks::<K, 1>(bytes, &rows.ones, first, &to);
+        let to = &mut out.spare_capacity_mut()[..numbers];
+        match rows >= self.pool.threads() * ENOUGH_ROWS {
+            true => self.share_rows::<K>(x, to),
+            false => {
+                let (pool, to) = (Some(&*self.pool), Disjoint::new(to));
+                let x = Arranged::<K>::new(self.simd, self.scaling, pool, x, self.inputs);
+                self.pool.run(&|thread| self.multiply_share(thread, &x, &to));
             }
-        });
+        }
         // SAFETY: blocks cover all rows, threads' panels all outputs, and every panel writes its outputs of
         // every row.
         unsafe { out.set_len(numbers) };
         out
     }
 
-    /// One panel against all blocks of `R` rows, of which the first is row `first`.
-    fn multiply_blocks<K: Family, const R: usize>(
+    // ANCHOR: share_rows
+    /// Each thread takes rows of its own through all panels, and no thread waits for what another has in its cache.
+    /// The weights are read by every thread, once for as many rows as its cache holds.
+    fn share_rows<K: Family>(&self, x: &[f32], out: &mut [MaybeUninit<f32>]) {
+        let block_bytes = K::pieces(self.inputs) * size_of::<K::Piece<MANY>>();
+        let together = (NEAR_BYTES / block_bytes).max(1) * MANY;
+        self.pool.run_rows(out, self.outputs, together, &|mine, out| {
+            let (x, out) =
+                (&x[mine.start * self.inputs..mine.end * self.inputs], Disjoint::new(out));
+            let x = Arranged::<K>::new(self.simd, self.scaling, None, x, self.inputs);
+            (0..self.shares.len()).for_each(|of| self.multiply_share(of, &x, &out));
+        });
+    }
+    // ANCHOR_END: share_rows
+
+    /// The panels of thread `of` against rows, into `out [rows][outputs]`.
+    fn multiply_share<K: Family>(
+        &self,
+        of: usize,
+        x: &Arranged<K>,
+        out: &Disjoint<MaybeUninit<f32>>,
+    ) {
+        let panels = self.shares[of].bytes().chunks_exact(self.format.panel_bytes(self.inputs));
+        for (panel, bytes) in self.panels_of(of).zip(panels) {
+            let outputs = panel * LANES..self.outputs.min((panel + 1) * LANES);
+            let mut row = 0;
+            for block in x.many.chunks_exact(x.pieces) {
+                self.multiply_block::<K, MANY>(bytes, block, row, outputs.clone(), out);
+                row += MANY;
+            }
+            for block in x.few.chunks_exact(x.pieces) {
+                self.multiply_block::<K, FEW>(bytes, block, row, outputs.clone(), out);
+                row += FEW;
+            }
+            for block in x.ones.chunks_exact(x.pieces) {
+                self.multiply_block::<K, 1>(bytes, block, row, outputs.clone(), out);
+                row += 1;
+            }
+        }
+    }
+
+    /// One panel, of the given outputs, against one block of `R` rows, of which the first is row `row`.
+    fn multiply_block<K: Family, const R: usize>(
         &self,
         panel: &[u8],
-        blocks: &[K::Piece<R>],
-        first: usize,
-        to: &Target,
+        block: &[K::Piece<R>],
+        row: usize,
+        outputs: Range<usize>,
+        out: &Disjoint<MaybeUninit<f32>>,
     ) {
-        for (i, block) in blocks.chunks_exact(K::pieces(self.inputs)).enumerate() {
-            let first = first + i * R;
-            if to.first + LANES <= self.outputs {
-                let rows = std::array::from_fn(|r| to.row(first + r).as_mut_ptr().cast());
-                // SAFETY: sixteen floats of each row, which only this thread's panel has.
-                unsafe { K::multiply::<R>(self.simd, panel, block, rows) };
-            } else {
-                let mut lanes = [[0.0; LANES]; R];
-                let rows = lanes.each_mut().map(|lanes| lanes.as_mut_ptr());
-                // SAFETY: sixteen floats of each row, borrowed.
-                unsafe { K::multiply::<R>(self.simd, panel, block, rows) };
-                for (r, lanes) in lanes.iter().enumerate() {
-                    let row = to.row(first + r);
-                    row.iter_mut().zip(lanes).for_each(|(to, &lane)| {
-                        to.write(lane);
-                    });
+        let last = (row + R - 1) * self.outputs;
+        let to = out.within(row * self.outputs + outputs.start..last + outputs.end);
+        if outputs.len() == LANES {
+            let to = RowsAt { start: to.cast(), stride: self.outputs };
+            // SAFETY: sixteen floats of each row, which only this thread's panel has.
+            unsafe { K::multiply::<R>(self.simd, panel, block, to) };
+        } else {
+            let mut lanes = [[0.0f32; LANES]; R];
+            let sums = RowsAt { start: lanes.as_flattened_mut().as_mut_ptr(), stride: LANES };
+            // SAFETY: sixteen floats of each row, borrowed.
+            unsafe { K::multiply::<R>(self.simd, panel, block, sums) };
+            for (r, lanes) in lanes.iter().enumerate() {
+                // SAFETY: what there is of a row's outputs, which only this thread's panel has.
+                unsafe {
+                    let to = to.add(r * self.outputs).cast::<f32>();
+                    to.copy_from_nonoverlapping(lanes.as_ptr(), outputs.len());
                 }
             }
         }
+    }
+
+    fn panels_of(&self, thread: usize) -> Range<usize> {
+        panels_of(self.outputs, self.shares.len(), thread)
     }
 
     fn multiply_one<K: Family>(&self, row: &[K::Piece<1>]) -> Vec<f32> {
@@ -236,7 +286,7 @@ impl PackedLinear {
         let shared = Disjoint::new(&mut out);
         let panel_bytes = self.format.panel_bytes(self.inputs);
         self.pool.run(&|thread| {
-            let mine = panels_of(self.outputs, self.shares.len(), thread);
+            let mine = self.panels_of(thread);
             // SAFETY: threads have different panels.
             let out = unsafe { shared.part(mine.start * LANES..mine.end * LANES) };
             let bytes = self.shares[thread].bytes();
@@ -248,7 +298,7 @@ impl PackedLinear {
             let rest = several.remainder().chunks_exact(panel_bytes);
             for (panel, to) in rest.zip(to.into_remainder().chunks_exact_mut(LANES)) {
                 // SAFETY: sixteen floats, borrowed.
-                unsafe { K::multiply::<1>(self.simd, panel, row, [to.as_mut_ptr()]) };
+                unsafe { K::multiply::<1>(self.simd, panel, row, RowsAt::one(to)) };
             }
         });
         out.truncate(self.outputs);
@@ -273,27 +323,6 @@ fn check_count(weights: usize, outputs: usize, inputs: usize) -> Result<()> {
         return Err(Error::invalid("weight count of a linear layer", weights, expected));
     }
     Ok(())
-}
-
-/// Where a panel's outputs go: `out [rows][outputs]`, from output `first` on.
-struct Target<'a> {
-    out: &'a Disjoint<'a, MaybeUninit<f32>>,
-    outputs: usize,
-    first: usize,
-}
-
-impl Target<'_> {
-    /// A row's outputs of this panel: sixteen, or what there is of the last.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "each panel is one thread's, and has outputs of its own"
-    )]
-    fn row(&self, row: usize) -> &mut [MaybeUninit<f32>] {
-        let start = row * self.outputs;
-        let end = self.outputs.min(self.first + LANES);
-        // SAFETY: panels have different outputs, and each panel is multiplied by one thread.
-        unsafe { self.out.part(start + self.first..start + end) }
-    }
 }
 
 impl Linear for PackedLinear {

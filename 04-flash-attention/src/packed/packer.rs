@@ -132,25 +132,30 @@ impl<'a> Packer<'a> {
         self.packed.borrow().clone()
     }
 
-    /// A matrix that has a name, by `make` if its source does not have it in the wanted format.
-    fn named(
-        &self,
-        name: &str,
-        [outputs, inputs]: [usize; 2],
-        stored: &dyn Fn(&str) -> Result<Option<Rows<'a>>>,
-        make: &dyn Fn() -> Result<Vec<f32>>,
-    ) -> Result<PackedLinear> {
-        let mapped =
-            self.file.and_then(|file| file.matrix(name, [outputs, inputs], self.simd, &self.pool));
-        if let Some((linear, as_stored)) = mapped {
-            return Ok(self.noted(linear, as_stored).0);
-        }
-        let rows = stored(name)?.filter(|rows| {
+    /// A matrix as the packed file has it.
+    fn mapped(&self, name: &str, shape: [usize; 2]) -> Option<PackedLinear> {
+        let (linear, as_stored) = self.file?.matrix(name, shape, self.simd, &self.pool)?;
+        Some(self.noted(linear, as_stored).0)
+    }
+
+    /// A matrix's rows as its source has them, if they are to be kept so.
+    fn stored(&self, name: &str, shape: [usize; 2]) -> Result<Option<Rows<'a>>> {
+        Ok((self.stored)(name)?.filter(|rows| {
             let wanted =
                 self.weights == Weights::AsStored || self.weights == Weights::As(rows.format);
             // Another shape than the model's is for `tensors` to complain about.
-            wanted && (rows.outputs, rows.inputs) == (outputs, inputs)
-        });
+            wanted && [rows.outputs, rows.inputs] == shape
+        }))
+    }
+
+    /// A matrix that has a name, of the rows given or of what `make` gives.
+    fn packed_now(
+        &self,
+        name: &str,
+        [outputs, inputs]: [usize; 2],
+        rows: Option<Rows>,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<PackedLinear> {
         let linear = match &rows {
             Some(rows) => PackedLinear::from_rows(rows, self.simd, &self.pool, &self.memory)?,
             None => self.converted(&make()?, outputs, inputs)?,
@@ -159,6 +164,17 @@ impl<'a> Packer<'a> {
         let (name, shares) = (name.to_owned(), linear.shares().clone());
         self.kept.borrow_mut().push(Kept { name, packed, outputs, inputs, shares });
         Ok(linear)
+    }
+
+    /// The matrix that the source calls `name`.
+    fn named(&self, name: &str, shape: [usize; 2], tensors: Tensors) -> Result<PackedLinear> {
+        match self.mapped(name, shape) {
+            Some(linear) => Ok(linear),
+            None => {
+                let rows = self.stored(name, shape)?;
+                self.packed_now(name, shape, rows, &|| tensors(name, &shape))
+            }
+        }
     }
 
     fn converted(&self, weights: &[f32], outputs: usize, inputs: usize) -> Result<PackedLinear> {
@@ -201,8 +217,7 @@ impl Packing for Packer<'_> {
         inputs: usize,
         tensors: Tensors,
     ) -> Result<Box<dyn Linear>> {
-        let make = || tensors(name, &[outputs, inputs]);
-        Ok(Box::new(self.named(name, [outputs, inputs], self.stored, &make)?))
+        Ok(Box::new(self.named(name, [outputs, inputs], tensors)?))
     }
 
     fn derived(
@@ -212,8 +227,45 @@ impl Packing for Packer<'_> {
         inputs: usize,
         make: &dyn Fn() -> Result<Vec<f32>>,
     ) -> Result<Box<dyn Linear>> {
-        // No source has it as it is.
-        Ok(Box::new(self.named(name, [outputs, inputs], &|_| Ok(None), make)?))
+        let shape = [outputs, inputs];
+        Ok(Box::new(match self.mapped(name, shape) {
+            Some(linear) => linear,
+            // No source has it as it is.
+            None => self.packed_now(name, shape, None, make)?,
+        }))
+    }
+
+    fn stacked(
+        &self,
+        matrices: &[(String, usize)],
+        inputs: usize,
+        tensors: Tensors,
+    ) -> Result<Option<Box<dyn Linear>>> {
+        let outputs = matrices.iter().map(|(_, outputs)| outputs).sum();
+        let names: Vec<&str> = matrices.iter().map(|(name, _)| name.as_str()).collect();
+        let (name, shape) = (names.join(" + "), [outputs, inputs]);
+        if self.file.is_some() {
+            // Who wrote the file stacked what could be stacked.
+            return Ok(self.mapped(&name, shape).map(|linear| Box::new(linear) as _));
+        }
+        let rows = |(name, outputs): &(String, usize)| self.stored(name, [*outputs, inputs]);
+        let rows = matrices.iter().map(rows).collect::<Result<Vec<_>>>()?;
+        let format = |rows: &Option<Rows>| rows.as_ref().map(|rows| rows.format);
+        if rows.iter().any(|other| format(other) != format(&rows[0])) {
+            return Ok(None);
+        }
+        let rows = rows.into_iter().collect::<Option<Vec<_>>>().map(|rows| {
+            let bytes = rows.iter().map(|rows| &*rows.bytes).collect::<Vec<_>>().concat().into();
+            Rows { format: rows[0].format, outputs, inputs, bytes }
+        });
+        let make = || {
+            let mut weights = Vec::with_capacity(outputs * inputs);
+            for (name, outputs) in matrices {
+                weights.extend(tensors(name, &[*outputs, inputs])?);
+            }
+            Ok(weights)
+        };
+        Ok(Some(Box::new(self.packed_now(&name, shape, rows, &make)?)))
     }
 
     fn embedding(
@@ -223,8 +275,7 @@ impl Packing for Packer<'_> {
         is_tied: bool,
         tensors: Tensors,
     ) -> Result<EmbeddingAndHead> {
-        let make = || tensors(name, &shape);
-        let table = Table(Arc::new(self.named(name, shape, self.stored, &make)?));
+        let table = Table(Arc::new(self.named(name, shape, tensors)?));
         let head = is_tied.then(|| Box::new(table.clone()) as Box<dyn Linear>);
         Ok((Box::new(table), head))
     }

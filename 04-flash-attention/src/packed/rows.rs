@@ -1,15 +1,15 @@
 //! Activations, a few rows at a time: as many as a kernel takes together, then four, then one.
 
-use crate::kernels::Simd;
 use crate::kernels::activations::{GROUP, Group, Scaling, interleave, quantise};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
+use crate::kernels::{RowsAt, Simd};
 use crate::threads::{Pool, share};
 use naive_decode::numerics::LANES;
 use std::marker::PhantomData;
 
 /// Rows that a kernel takes together where there are enough registers.
-pub(super) const MANY: usize = 12;
+pub(crate) const MANY: usize = 12;
 
 /// And where there are fewer, or fewer rows.
 pub(super) const FEW: usize = 4;
@@ -37,12 +37,12 @@ pub(super) trait Family {
     /// One panel's sixteen outputs for `R` rows.
     ///
     /// # Safety
-    /// Each of `to` has room for sixteen floats that nobody else reads or writes meanwhile.
+    /// `to` has room for sixteen floats of each row, which nobody else reads or writes meanwhile.
     unsafe fn multiply<const R: usize>(
         simd: Simd,
         panel: &[u8],
         rows: &[Self::Piece<R>],
-        to: [*mut f32; R],
+        to: RowsAt,
     );
     /// The outputs of [`Family::PANELS`] panels for one row.
     fn multiply_one(simd: Simd, panels: &[u8], row: &[Self::Piece<1>], to: &mut [f32]);
@@ -77,12 +77,7 @@ impl<F: Float> Family for Floats<F> {
         interleave(x, inputs, to);
     }
 
-    unsafe fn multiply<const R: usize>(
-        simd: Simd,
-        panel: &[u8],
-        rows: &[[f32; R]],
-        to: [*mut f32; R],
-    ) {
+    unsafe fn multiply<const R: usize>(simd: Simd, panel: &[u8], rows: &[[f32; R]], to: RowsAt) {
         // SAFETY: passed on.
         unsafe { float_panels::multiply::<F, 1, R>(simd, panel, rows, to) }
     }
@@ -90,7 +85,7 @@ impl<F: Float> Family for Floats<F> {
     fn multiply_one(simd: Simd, panels: &[u8], row: &[[f32; 1]], to: &mut [f32]) {
         assert_eq!(to.len(), Self::PANELS * LANES, "sixteen outputs a panel");
         // SAFETY: there is room, and it is borrowed.
-        unsafe { float_panels::multiply::<F, 4, 1>(simd, panels, row, [to.as_mut_ptr()]) }
+        unsafe { float_panels::multiply::<F, 4, 1>(simd, panels, row, RowsAt::one(to)) }
     }
 }
 
@@ -116,12 +111,7 @@ impl<T: Tile> Family for Integers<T> {
         quantise::<T, R>(simd, scaling, x, inputs, to);
     }
 
-    unsafe fn multiply<const R: usize>(
-        simd: Simd,
-        panel: &[u8],
-        rows: &[Group<R>],
-        to: [*mut f32; R],
-    ) {
+    unsafe fn multiply<const R: usize>(simd: Simd, panel: &[u8], rows: &[Group<R>], to: RowsAt) {
         // SAFETY: passed on.
         unsafe { integer_tiles::multiply::<T, R>(simd, panel, rows, to) }
     }
@@ -129,7 +119,7 @@ impl<T: Tile> Family for Integers<T> {
     fn multiply_one(simd: Simd, panels: &[u8], row: &[Group<1>], to: &mut [f32]) {
         assert_eq!(to.len(), LANES, "sixteen outputs a panel");
         // SAFETY: there is room, and it is borrowed.
-        unsafe { integer_tiles::multiply::<T, 1>(simd, panels, row, [to.as_mut_ptr()]) }
+        unsafe { integer_tiles::multiply::<T, 1>(simd, panels, row, RowsAt::one(to)) }
     }
 }
 
@@ -146,8 +136,14 @@ pub(super) struct Arranged<K: Family> {
 }
 
 impl<K: Family> Arranged<K> {
-    /// Arranges rows of `inputs` activations.
-    pub(super) fn new(simd: Simd, scaling: Scaling, pool: &Pool, x: &[f32], inputs: usize) -> Self {
+    /// Arranges rows of `inputs` activations, on all threads of a pool or on this one.
+    pub(super) fn new(
+        simd: Simd,
+        scaling: Scaling,
+        pool: Option<&Pool>,
+        x: &[f32],
+        inputs: usize,
+    ) -> Self {
         let (rows, pieces) = (x.len() / inputs, K::pieces(inputs));
         let many = if simd.rows_together() == MANY { rows / MANY } else { 0 };
         let few = (rows - many * MANY) / FEW;
@@ -165,7 +161,7 @@ impl<K: Family> Arranged<K> {
 fn arrange<K: Family, const R: usize>(
     simd: Simd,
     scaling: Scaling,
-    pool: &Pool,
+    pool: Option<&Pool>,
     x: &[f32],
     inputs: usize,
 ) -> Vec<K::Piece<R>> {
@@ -177,9 +173,9 @@ fn arrange<K: Family, const R: usize>(
             K::arrange::<R>(simd, scaling, x, inputs, block);
         }
     };
-    match x.len() < SERIAL {
-        true => fill(0, &mut blocks),
-        false => pool.run_chunks(&mut blocks, pieces, &fill),
+    match pool {
+        Some(pool) if x.len() >= SERIAL => pool.run_chunks(&mut blocks, pieces, &fill),
+        _ => fill(0, &mut blocks),
     }
     blocks
 }

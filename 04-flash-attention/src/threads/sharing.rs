@@ -1,6 +1,7 @@
 //! Who does which part.
 
 use super::Pool;
+use crate::packed::MANY;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +36,34 @@ impl Pool {
 }
 
 impl Pool {
+    /// Shares out rows of `width` items, each thread's own in a row: `task` is called with at most `together` of them,
+    /// and with which they are. Threads' parts are whole blocks of as many rows as kernels take together, so that none
+    /// has more odd ones than another.
+    ///
+    /// # Panics
+    /// If `items` are not rows of `width`, or a part panics.
+    pub fn run_rows<T: Send>(
+        &self,
+        items: &mut [T],
+        width: usize,
+        together: usize,
+        task: &(dyn Fn(Range<usize>, &mut [T]) + Sync),
+    ) {
+        assert!(width > 0 && items.len().is_multiple_of(width), "whole rows");
+        let (rows, together) = (items.len() / width, together.next_multiple_of(MANY));
+        let items = Disjoint::new(items);
+        self.run(&|thread| {
+            let mine = share(rows.div_ceil(MANY), self.threads(), thread);
+            let (first, end) = ((mine.start * MANY).min(rows), (mine.end * MANY).min(rows));
+            for start in (first..end).step_by(together) {
+                let mine = start..end.min(start + together);
+                // SAFETY: shares of different threads have no row in common.
+                let items = unsafe { items.part(mine.start * width..mine.end * width) };
+                task(mine, items);
+            }
+        });
+    }
+
     /// Calls `task` for each of `items`, whichever thread is free taking the next one. For work that is not
     /// alike: a long text's attention beside a short one's.
     ///
@@ -69,6 +98,15 @@ impl<'a, T> Disjoint<'a, T> {
     /// Wraps a slice; nobody else can reach it while this lives.
     pub fn new(slice: &'a mut [T]) -> Self {
         Disjoint { start: slice.as_mut_ptr(), length: slice.len(), slice: PhantomData }
+    }
+
+    /// Where a range of items begins, for who writes some of them only.
+    ///
+    /// # Panics
+    /// If it reaches past the end.
+    pub(crate) fn within(&self, range: Range<usize>) -> *mut T {
+        assert!(range.start <= range.end && range.end <= self.length, "a part of the slice");
+        self.start.wrapping_add(range.start)
     }
 
     /// One part.

@@ -101,6 +101,24 @@ fn chunks_are_shared_out_whole_and_in_order() {
     assert_eq!(shares, [0..2, 2..5, 5..7, 7..10]);
 }
 
+#[test]
+fn rows_are_shared_out_whole_and_each_once() {
+    for (rows, width, together) in [(0, 3, 24), (1, 1, 1), (30, 2, 12), (97, 3, 48), (400, 1, 50)] {
+        for threads in 1..5 {
+            let mut items = vec![usize::MAX; rows * width];
+            Pool::new(threads).run_rows(&mut items, width, together, &|mine, items| {
+                assert!(mine.len() <= together.next_multiple_of(12) && !mine.is_empty());
+                for (row, items) in mine.zip(items.chunks_exact_mut(width)) {
+                    assert!(items.iter().all(|&item| item == usize::MAX), "row {row} twice");
+                    items.fill(row);
+                }
+            });
+            let expected: Vec<usize> = (0..rows * width).map(|i| i / width).collect();
+            assert_eq!(items, expected, "{threads} threads");
+        }
+    }
+}
+
 /// Time on a core that the process has spent, where the system says so.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn processor_ticks() -> u64 {

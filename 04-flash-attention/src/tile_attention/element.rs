@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
-use naive_decode::numerics::LANES;
+use naive_decode::numerics::{LANES, from_f16, to_f16};
 use naive_decode::{Element, Error, KvSize, Result};
 use ndarray::ArrayView1;
 use std::fmt::{self, Display, Formatter};
@@ -114,17 +114,16 @@ impl TileElement for bf16 {
     }
 }
 
-/// No register widens f16 on every path, so it goes number by number: right, and not fast.
 impl TileElement for f16 {
     const SCALED: bool = false;
     fn narrow(value: f32, _scale: f32) -> Self {
-        f16::from_f32(value)
+        to_f16(value)
     }
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
         let mut wide = [0.0; LANES];
         for (wide, narrow) in wide.iter_mut().zip(&from[..V::WIDTH]) {
-            *wide = narrow.to_f32();
+            *wide = from_f16(*narrow);
         }
         // SAFETY: the caller vouches for the instruction set; a register is no wider than LANES.
         unsafe { V::load(&wide) }

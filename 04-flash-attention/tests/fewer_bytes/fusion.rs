@@ -1,9 +1,9 @@
 //! The rules find the fusions, and a fused block says the same.
 
 use flash_attention::fusion::{
-    Counted, Graph, Op, Program, Wire, assemble, fuse, fuse_add_norm, fuse_rope, llama,
-    merge_linears,
+    Counted, Fused, Graph, Op, Program, Wire, fuse, fuse_add_norm, fuse_rope, llama, merge_linears,
 };
+use flash_attention::threads::Pool;
 use naive_decode::{
     Config, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors,
 };
@@ -17,13 +17,13 @@ fn config() -> Config {
         r#"{{"architectures": ["LlamaForCausalLM"], "hidden_size": 40, "num_hidden_layers": {LAYERS},
             "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 12,
             "intermediate_size": 56, "vocab_size": {VOCAB}, "rms_norm_eps": 1e-5,
-            "max_position_embeddings": 64, "tie_word_embeddings": false}}"#
+            "max_position_embeddings": 160, "tie_word_embeddings": false}}"#
     );
     Config::from_json("config.json", json.as_bytes()).unwrap()
 }
 
 fn tokens() -> Vec<u32> {
-    (0..23u32).map(|i| (i * i + 5 * i) % VOCAB as u32).collect()
+    (0..26u32).map(|i| (i * i + 5 * i) % VOCAB as u32).collect()
 }
 
 fn ops(graph: &Graph) -> Vec<String> {
@@ -123,8 +123,8 @@ fn a_fused_graph_gives_the_same_bits_in_fewer_passes() {
     assert_eq!((before.passes, after.passes), (15 * LAYERS + 1, 8 * LAYERS + 1));
 }
 
-fn logits(model: &Model) -> Array2<f32> {
-    let pass = Pass::one(Span::new(0, 0, &tokens(), Want::All));
+fn logits(model: &Model, tokens: &[u32]) -> Array2<f32> {
+    let pass = Pass::one(Span::new(0, 0, tokens, Want::All));
     model.forward(&pass, &mut NaiveAttention::new(model.isa)).unwrap()
 }
 
@@ -134,11 +134,33 @@ fn the_graph_is_the_models_and_the_fused_model_says_the_same() {
         let options = LoadOptions { isa, ..LoadOptions::default() };
         let (tensors, pack) = (random_tensors(3), dense(isa));
         let plain = Model::assemble(config(), options, &tensors, &pack).unwrap();
-        let fused = assemble(config(), options, &tensors, &pack).unwrap();
-        let expected = logits(&plain);
-        assert_eq!(logits(&fused), expected);
-        assert_eq!(fused.kv_bytes_per_token(), plain.kv_bytes_per_token());
+        // So many rows that threads share them out.
+        let (short, long) = (tokens(), tokens().repeat(6));
+        let expected = logits(&plain, &short);
+        for threads in 1..4 {
+            let fused = Fused::new(&pack, &Pool::new(threads));
+            let fused = Model::assemble(config(), options, &tensors, &fused).unwrap();
+            assert_eq!(logits(&fused, &short), expected);
+            assert_eq!(logits(&fused, &long), logits(&plain, &long), "{threads} threads");
+            assert_eq!(fused.kv_bytes_per_token(), plain.kv_bytes_per_token());
+        }
         let (normed, _) = run(llama(&config(), 0..LAYERS), isa);
         assert_eq!(plain.head.apply(normed.view()), expected);
     }
+}
+
+/// What the plain model refuses, whichever thread finds it.
+#[test]
+fn a_position_past_the_table_is_refused() {
+    let (tensors, pack, pool) = (random_tensors(3), dense(Isa::best()), Pool::new(2));
+    let fused = Fused::new(&pack, &pool);
+    let model = Model::assemble(config(), LoadOptions::default(), &tensors, &fused).unwrap();
+    let (x, mut positions) = (Array2::zeros((120, 40)), vec![0; 120]);
+    let project = |positions: &[usize]| {
+        model.blocks[0].projection.project(x.view(), positions, &model.rope).map(|_| ())
+    };
+    assert!(project(&positions).is_ok());
+    positions[119] = 160;
+    let said = project(&positions).unwrap_err().to_string();
+    assert!(said.contains("160") && said.contains("161"), "{said}");
 }

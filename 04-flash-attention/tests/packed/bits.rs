@@ -41,6 +41,25 @@ proptest! {
         }
     }
 
+    /// Of long passes threads share out rows, of short ones outputs.
+    #[test]
+    fn a_long_pass_is_its_rows_in_short_ones(
+        format in any_format(),
+        outputs in 1usize..40,
+        inputs in 1usize..70,
+        count in 90usize..200,
+        threads in 1usize..4,
+        seed: u32,
+    ) {
+        let linear = packed(format, &numbers(outputs * inputs, seed), [outputs, inputs], best(), threads);
+        let x = rows(count, inputs, seed ^ 7);
+        let long = linear.apply(x.view());
+        for first in (0..count).step_by(7) {
+            let part = s![first..count.min(first + 7), ..];
+            prop_assert_eq!(linear.apply(x.slice(part)), long.slice(part));
+        }
+    }
+
     /// Rung 01 multiplies the same weights to the same bits.
     #[test]
     fn floats_are_rung_01s_chain(

@@ -1,5 +1,6 @@
 //! Packed weights in a file: the same bits as packed afresh, and never taken for what they are not.
 
+use flash_attention::fusion::Fused;
 use flash_attention::packed::{Format, PackedFile, PackedFrom, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
 use naive_decode::{
@@ -36,7 +37,8 @@ fn packed(seed: u64, from: &PackedFrom, write_to: Option<&Path>) -> Model {
     let pool = Pool::new(from.threads);
     let packer = Packer::new(from.weights, Isa::best(), &pool, &stored);
     let tensors = random_tensors(seed);
-    let model = Model::assemble(config(), LoadOptions::default(), &tensors, &packer).unwrap();
+    let fused = Fused::new(&packer, &pool);
+    let model = Model::assemble(config(), LoadOptions::default(), &tensors, &fused).unwrap();
     if let Some(path) = write_to {
         packer.write(path, from).unwrap();
     }
@@ -54,7 +56,7 @@ fn mapped(seed: u64, from: &PackedFrom, path: &Path) -> Result<Model> {
         [_] => random(name, shape),
         _ => Err(Error::invalid("a matrix", name, "in the file")),
     };
-    Model::assemble(config(), LoadOptions::default(), &vectors, &packer)
+    Model::assemble(config(), LoadOptions::default(), &vectors, &Fused::new(&packer, &pool))
 }
 
 fn logits(model: &Model) -> Vec<u32> {

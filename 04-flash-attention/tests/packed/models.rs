@@ -1,12 +1,13 @@
 //! Whole models with packed weights.
 
 use embedded_models::TARGET;
+use flash_attention::fusion::Fused;
 use flash_attention::packed::{Format, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
 use kv_cache::CONTIGUOUS;
 use naive_decode::{
-    Checkpoint, Config, Isa, LoadOptions, Model, NAIVE, Request, Rung, Sampler, Sampling, Settings,
-    generate,
+    Checkpoint, Config, Isa, LoadOptions, Model, NAIVE, Pack, Request, Rung, Sampler, Sampling,
+    Settings, generate,
 };
 use std::sync::Arc;
 
@@ -18,12 +19,14 @@ fn target(format: Format, isa: Isa, threads: usize) -> Arc<Model> {
     let checkpoint = Checkpoint::embedded("model.safetensors", TARGET.weights).unwrap();
     let stored = |_: &str| Ok(None::<Rows>);
     let options = LoadOptions { isa, context: Some(128), ..LoadOptions::default() };
-    let packer = Packer::new(Weights::As(format), isa, &Pool::new(threads), &stored);
+    let pool = Pool::new(threads);
+    let packer = Packer::new(Weights::As(format), isa, &pool, &stored);
     let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
-    let model = Model::assemble(config, options, &tensors, &packer).unwrap();
+    let fused = Fused::new(&packer, &pool);
+    let model = Model::assemble(config, options, &tensors, &fused).unwrap();
     let [packed] = packer.packed()[..] else { panic!("one format") };
-    // Seven matrices a layer, and the table, once.
-    assert_eq!(packed.matrices, 7 * model.config.layers + 1);
+    // Four stacks a layer, and the table, once.
+    assert_eq!(packed.matrices, 4 * model.config.layers + 1);
     assert!((packed.format, packed.as_stored) == (format, false));
     Arc::new(model)
 }
@@ -70,4 +73,43 @@ fn narrower_weights_take_fewer_bytes() {
         let part = bytes(format) / full;
         assert!((part - bits / 32.0).abs() < 0.03, "{format:?}: {part}");
     }
+}
+
+/// Matrices that the file has in different formats are not made alike to be stacked.
+#[test]
+fn what_is_stored_differently_stays_apart() {
+    let config = Config::from_json("config.json", TARGET.config).unwrap();
+    let checkpoint = Checkpoint::embedded("model.safetensors", TARGET.weights).unwrap();
+    let Config { layers, hidden_size: hidden, intermediate_size: wide, head_dim, .. } = config;
+    let (q_width, kv_width) = (config.heads * head_dim, config.kv_heads * head_dim);
+    let stored = |name: &str| {
+        let part = name.split('.').rev().nth(1).unwrap_or_default();
+        let (format, outputs, inputs) = match part {
+            "q_proj" => (Format::Q8_0, q_width, hidden),
+            "k_proj" => (Format::Q8_0, kv_width, hidden),
+            "v_proj" => (Format::Q4_0, kv_width, hidden),
+            "o_proj" => (Format::Q8_0, hidden, q_width),
+            "gate_proj" => (Format::Q8_0, wide, hidden),
+            "up_proj" => (Format::Q4_0, wide, hidden),
+            "down_proj" => (Format::Q8_0, hidden, wide),
+            _ => return Ok(None),
+        };
+        let weights = checkpoint.tensor(name, &[outputs, inputs])?;
+        Rows::encoded(format, &weights, outputs, inputs).map(Some)
+    };
+    let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+    let model = |fuse: bool| {
+        let (pool, options) = (Pool::new(2), LoadOptions::default());
+        let packer = Packer::new(Weights::AsStored, options.isa, &pool, &stored);
+        let fused = Fused::new(&packer, &pool);
+        let pack: Pack = if fuse { &fused } else { &packer };
+        let model = Model::assemble(config.clone(), options, &tensors, pack).unwrap();
+        // Four and two of seven, and the table, which nobody stores.
+        let packed = packer.packed();
+        let count = |format| packed.iter().filter(move |p| p.format == format).map(|p| p.matrices);
+        assert_eq!(count(Format::Q4_0).sum::<usize>(), 2 * layers);
+        assert_eq!(count(Format::Q8_0).sum::<usize>(), 5 * layers + 1);
+        Arc::new(model)
+    };
+    assert!(logits(&CONTIGUOUS, &model(true)) == logits(&CONTIGUOUS, &model(false)));
 }
