@@ -26,6 +26,7 @@
 //! | `costs.rs` | to park a request's blocks, or to compute them again |
 //! | `record.rs` | what a step did, for traces |
 //! | `snapshot.rs` | from the engine to its [`EngineState`] |
+//! | `tiers.rs` | what leaves the pool: the host's memory, and a file that outlives the process |
 
 mod arrivals;
 mod choose;
@@ -44,11 +45,12 @@ mod request;
 mod snapshot;
 mod state;
 mod step;
+mod tiers;
 mod view;
 
 pub use event::{Event, FinishReason, TokenEvent, Usage};
 pub use handle::{EngineHandle, Ticket};
-pub use options::{EngineOptions, MakeProposer};
+pub use options::{EngineOptions, KvFile, MakeProposer};
 pub use record::{Kind, PassRecord, SpanRecord};
 pub use request::{Constraint, EngineRequest, Limits, Refused, TokenSet};
 pub use state::{BlockCounts, Cell, Counters, EngineState, PassRow, PrefixRow, RequestRow, Stage};
@@ -58,12 +60,12 @@ use costs::Costs;
 use inbox::Inbox;
 use member::Member;
 use naive_decode::{Error, Model, Result, Sampler, Sampling};
-use paged_cache::offload::HostTier;
 use paged_cache::{Behind, PagedCache, Room};
-use prefix_radix::{Chain, Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
+use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tiers::{Below, Host, Unsaved};
 
 /// The least that a client may leave unread: what one pass may send without a guess, and the end.
 const LEAST_EVENTS: usize = 8;
@@ -73,7 +75,10 @@ const LEAST_EVENTS: usize = 8;
 pub struct Engine {
     pool: SharedPool<Box<dyn PrefixCache>>,
     /// Where blocks of preempted requests go, if anywhere.
-    host: Option<HostTier>,
+    host: Option<Host>,
+    unsaved: Unsaved,
+    /// Whether it was said that a tier fails.
+    has_reported: bool,
     options: EngineOptions,
     inbox: Arc<Inbox>,
     /// Everyone who is not done, in order of submission.
@@ -97,7 +102,8 @@ impl Engine {
     /// An engine for a model; its pool is set aside.
     ///
     /// # Errors
-    /// Options that contradict each other, a pool without room for one block, or a model without keys and values.
+    /// Options that contradict each other, a pool without room for one block, a model without keys and values, or
+    /// a file that cannot be had.
     pub fn new(model: Arc<Model>, options: EngineOptions) -> Result<Self> {
         let at_least = |what: &str, found: usize, least: usize| match found >= least {
             true => Ok(()),
@@ -118,17 +124,18 @@ impl Engine {
             queue: options.queue,
             running: options.running,
         };
-        let chain = Chain::new(b"the pool of one engine");
+        let one = Room { bytes: cache.layout().block_bytes(), ..room };
+        let Below { host, tiers, chain } = Below::new(&model, one, &options)?;
         let prefixes: Box<dyn PrefixCache> = match options.prefixes {
             true => Box::new(RadixTree::new(block, chain)?),
             false => Box::new(Nothing::new(block)),
         };
-        let host = (options.host_bytes >= cache.layout().block_bytes())
-            .then(|| HostTier::new(options.host_bytes));
-        let pool = SharedPool::new(model, cache, Tiered::new(prefixes, chain, Vec::new()))?;
+        let pool = SharedPool::new(model, cache, Tiered::new(prefixes, chain, tiers))?;
         let engine = Engine {
             pool,
             host,
+            unsaved: Unsaved::default(),
+            has_reported: false,
             inbox: Inbox::new(limits, options.events),
             options,
             members: Vec::new(),

@@ -97,6 +97,7 @@ impl Engine {
         let mut member = self.members.remove(index);
         self.published = None; // whoever asks must not see it any more
         if let Place::Inside(session) = std::mem::replace(&mut member.place, Place::Waiting) {
+            self.note_unsaved(&session);
             self.pool.end(session)?;
         }
         Ok(member)

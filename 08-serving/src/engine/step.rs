@@ -65,14 +65,17 @@ impl Engine {
         let began = Instant::now();
         let mut decided = self.decide()?;
         if decided.pass.spans.is_empty() {
+            self.save(true);
             self.tell(true);
-            return Ok(Step::Idle(self.next_alarm()));
+            let is_saving = !self.unsaved.is_empty();
+            return Ok(Step::Idle(if is_saving { Some(began) } else { self.next_alarm() }));
         }
         let mut logits = self.execute(&decided.pass);
         let outcomes = self.choose(&decided, &mut logits);
         let spans = self.take_in(&mut decided, outcomes)?;
         let record = self.record(decided, spans, began);
         self.tell(false);
+        self.save(false);
         Ok(Step::Ran(record))
     }
     // ANCHOR_END: step
@@ -213,7 +216,8 @@ impl Engine {
             member.tell_end(end);
         }
         let waiting = self.members.iter().filter(|member| is_queued(member)).count();
-        self.inbox.report(waiting, self.members.is_empty());
+        self.inbox.report(waiting, self.members.is_empty() && self.unsaved.is_empty());
+        self.report_failure();
     }
 
     fn give_up(mut self, error: &Error) {

@@ -10,6 +10,7 @@
 //! | `schedule.rs` | the policies as functions |
 //! | `soak.rs` | everything at once |
 //! | `thread.rs` | the engine on its thread |
+//! | `tiers.rs` | what leaves the pool, in memory and in a file |
 
 mod leaving;
 mod pressure;
@@ -18,4 +19,5 @@ mod same_tokens;
 mod schedule;
 mod soak;
 mod thread;
+mod tiers;
 mod world;
