@@ -115,7 +115,7 @@ fn what_is_saved_stays_in_the_pool_and_goes_only_where_it_outlives_the_process()
     assert_eq!((file.inside().kept.len(), server.blocks.used()), (5, used));
     // What is there already costs none of the two.
     assert_eq!(server.save(Salt::NONE, &prompt, 0, 2), None);
-    let mut next = Server::new(caches().remove(0), 16, &[file.clone()]);
+    let mut next = Server::new(caches().remove(0), 16, std::slice::from_ref(&file));
     assert_eq!(next.read(Salt::NONE, &prompt), 20);
     // One that fails is gone on without, and the text comes to its end.
     file.inside().kept.clear();

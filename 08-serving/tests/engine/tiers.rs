@@ -239,6 +239,7 @@ fn draining_waits_until_everything_is_in_the_file() {
     let name = file_in(folder.path()).file_name().unwrap().to_owned();
     fs::write(copy.path().join(name), saved).unwrap();
     let (tokens, cached) =
-        one_by_one(&mut engine(with_file(copy.path(), 2_000)), &[asked.clone()]).remove(0);
+        one_by_one(&mut engine(with_file(copy.path(), 2_000)), std::slice::from_ref(&asked))
+            .remove(0);
     assert_eq!((tokens, cached), (asked.alone(), 176));
 }
