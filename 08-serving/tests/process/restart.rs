@@ -1,84 +1,12 @@
 //! A server that is killed and started again: its file of keys and values is whole, or it is not believed.
-#![cfg(unix)]
 
-use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
+use crate::server::Server;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-/// A `ladder serve` of its own process. It does not outlive the test, even one that fails.
-struct Server {
-    child: Child,
-    url: String,
-    agent: ureq::Agent,
-    /// What it said before it listened.
-    said: Vec<String>,
-}
-
-/// What came of a prompt.
-#[derive(Debug, PartialEq)]
-struct Answer {
-    tokens: Value,
-    cached: u64,
-}
-
-impl Server {
-    fn start(more: &[&str]) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
-        command.args(["serve", "--port", "0"]).args(more).env("NO_COLOR", "1");
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut said = Vec::new();
-        let url = loop {
-            let Some(line) = lines.next() else { panic!("it ended too early: {said:?}") };
-            let line = line.unwrap();
-            if let Some(at) = line.find("http://127.0.0.1:") {
-                break line[at..].split_whitespace().next().unwrap().to_owned();
-            }
-            said.push(line);
-        };
-        // Nobody would read what it says later, and a full pipe would stop it.
-        std::thread::spawn(move || lines.for_each(drop));
-        let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(120)));
-        Server { child, url, agent: agent.build().into(), said }
-    }
-
-    /// None if it does not answer any more.
-    fn ask(&self, prompt: &str) -> Option<Answer> {
-        let body =
-            json!({"prompt": prompt, "max_tokens": 24, "temperature": 0, "return_token_ids": true});
-        let request = self.agent.post(format!("{}/v1/completions", self.url));
-        let request = request.header("content-type", "application/json");
-        let text = request.send(body.to_string()).ok()?.body_mut().read_to_string().ok()?;
-        let answer: Value = serde_json::from_str(&text).ok()?;
-        Some(Answer {
-            tokens: answer["choices"][0]["token_ids"].clone(),
-            cached: answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64()?,
-        })
-    }
-
-    /// Asks it to end, and waits until it has.
-    fn terminate(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let begun = Instant::now();
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // SIGKILL; it may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use std::time::Duration;
 
 /// Prompts of a hundred tokens and more, some of which begin alike.
 fn prompts() -> Vec<String> {
@@ -128,8 +56,7 @@ fn killed_at_any_point_it_goes_on_with_what_the_file_has() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_millis(wait_ms));
-            let pid = server.child.id().to_string();
-            assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+            server.signal("-KILL");
         });
         known.push(found.into_inner().unwrap());
     }
