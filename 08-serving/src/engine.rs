@@ -120,6 +120,7 @@ impl Engine {
         let limits = Limits {
             context: capacity.min(pool_tokens),
             vocabulary: model.config.vocab_size,
+            hidden: model.config.hidden_size,
             pool_tokens,
             queue: options.queue,
             running: options.running,

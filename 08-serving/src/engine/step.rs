@@ -70,7 +70,7 @@ impl Engine {
             let is_saving = !self.unsaved.is_empty();
             return Ok(Step::Idle(if is_saving { Some(began) } else { self.next_alarm() }));
         }
-        let mut logits = self.execute(&decided.pass);
+        let mut logits = self.execute(&decided.pass, &decided.indices);
         let outcomes = self.choose(&decided, &mut logits);
         let spans = self.take_in(&mut decided, outcomes)?;
         let record = self.record(decided, spans, began);

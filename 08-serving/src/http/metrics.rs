@@ -152,7 +152,7 @@ impl Clock<'_> {
                 self.last = Some(now);
             }
             Event::Finished { usage, .. } => self.usage = Some(*usage),
-            Event::Prompt(_) | Event::Failed(_) => {}
+            Event::Prompt(_) | Event::Embedding(_) | Event::Failed(_) => {}
         }
     }
 

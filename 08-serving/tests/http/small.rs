@@ -110,6 +110,7 @@ fn the_document_lists_every_parameter() {
     for path in [
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/embeddings",
         "/v1/models",
         "/tokenize",
         "/detokenize",
@@ -161,6 +162,10 @@ fn the_document_lists_every_parameter() {
         "structured_outputs",
         "return_token_ids",
         "cached_tokens",
+        "input",
+        "encoding_format",
+        "dimensions",
+        "embedding",
     ] {
         assert!(text.contains(&format!("\"{parameter}\":")), "{parameter}");
     }
