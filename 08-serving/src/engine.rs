@@ -18,6 +18,7 @@
 //! | `step.rs` | one step: look, decide, run, tell |
 //! | `member.rs` | a request inside the engine |
 //! | `arrivals.rs` | who has come, gone, run out of time or stopped reading |
+//! | `holders.rs` | who holds which block |
 //! | `view.rs` | what the policy is shown |
 //! | `places.rs` | coming in, giving up a place, being done |
 //! | `pass.rs` | from a plan to a pass, and its logits |
@@ -33,6 +34,7 @@ mod choose;
 mod costs;
 mod event;
 mod handle;
+mod holders;
 mod inbox;
 mod logprobs;
 mod member;
@@ -57,6 +59,7 @@ pub use state::{BlockCounts, Cell, Counters, EngineState, PassRow, PrefixRow, Re
 pub use step::Step;
 
 use costs::Costs;
+use holders::Holders;
 use inbox::Inbox;
 use member::Member;
 use naive_decode::{Error, Model, Result, Sampler, Sampling};
@@ -81,6 +84,8 @@ pub struct Engine {
     has_reported: bool,
     options: EngineOptions,
     inbox: Arc<Inbox>,
+    /// Who holds which block, as it was when it was last counted.
+    holders: Holders,
     /// Everyone who is not done, in order of submission.
     members: Vec<Member>,
     /// Those that are done in the step at hand, with their last event.
@@ -132,7 +137,8 @@ impl Engine {
             false => Box::new(Nothing::new(block)),
         };
         let pool = SharedPool::new(model, cache, Tiered::new(prefixes, chain, tiers))?;
-        let engine = Engine {
+        let holders = Holders::new(pool.pool().blocks().count());
+        let mut engine = Engine {
             pool,
             host,
             unsaved: Unsaved::default(),
@@ -140,6 +146,7 @@ impl Engine {
             inbox: Inbox::new(limits, options.events),
             options,
             members: Vec::new(),
+            holders,
             ended: Vec::new(),
             times: PassTimes::default(),
             costs: Costs::default(),
@@ -149,7 +156,8 @@ impl Engine {
             published: None,
             guesser: Sampler::new(Sampling::default())?,
         };
-        engine.inbox.publish(engine.snapshot());
+        let state = engine.snapshot();
+        engine.inbox.publish(state);
         Ok(engine)
     }
 
@@ -205,6 +213,7 @@ impl Engine {
                 return Err(Error::invalid(what, held, expected));
             }
         }
+        self.check_holders()?;
         let (open, known) = (self.pool.pool().open_sequences(), inside.count());
         match open == known {
             true => Ok(()),

@@ -90,7 +90,8 @@ impl Engine {
         let budget = Budget { rows: self.options.rows, running: self.options.running };
         let mut carried_out = Plan::default();
         for attempt in 0..self.members.len() + 2 {
-            let plan = self.options.policy.schedule(&self.view(attempt > 0)?, budget);
+            let view = self.view(attempt > 0)?;
+            let plan = self.options.policy.schedule(&view, budget);
             plan.preempt.iter().try_for_each(|&id| self.preempt(id))?;
             plan.admit.iter().try_for_each(|&id| self.admit(id))?;
             for member in &mut self.members {
@@ -208,7 +209,8 @@ impl Engine {
     fn tell(&mut self, is_idle: bool) {
         let is_due = self.published.is_none_or(|published| published.elapsed() >= FRESH);
         if is_idle || is_due {
-            self.inbox.publish(self.snapshot());
+            let state = self.snapshot();
+            self.inbox.publish(state);
             self.published = Some(Instant::now());
         }
         self.members.iter_mut().for_each(Member::tell);
