@@ -127,6 +127,11 @@ impl<P: PrefixCache> Tiered<P> {
     }
     // ANCHOR_END: evict
 
+    /// Whether there are tiers at all.
+    pub fn has_tiers(&self) -> bool {
+        !self.tiers.is_empty()
+    }
+
     /// Whether a tier is still there after the process has ended.
     pub fn outlives_process(&self) -> bool {
         self.tiers.outlives_process()

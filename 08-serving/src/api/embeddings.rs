@@ -16,7 +16,6 @@ pub struct EmbeddingRequest {
     /// Which model; there is one.
     pub model: Option<String>,
     /// What to embed: a text, tokens, or a list of either.
-    #[schema(value_type = Option<Object>)]
     pub input: Option<Prompt>,
     /// `"float"`, or `"base64"` for the bytes of the numbers (f32, little-endian); floats if not given.
     pub encoding_format: Option<Encoding>,
@@ -91,12 +90,11 @@ pub struct Embedding {
     /// Which input.
     pub index: usize,
     /// Its embedding, of length 1.
-    #[schema(value_type = Object)]
     pub embedding: Numbers,
 }
 
 /// Numbers, as they were asked for.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Numbers {
     /// A list.

@@ -111,8 +111,8 @@ impl ChatMessage {
     }
 }
 
-/// A prompt of a completion.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// A prompt of a completion, or what is to be embedded.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string, tokens, or a list of either")]
 pub enum Prompt {
     /// One text, or several.

@@ -63,7 +63,12 @@ fn after_a_restart_what_was_said_is_known() {
         assert!(before.iter().all(|(_, cached)| *cached == 0));
         rest(&mut first);
         drop(first);
-        let after = one_by_one(&mut start(), &asked);
+        let mut again = start();
+        let after = one_by_one(&mut again, &asked);
+        let counters = again.state().counters;
+        assert_eq!((counters.tier_queries, counters.tier_hits), (6 * 45, 6 * 44));
+        assert_eq!((counters.prefix_queries, counters.prefix_hits), (6 * 45, 0));
+        drop(again);
         for ((tokens, _), (again, cached)) in before.iter().zip(&after) {
             assert_eq!(tokens, again, "{kept}");
             // Whole blocks of four, and never the whole prompt.
@@ -183,6 +188,9 @@ fn memory_beside_the_pool_keeps_what_the_pool_has_no_room_for() {
         for ((tokens, _), asked) in answers.iter().zip(&asked) {
             assert_eq!(*tokens, asked.alone());
         }
+        let counters = engine.state().counters;
+        let hits = (counters.prefix_hits + counters.tier_hits) as usize;
+        assert_eq!(hits, answers.iter().map(|(_, cached)| cached).sum::<usize>());
         answers.iter().map(|(_, cached)| cached).sum::<usize>()
     };
     assert_eq!(again(0), 0);

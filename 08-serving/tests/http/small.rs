@@ -56,6 +56,9 @@ fn metrics_have_vllm_s_names_and_count() {
     assert!(value("vllm:prompt_tokens_total") > 100.0);
     assert!(value("vllm:prefix_cache_queries_total") > value("vllm:prefix_cache_hits_total"));
     assert!(value("vllm:prefix_cache_hits_total") > 0.0);
+    for name in ["queries", "hits"] {
+        assert_eq!(value(&format!("vllm:external_prefix_cache_{name}_total")), 0.0, "no tiers");
+    }
     assert_eq!(value("vllm:num_requests_running"), 0.0);
     assert_eq!(value("vllm:num_requests_waiting"), 0.0);
     assert_eq!(value("vllm:kv_cache_usage_perc"), 0.0);
