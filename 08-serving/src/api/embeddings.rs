@@ -16,6 +16,7 @@ pub struct EmbeddingRequest {
     /// Which model; there is one.
     pub model: Option<String>,
     /// What to embed: a text, tokens, or a list of either.
+    #[schema(required = true, nullable = false)]
     pub input: Option<Prompt>,
     /// `"float"`, or `"base64"` for the bytes of the numbers (f32, little-endian); floats if not given.
     pub encoding_format: Option<Encoding>,

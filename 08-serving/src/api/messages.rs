@@ -111,7 +111,7 @@ impl ChatMessage {
     }
 }
 
-/// A prompt of a completion, or what is to be embedded.
+/// A prompt of a completion.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string, tokens, or a list of either")]
 pub enum Prompt {
