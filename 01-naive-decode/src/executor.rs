@@ -1,14 +1,17 @@
 //! The fourth seam: something that can run a pass.
 
 use crate::attention::Attention;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pass::Pass;
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2};
 use std::sync::Arc;
 
 /// One row per wanted row of the pass, `[wanted, vocab]`.
 pub type Logits = Array2<f32>;
+
+/// One row per wanted row of the pass, `[wanted, hidden]`: what the head is given.
+pub type Hidden = Array2<f32>;
 
 /// Runs one ragged batch on some device.
 pub trait Executor {
@@ -17,6 +20,23 @@ pub trait Executor {
     /// # Errors
     /// If the pass does not fit what the executor holds; nothing has then changed.
     fn execute(&mut self, pass: &Pass) -> Result<Logits>;
+
+    /// The same up to the head: the hidden states of the wanted rows after the last layer, normed. With
+    /// [`Executor::head`] behind it, it is [`Executor::execute`], bit for bit.
+    ///
+    /// # Errors
+    /// As [`Executor::execute`], or if this executor keeps hidden states to itself.
+    fn hidden(&mut self, _pass: &Pass) -> Result<Hidden> {
+        Err(Error::invalid("hidden states", "kept by this executor", "one that gives them out"))
+    }
+
+    /// The logits of hidden states: `[rows, hidden]` to `[rows, vocab]`. Rows do not see each other.
+    ///
+    /// # Errors
+    /// If this executor keeps hidden states to itself.
+    fn head(&mut self, _hidden: ArrayView2<f32>) -> Result<Logits> {
+        Err(Error::invalid("hidden states", "kept by this executor", "one that gives them out"))
+    }
 }
 
 /// The model on this machine's processor, with attention of the rung's choosing.
@@ -31,10 +51,26 @@ impl<A: Attention> Executor for CpuExecutor<A> {
     fn execute(&mut self, pass: &Pass) -> Result<Logits> {
         self.model.forward(pass, &mut self.attention)
     }
+
+    fn hidden(&mut self, pass: &Pass) -> Result<Hidden> {
+        self.model.hidden(pass, &mut self.attention)
+    }
+
+    fn head(&mut self, hidden: ArrayView2<f32>) -> Result<Logits> {
+        Ok(self.model.head.apply(hidden))
+    }
 }
 
 impl<E: Executor + ?Sized> Executor for Box<E> {
     fn execute(&mut self, pass: &Pass) -> Result<Logits> {
         (**self).execute(pass)
+    }
+
+    fn hidden(&mut self, pass: &Pass) -> Result<Hidden> {
+        (**self).hidden(pass)
+    }
+
+    fn head(&mut self, hidden: ArrayView2<f32>) -> Result<Logits> {
+        (**self).head(hidden)
     }
 }

@@ -13,7 +13,7 @@ use crate::numerics::{Element, rms_norm};
 use crate::pass::Pass;
 use crate::projection::{KeysValues, Projection};
 use crate::rope::Rope;
-use crate::{Config, Logits};
+use crate::{Config, Hidden, Logits};
 use ndarray::{Array2, Axis};
 
 /// One transformer block.
@@ -83,18 +83,37 @@ impl Model {
     /// An unknown token, a position past the context, or whatever `attention` refuses; sequences
     /// are then as they were.
     pub fn forward(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Logits> {
+        self.run(pass, attention, |hidden| self.head.apply(hidden.view()))
+    }
+
+    /// What [`Model::forward`] gives the head: the wanted rows' hidden states after the last layer, normed,
+    /// `[wanted, hidden]`. What a text means is in there, before it becomes what comes next.
+    ///
+    /// # Errors
+    /// As [`Model::forward`].
+    pub fn hidden(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Hidden> {
+        self.run(pass, attention, |hidden| hidden)
+    }
+
+    /// Runs the pass, and makes something of the wanted rows' hidden states.
+    fn run<T: Send>(
+        &self,
+        pass: &Pass,
+        attention: &mut dyn Attention,
+        last: impl FnOnce(Hidden) -> T + Send,
+    ) -> Result<T> {
         self.check(pass)?;
         attention.begin(pass)?;
-        let mut logits = Err(Error::invalid("pass", "not run", "run"));
+        let mut made = Err(Error::invalid("pass", "not run", "run"));
         // One entry into the thread pool per pass; the parallel loops inside are then cheap.
-        rayon::scope(|_| logits = self.run_layers(pass, attention));
-        let logits = logits?;
+        rayon::scope(|_| made = self.run_layers(pass, attention).map(last));
+        let made = made?;
         attention.commit(pass);
-        Ok(logits)
+        Ok(made)
     }
 
     // ANCHOR: layers
-    fn run_layers(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Logits> {
+    fn run_layers(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Hidden> {
         let positions = pass.positions();
         // x: [rows, hidden], the residual stream
         let tokens: Vec<usize> =
@@ -132,8 +151,7 @@ impl Model {
         }
         // Only the rows that somebody will read go through the head, the widest matrix of all.
         let x = x.select(Axis(0), &pass.wanted());
-        let h = self.norm(&x, &self.final_norm);
-        Ok(self.head.apply(h.view()))
+        Ok(self.norm(&x, &self.final_norm))
     }
     // ANCHOR_END: layers
 

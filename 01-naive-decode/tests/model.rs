@@ -1,12 +1,12 @@
 //! What the model promises whoever runs it, whatever attention it is given.
 
 use naive_decode::{
-    Attention, Config, Element, Isa, KeyValues, LayerSpec, LoadOptions, Logits, Model,
-    NaiveAttention, Pass, Span, Visible, Want, attend_span, dense,
+    Attention, Config, CpuExecutor, Element, Executor, Isa, KeyValues, LayerSpec, LoadOptions,
+    Logits, Model, NaiveAttention, Pass, Span, Visible, Want, attend_span, dense,
 };
 use ndarray::{Array2, Array3, ArrayView1, ArrayView3, s};
 use proptest::prelude::*;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 const VOCAB: u32 = 50;
 
@@ -69,6 +69,29 @@ fn a_pass_gives_the_logits_that_it_wants() {
     assert!(same(&run(&MODEL, &pass(Want::Last)), &all.slice(s![8.., ..]).to_owned()));
     assert_eq!(run(&MODEL, &pass(Want::Nothing)).dim(), (0, VOCAB as usize));
     assert_eq!(run(&MODEL, &Pass::default()).dim(), (0, VOCAB as usize));
+}
+
+#[test]
+fn hidden_states_are_what_the_head_is_given() {
+    let text = text(11);
+    let spans = vec![
+        Span::new(0, 0, &text, Want::All),
+        Span::new(1, 0, &text[..5], Want::Nothing),
+        Span::new(2, 0, &text[3..], Want::Last),
+    ];
+    let pass = Pass { spans };
+    let model = Arc::new(random(config(true), Element::F32));
+    let executor = || -> Box<dyn Executor> {
+        let attention = NaiveAttention::new(model.isa);
+        Box::new(CpuExecutor { model: model.clone(), attention })
+    };
+    let logits = executor().execute(&pass).unwrap();
+    let hidden = executor().hidden(&pass).unwrap();
+    assert_eq!(hidden.dim(), (12, 32));
+    assert!(same(&executor().head(hidden.view()).unwrap(), &logits));
+    // Rows do not see each other.
+    let last = hidden.slice(s![11.., ..]);
+    assert!(same(&executor().head(last).unwrap(), &logits.slice(s![11.., ..]).to_owned()));
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub use host::HostTier;
 
 use crate::blocks::BlockId;
 use naive_decode::Result;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Name of a block's content. Equal content may have several; different content never shares one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,8 +50,40 @@ pub trait Tier: Send {
     /// # Errors
     /// If it cannot be written that it is gone.
     fn remove(&mut self, key: Key) -> Result<bool>;
+    /// Whether what is kept is still there after the process has ended.
+    fn outlives_process(&self) -> bool {
+        false
+    }
 }
 // ANCHOR_END: tier
+
+/// A tier that several use: one budget for all that they put there.
+impl<T: Tier> Tier for Arc<Mutex<T>> {
+    fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
+        locked(self).put(key, bytes)
+    }
+
+    fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool> {
+        locked(self).get(key, bytes)
+    }
+
+    fn contains(&self, key: Key) -> bool {
+        locked(self).contains(key)
+    }
+
+    fn remove(&mut self, key: Key) -> Result<bool> {
+        locked(self).remove(key)
+    }
+
+    fn outlives_process(&self) -> bool {
+        locked(self).outlives_process()
+    }
+}
+
+/// Whoever panicked while he had it leaves a tier that may have lost something, as any tier may.
+fn locked<T>(tier: &Mutex<T>) -> MutexGuard<'_, T> {
+    tier.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A pool's memory, a block at a time.
 pub trait BlockBytes {

@@ -229,7 +229,7 @@ impl Story {
     /// Notes what the tree looks like now.
     fn tell(&mut self, event: &str) -> Result<()> {
         self.tree.check_integrity(&self.blocks)?;
-        let nodes = self.tree.outline().iter().map(|branch| self.node(branch)).collect();
+        let nodes = self.tree.outline().map(|branch| self.node(&branch)).collect();
         let (event, free, lookup) = (event.into(), self.blocks.free(), self.lookup.take());
         self.frames.push(Frame { event, free, lookup, nodes });
         Ok(())

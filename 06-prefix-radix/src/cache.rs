@@ -109,8 +109,8 @@ pub trait PrefixCache: Send {
     }
 
     /// What it knows as a tree, for drawing; nothing if it is none.
-    fn outline(&self) -> Vec<Branch> {
-        Vec::new()
+    fn outline(&self) -> Box<dyn Iterator<Item = Branch<'_>> + '_> {
+        Box::new(std::iter::empty())
     }
 
     /// Every block that it holds, once for each reference.
@@ -195,7 +195,7 @@ impl<P: PrefixCache + ?Sized> PrefixCache for Box<P> {
         (**self).known(salt, tokens)
     }
 
-    fn outline(&self) -> Vec<Branch> {
+    fn outline(&self) -> Box<dyn Iterator<Item = Branch<'_>> + '_> {
         (**self).outline()
     }
 

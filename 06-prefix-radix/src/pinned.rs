@@ -158,7 +158,7 @@ impl<P: PrefixCache> PrefixCache for Pinned<P> {
         self.cache.known(salt, tokens)
     }
 
-    fn outline(&self) -> Vec<Branch> {
+    fn outline(&self) -> Box<dyn Iterator<Item = Branch<'_>> + '_> {
         self.cache.outline()
     }
 

@@ -139,8 +139,8 @@ impl<H: BlockHash> PrefixCache for RadixTree<H> {
         blocks.take(walk.tokens / self.block_tokens).collect()
     }
 
-    fn outline(&self) -> Vec<Branch> {
-        RadixTree::outline(self)
+    fn outline(&self) -> Box<dyn Iterator<Item = Branch<'_>> + '_> {
+        Box::new(RadixTree::outline(self))
     }
 
     fn held(&self) -> Vec<BlockId> {

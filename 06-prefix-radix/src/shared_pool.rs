@@ -39,6 +39,11 @@ impl Session {
         self.found
     }
 
+    /// With whom it shares.
+    pub fn salt(&self) -> Salt {
+        self.salt
+    }
+
     /// Its tokens so far.
     pub fn text(&self) -> &[u32] {
         &self.text
@@ -189,6 +194,12 @@ impl<P: PrefixCache> SharedPool<P> {
         let (blocks, _) = self.executor.attention.parts();
         self.prefixes.keep(session.salt, &session.text, &table, blocks);
         Ok(())
+    }
+
+    /// Copies what is known of a text to the tiers that outlive the process, as [`Tiered::save`].
+    pub fn save(&mut self, salt: Salt, text: &[u32], from: usize, most: usize) -> Option<usize> {
+        let (_, memory) = self.executor.attention.parts();
+        self.prefixes.save(salt, text, from, most, memory)
     }
 
     /// Ends a request. What it has said is known from now on, as well as what it was asked.

@@ -13,8 +13,9 @@
 //! **Nothing is relied on.** A tier that has lost a block, finds it damaged or cannot be read has not got it,
 //! and the tokens are read again. What fails is counted, and the last error is there to be shown.
 //!
-//! **A restart** loses the pool and keeps the file. Before the process ends, [`Tiered::evict`] with
-//! `usize::MAX` puts all that is not in use into the tiers.
+//! **A restart** loses the pool and keeps the file. Whoever ends in peace calls [`Tiered::evict`] with
+//! `usize::MAX` before, which puts all that is not in use into the tiers. Whoever may be killed at any moment
+//! calls [`Tiered::save`] now and then, for a text that is done.
 
 mod shelf;
 
@@ -125,6 +126,46 @@ impl<P: PrefixCache> Tiered<P> {
         })
     }
     // ANCHOR_END: evict
+
+    /// Whether there are tiers at all.
+    pub fn has_tiers(&self) -> bool {
+        !self.tiers.is_empty()
+    }
+
+    /// Whether a tier is still there after the process has ended.
+    pub fn outlives_process(&self) -> bool {
+        self.tiers.outlives_process()
+    }
+
+    // ANCHOR: save
+    /// Copies what the pool has of a text to the tiers that outlive the process, and leaves it in the pool: the
+    /// blocks from number `from` on, until `most` have been copied. Those that are there already cost nothing.
+    /// Gives the number to go on from; none if the text is done.
+    pub fn save(
+        &mut self,
+        salt: Salt,
+        text: &[u32],
+        from: usize,
+        most: usize,
+        memory: &dyn BlockBytes,
+    ) -> Option<usize> {
+        let known = self.cache.known(salt, text);
+        let mut key = self.chain.root(salt);
+        let mut copied = 0;
+        let blocks = text.chunks_exact(self.cache.block_tokens()).zip(known);
+        for (number, (tokens, block)) in blocks.enumerate() {
+            key = self.chain.next(key, tokens);
+            if number < from {
+                continue;
+            }
+            if copied == most {
+                return Some(number);
+            }
+            copied += usize::from(self.tiers.save(key, |bytes| memory.copy_out(block, bytes)));
+        }
+        None
+    }
+    // ANCHOR_END: save
 
     /// A block to bring something back to.
     fn take(&mut self, blocks: &mut Blocks, memory: &dyn BlockBytes) -> Option<BlockId> {

@@ -9,6 +9,7 @@
 //! | `api/limits.rs` | how much of anything may be asked for |
 //! | `api/chat.rs`, `messages.rs` | chat completions: request, messages |
 //! | `api/completions.rs` | completions: request |
+//! | `api/embeddings.rs` | embeddings: request and answer |
 //! | `api/answers.rs` | what both answer with |
 //! | `api/logprobs.rs` | log-probabilities, in either's form |
 //! | `api/tools.rs` | functions that a model may call |
@@ -19,6 +20,7 @@
 pub mod answers;
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 mod error;
 pub mod formats;
 mod generation;

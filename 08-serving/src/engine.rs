@@ -18,6 +18,7 @@
 //! | `step.rs` | one step: look, decide, run, tell |
 //! | `member.rs` | a request inside the engine |
 //! | `arrivals.rs` | who has come, gone, run out of time or stopped reading |
+//! | `holders.rs` | who holds which block |
 //! | `view.rs` | what the policy is shown |
 //! | `places.rs` | coming in, giving up a place, being done |
 //! | `pass.rs` | from a plan to a pass, and its logits |
@@ -26,12 +27,14 @@
 //! | `costs.rs` | to park a request's blocks, or to compute them again |
 //! | `record.rs` | what a step did, for traces |
 //! | `snapshot.rs` | from the engine to its [`EngineState`] |
+//! | `tiers.rs` | what leaves the pool: the host's memory, and a file that outlives the process |
 
 mod arrivals;
 mod choose;
 mod costs;
 mod event;
 mod handle;
+mod holders;
 mod inbox;
 mod logprobs;
 mod member;
@@ -44,26 +47,28 @@ mod request;
 mod snapshot;
 mod state;
 mod step;
+mod tiers;
 mod view;
 
 pub use event::{Event, FinishReason, TokenEvent, Usage};
 pub use handle::{EngineHandle, Ticket};
-pub use options::{EngineOptions, MakeProposer};
+pub use options::{EngineOptions, KvFile, MakeProposer};
 pub use record::{Kind, PassRecord, SpanRecord};
 pub use request::{Constraint, EngineRequest, Limits, Refused, TokenSet};
 pub use state::{BlockCounts, Cell, Counters, EngineState, PassRow, PrefixRow, RequestRow, Stage};
 pub use step::Step;
 
 use costs::Costs;
+use holders::Holders;
 use inbox::Inbox;
 use member::Member;
 use naive_decode::{Error, Model, Result, Sampler, Sampling};
-use paged_cache::offload::HostTier;
 use paged_cache::{Behind, PagedCache, Room};
-use prefix_radix::{Chain, Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
+use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tiers::{Below, Host, Unsaved};
 
 /// The least that a client may leave unread: what one pass may send without a guess, and the end.
 const LEAST_EVENTS: usize = 8;
@@ -73,9 +78,14 @@ const LEAST_EVENTS: usize = 8;
 pub struct Engine {
     pool: SharedPool<Box<dyn PrefixCache>>,
     /// Where blocks of preempted requests go, if anywhere.
-    host: Option<HostTier>,
+    host: Option<Host>,
+    unsaved: Unsaved,
+    /// Whether it was said that a tier fails.
+    has_reported: bool,
     options: EngineOptions,
     inbox: Arc<Inbox>,
+    /// Who holds which block, as it was when it was last counted.
+    holders: Holders,
     /// Everyone who is not done, in order of submission.
     members: Vec<Member>,
     /// Those that are done in the step at hand, with their last event.
@@ -97,7 +107,8 @@ impl Engine {
     /// An engine for a model; its pool is set aside.
     ///
     /// # Errors
-    /// Options that contradict each other, a pool without room for one block, or a model without keys and values.
+    /// Options that contradict each other, a pool without room for one block, a model without keys and values, or
+    /// a file that cannot be had.
     pub fn new(model: Arc<Model>, options: EngineOptions) -> Result<Self> {
         let at_least = |what: &str, found: usize, least: usize| match found >= least {
             true => Ok(()),
@@ -114,24 +125,28 @@ impl Engine {
         let limits = Limits {
             context: capacity.min(pool_tokens),
             vocabulary: model.config.vocab_size,
+            hidden: model.config.hidden_size,
             pool_tokens,
             queue: options.queue,
             running: options.running,
         };
-        let chain = Chain::new(b"the pool of one engine");
+        let one = Room { bytes: cache.layout().block_bytes(), ..room };
+        let Below { host, tiers, chain } = Below::new(&model, one, &options)?;
         let prefixes: Box<dyn PrefixCache> = match options.prefixes {
             true => Box::new(RadixTree::new(block, chain)?),
             false => Box::new(Nothing::new(block)),
         };
-        let host = (options.host_bytes >= cache.layout().block_bytes())
-            .then(|| HostTier::new(options.host_bytes));
-        let pool = SharedPool::new(model, cache, Tiered::new(prefixes, chain, Vec::new()))?;
-        let engine = Engine {
+        let pool = SharedPool::new(model, cache, Tiered::new(prefixes, chain, tiers))?;
+        let holders = Holders::new(pool.pool().blocks().count());
+        let mut engine = Engine {
             pool,
             host,
+            unsaved: Unsaved::default(),
+            has_reported: false,
             inbox: Inbox::new(limits, options.events),
             options,
             members: Vec::new(),
+            holders,
             ended: Vec::new(),
             times: PassTimes::default(),
             costs: Costs::default(),
@@ -141,7 +156,8 @@ impl Engine {
             published: None,
             guesser: Sampler::new(Sampling::default())?,
         };
-        engine.inbox.publish(engine.snapshot());
+        let state = engine.snapshot();
+        engine.inbox.publish(state);
         Ok(engine)
     }
 
@@ -197,6 +213,7 @@ impl Engine {
                 return Err(Error::invalid(what, held, expected));
             }
         }
+        self.check_holders()?;
         let (open, known) = (self.pool.pool().open_sequences(), inside.count());
         match open == known {
             true => Ok(()),

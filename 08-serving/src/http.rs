@@ -14,6 +14,7 @@
 //! | `http/pieces.rs` | answers under way, as pieces of text |
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
 //! | `http/completions.rs` | `POST /v1/completions` |
+//! | `http/embeddings.rs` | `POST /v1/embeddings` |
 //! | `http/events.rs` | server-sent events |
 //! | `http/small.rs` | models, tokens, health, version |
 //! | `http/grammars.rs` | forms that answers are held to, compiled once |
@@ -26,6 +27,7 @@ mod app;
 mod auth;
 mod chat;
 mod completions;
+mod embeddings;
 mod events;
 mod grammars;
 mod listen;

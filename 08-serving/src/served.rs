@@ -1,15 +1,16 @@
 //! A model behind an engine, as `ladder serve` and `ladder chat` start it.
 
-use crate::engine::{Engine, EngineHandle, EngineOptions};
+use crate::engine::{Engine, EngineHandle, EngineOptions, KvFile};
 use crate::packed::{Keep, load_packed};
 use anyhow::{Context, Result};
 use clap::Args;
 use embedded_models::TARGET;
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
+use flash_attention::tile_attention::KvType;
 use model_files::{ChatTemplate, ModelArgs, ModelFiles};
 use naive_decode::{LoadOptions, Tokenizer};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Which model, and how much memory it gets.
@@ -24,7 +25,23 @@ pub struct EngineArgs {
     /// if not given, and 2 GiB at most
     #[arg(long, value_name = "BYTES")]
     pool_bytes: Option<usize>,
+    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something
+    #[arg(long, visible_alias = "kv-cache-dtype", value_name = "TYPE", default_value = "f32")]
+    kv: KvType,
+    /// Bytes of memory besides the pool for keys and values that it has no room for
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    kv_host_bytes: usize,
+    /// Directory for a file of keys and values, in which they are found again after a restart; others who can
+    /// read it can find out what was said
+    #[arg(long, value_name = "DIR")]
+    kv_dir: Option<PathBuf>,
+    /// Most bytes of that file
+    #[arg(long, value_name = "BYTES", default_value_t = KV_DIR_BYTES, requires = "kv_dir")]
+    kv_dir_bytes: u64,
 }
+
+/// Most bytes of the file of keys and values, if nothing is said.
+const KV_DIR_BYTES: u64 = 4 << 30;
 
 /// A model behind an engine.
 pub struct Served {
@@ -47,14 +64,20 @@ impl EngineArgs {
     /// Whatever is wrong with the files, or a pool that cannot be had.
     pub fn start(&self) -> Result<Served> {
         let files = self.model.files()?;
-        let options = LoadOptions::default();
+        let options = LoadOptions { kv_element: self.kv.rounded_to(), ..LoadOptions::default() };
         let pool = Pool::shared();
         let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
         let model = Arc::new(loaded.model);
-        let mut options = EngineOptions::for_model(&model)?;
+        let mut options = EngineOptions::with_kept(&model, self.kv)?;
         if let Some(bytes) = self.pool_bytes {
             options.pool_bytes = bytes;
         }
+        options.host_bytes = self.kv_host_bytes;
+        options.kv_file = self.kv_dir.clone().map(|directory| KvFile {
+            directory,
+            bytes: self.kv_dir_bytes,
+            model: digest(&files, self.weights),
+        });
         let end_tokens = model.config.end_tokens.clone();
         let engine = Engine::new(model, options).context("cannot set up the engine")?;
         let engine = EngineHandle::start(engine)?;
@@ -62,6 +85,17 @@ impl EngineArgs {
         let ModelFiles { tokenizer, chat_template: template, .. } = files;
         Ok(Served { name, tokenizer, template, end_tokens, engine })
     }
+}
+
+/// Tells the model's files from others, and what its weights are kept as.
+fn digest(files: &ModelFiles, weights: Weights) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    match files.origin() {
+        Some(origin) => hasher.update(&origin.digest),
+        None => hasher.update(TARGET.weights),
+    };
+    hasher.update(format!("{weights:?}").as_bytes());
+    hasher.finalize().into()
 }
 
 /// What requests call a model: a name of the hub as it is, the last part of a path.

@@ -9,8 +9,8 @@ use naive_decode::{LoadOptions, Model, Result};
 /// Which model to run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ModelArgs {
-    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file, or owner/name on its
-    /// hub; the embedded target if not given
+    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file, or a name on its hub,
+    /// owner/name, owner/name:FILE.gguf or owner/name:Q4_K_M; the embedded target if not given
     #[arg(long, value_name = "WHAT")]
     pub model: Option<String>,
 }

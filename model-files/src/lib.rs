@@ -48,5 +48,5 @@ pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
 pub use origin::Origin;
 pub use safetensors::Safetensors;
-pub use source::{CachedModel, Hub, HubName, open};
+pub use source::{CachedModel, Hub, HubName, Wanted, open};
 pub use summary::ModelSummary;

@@ -17,6 +17,7 @@ use std::path::Path;
 /// smol.Q4_K_M.gguf                              a file
 /// HuggingFaceTB/SmolLM2-135M-Instruct           the hub
 /// HuggingFaceTB/SmolLM2-135M-Instruct@v0.2      the hub: a branch, tag or commit
+/// someone/SmolLM2-GGUF:Q4_K_M                   the hub: the file whose weights are stored so
 /// someone/SmolLM2-GGUF:smol.Q4_K_M.gguf         the hub: one file
 /// ```
 ///
@@ -51,7 +52,7 @@ fn open_path(path: &Path) -> Result<ModelFiles> {
     }
 }
 
-/// A model on the hub: `owner/name`, then perhaps `@revision`, then perhaps `:file.gguf`.
+/// A model on the hub: `owner/name`, then perhaps `@revision`, then perhaps `:file.gguf` or `:Q4_K_M`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubName {
     /// `owner/name`
@@ -59,7 +60,37 @@ pub struct HubName {
     /// A branch, a tag or a commit; `main` if not said.
     pub revision: String,
     /// The one file that is wanted, if there are several models in the repository.
-    pub file: Option<String>,
+    pub file: Option<Wanted>,
+}
+
+/// Which of a repository's GGUF files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// The one of this name.
+    File(String),
+    /// The one whose name ends with how its weights are stored: `Q4_K_M`, in capitals or not.
+    Stored(String),
+}
+
+impl Wanted {
+    /// Whether a file is such a one.
+    fn is(&self, path: &str) -> bool {
+        match self {
+            Wanted::File(name) => path == name,
+            Wanted::Stored(how) => {
+                let file = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+                let end = file.strip_suffix(".gguf").filter(|_| is_model(path));
+                let before = end.and_then(|end| end.strip_suffix(&how.to_ascii_lowercase()));
+                before.is_some_and(|before| before.ends_with(['-', '.']))
+            }
+        }
+    }
+}
+
+/// Whether a file is a GGUF model, and not the encoder of pictures that comes beside some.
+fn is_model(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.ends_with(".gguf") && !file.starts_with("mmproj")
 }
 
 impl HubName {
@@ -79,16 +110,27 @@ impl HubName {
         };
         let is_path = |path: &str| path.split('/').all(is_word);
         let is_file = |path: &str| path.ends_with(".gguf") && is_path(path);
+        let wanted = |what: &str| match is_file(what) {
+            true => Some(Wanted::File(what.to_owned())),
+            false => {
+                let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                let is_kind = !what.is_empty() && what.chars().all(inner);
+                is_kind.then(|| Wanted::Stored(what.to_owned()))
+            }
+        };
+        let file = match file {
+            Some(file) => Some(wanted(file)?),
+            None => None,
+        };
         let is_model = is_word(owner)
             && is_word(name)
             && !is_file(repository)
             && !repository.ends_with(".safetensors")
-            && is_path(revision)
-            && file.is_none_or(is_file);
+            && is_path(revision);
         is_model.then(|| HubName {
             repository: repository.to_owned(),
             revision: revision.to_owned(),
-            file: file.map(str::to_owned),
+            file,
         })
     }
 }
@@ -101,7 +143,12 @@ mod tests {
     fn names_on_the_hub_and_paths_are_told_apart() {
         let parsed = |what| {
             let HubName { repository, revision, file } = HubName::parse(what)?;
-            Some((repository, revision, file.unwrap_or_default()))
+            let file = match file {
+                None => String::new(),
+                Some(Wanted::File(name)) => name,
+                Some(Wanted::Stored(how)) => format!("stored as {how}"),
+            };
+            Some((repository, revision, file))
         };
         let name = |parts: [&str; 3]| Some(parts.map(str::to_owned).into());
         assert_eq!(parsed("o/n"), name(["o/n", "main", ""]));
@@ -109,6 +156,7 @@ mod tests {
         assert_eq!(parsed("o/n@refs/pr/1"), name(["o/n", "refs/pr/1", ""]));
         assert_eq!(parsed("o/n:q/a.gguf"), name(["o/n", "main", "q/a.gguf"]));
         assert_eq!(parsed("o/n@v1:a.gguf"), name(["o/n", "v1", "a.gguf"]));
+        assert_eq!(parsed("o/n:Q4_K_M"), name(["o/n", "main", "stored as Q4_K_M"]));
         for path in [
             "name",
             "./o/n",
@@ -121,6 +169,7 @@ mod tests {
             "o/n.safetensors",
             "o/n:a.bin",
             "o/n:../a.gguf",
+            "o/n:",
             "o/n@..",
             "o\\n",
             "o /n",

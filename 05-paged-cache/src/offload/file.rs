@@ -68,6 +68,37 @@ impl FileTier {
     /// If the budget has no room for one block, if the file cannot be opened, if another process has it,
     /// or if it is not a file of these blocks. It is then as it was.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
+        let (mut tier, foreign) = Self::over(path.as_ref(), options)?;
+        if let Some(problem) = foreign {
+            let advice = "it is left as it is; name another file, or delete this one";
+            return Err(tier.disk.refused(format!("{problem}; {advice}")));
+        }
+        tier.take_stock()?;
+        Ok(tier)
+    }
+    // ANCHOR_END: open
+
+    /// As [`FileTier::open`], but a file that is not of these blocks is emptied and begun anew: for caches that
+    /// have the name to themselves. Gives what was wrong with such a file, too.
+    ///
+    /// # Errors
+    /// As [`FileTier::open`], except for what is in the file.
+    pub fn open_or_empty(
+        path: impl AsRef<Path>,
+        options: &FileOptions,
+    ) -> Result<(Self, Option<Error>)> {
+        let (mut tier, foreign) = Self::over(path.as_ref(), options)?;
+        let problem = foreign.map(|problem| tier.disk.refused(problem));
+        if problem.is_some() {
+            tier.disk.truncate(0)?;
+            tier.disk.write_at(0, &header::encode(options))?;
+        }
+        tier.take_stock()?;
+        Ok((tier, problem))
+    }
+
+    /// The file, opened and locked, and what says that it is not ours, if it is not.
+    fn over(path: &Path, options: &FileOptions) -> Result<(Self, Option<String>)> {
         let slot_bytes = slot::HEADER.saturating_add(options.block_bytes);
         let least = (header::BYTES as u64).saturating_add(slot_bytes as u64);
         if options.block_bytes == 0 {
@@ -79,7 +110,7 @@ impl FileTier {
         }
         let limit = (options.budget - header::BYTES as u64) / slot_bytes as u64;
         let mut tier = FileTier {
-            disk: Disk::open(path.as_ref())?,
+            disk: Disk::open(path)?,
             block_bytes: options.block_bytes,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             directory: Directory::new(),
@@ -87,22 +118,20 @@ impl FileTier {
             damaged: 0,
             buffer: vec![0; slot_bytes],
         };
-        tier.check_header(options)?;
-        tier.take_stock()?;
-        Ok(tier)
+        let foreign = tier.check_header(options)?;
+        Ok((tier, foreign))
     }
 
-    /// Makes sure that the file is ours, and writes the header if there is nothing yet.
-    fn check_header(&mut self, options: &FileOptions) -> Result<()> {
+    /// Finds out whether the file is ours, and writes the header if there is nothing yet.
+    fn check_header(&mut self, options: &FileOptions) -> Result<Option<String>> {
         let mut first = [0; header::BYTES];
         let length = self.disk.read_at(0, &mut first)?;
         match header::inspect(&first[..length], options) {
-            header::Found::Ours => Ok(()),
-            header::Found::Unfinished => self.disk.write_at(0, &header::encode(options)),
-            header::Found::Foreign(problem) => {
-                let advice = "it is left as it is; name another file, or delete this one";
-                Err(self.disk.refused(format!("{problem}; {advice}")))
+            header::Found::Ours => Ok(None),
+            header::Found::Unfinished => {
+                self.disk.write_at(0, &header::encode(options)).map(|()| None)
             }
+            header::Found::Foreign(problem) => Ok(Some(problem)),
         }
     }
 
@@ -128,7 +157,6 @@ impl FileTier {
         self.directory = Directory::restore(count, named);
         Ok(())
     }
-    // ANCHOR_END: open
 
     /// How many blocks are kept.
     pub fn len(&self) -> usize {
@@ -232,5 +260,9 @@ impl Tier for FileTier {
         // Without its checksum a slot is empty for whoever opens the file next.
         self.disk.write_at(self.offset(slot), &slot::EMPTY)?;
         Ok(true)
+    }
+
+    fn outlives_process(&self) -> bool {
+        true
     }
 }

@@ -73,6 +73,37 @@ fn blocks_of_another_model_size_or_version_are_refused() {
 }
 
 #[test]
+fn a_cache_that_has_the_name_to_itself_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blocks");
+    let ours = options(8, 2);
+    let theirs = FileOptions { fingerprint: [9; 32], ..ours.clone() };
+    open(&path, &theirs).put(key(1), b"12345678").unwrap();
+    let (mut tier, problem) = FileTier::open_or_empty(&path, &ours).unwrap();
+    let said = problem.unwrap().to_string();
+    assert!(said.contains("blocks: has blocks of another model or layout"), "{said}");
+    assert!(tier.is_empty() && get(&mut tier, key(1)).is_none());
+    tier.put(key(2), b"abcdefgh").unwrap();
+    let said = FileTier::open_or_empty(&path, &ours).unwrap_err().to_string();
+    assert!(said.contains("is in use"), "{said}");
+    drop(tier);
+    let (mut tier, problem) = FileTier::open_or_empty(&path, &ours).unwrap();
+    assert!(problem.is_none());
+    assert_eq!(get(&mut tier, key(2)).unwrap(), b"abcdefgh");
+    assert_eq!(get(&mut open(&folder.path().join("new"), &ours), key(2)), None);
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_else_may_read_what_was_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blocks");
+    open(&path, &options(8, 2));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o77, 0);
+}
+
+#[test]
 fn a_file_has_one_owner_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("blocks");

@@ -7,13 +7,13 @@ use paged_cache::BlockId;
 
 /// One node, as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Branch {
+pub struct Branch<'a> {
     /// Under which salt.
     pub salt: Salt,
     /// Nodes above it.
     pub depth: usize,
     /// Tokens on its edge.
-    pub tokens: Vec<u32>,
+    pub tokens: &'a [u32],
     /// Blocks that they lie in.
     pub blocks: Vec<BlockId>,
     /// When its last block was last used, counted in lookups and insertions.
@@ -21,27 +21,33 @@ pub struct Branch {
 }
 
 impl<H> RadixTree<H> {
-    /// Every node, each before those below it, siblings in the order of their tokens.
-    pub fn outline(&self) -> Vec<Branch> {
+    /// Every node, each before those below it, siblings in the order of their tokens. A node is looked at when it is
+    /// asked for: the first few of many take as long as they are few.
+    pub fn outline(&self) -> impl Iterator<Item = Branch<'_>> {
         let mut roots: Vec<(Salt, NodeId)> =
             self.roots.iter().map(|(&s, &root)| (s, root)).collect();
         roots.sort_unstable();
-        let mut branches = Vec::new();
-        for (salt, root) in roots {
-            let mut open = vec![(root, 0)];
-            while let Some((id, depth)) = open.pop() {
+        // Nodes that are still to come, the next one last.
+        let mut open: Vec<(Salt, NodeId, usize)> =
+            roots.into_iter().rev().map(|(salt, root)| (salt, root, 0)).collect();
+        std::iter::from_fn(move || {
+            loop {
+                let (salt, id, depth) = open.pop()?;
                 let node = &self.nodes[id];
-                let below = if let Parent::Node(_) = node.parent {
-                    let (tokens, blocks) = (node.edge.tokens.clone(), node.edge.blocks().collect());
-                    let used = node.edge.end_used();
-                    branches.push(Branch { salt, depth, tokens, blocks, used });
-                    depth + 1
-                } else {
-                    depth
-                };
-                open.extend(node.children.iter().rev().map(|&child| (child, below)));
+                let is_root = matches!(node.parent, Parent::Salt(_));
+                let below = if is_root { depth } else { depth + 1 };
+                open.extend(node.children.iter().rev().map(|&child| (salt, child, below)));
+                if !is_root {
+                    let (tokens, blocks) = (&node.edge.tokens[..], node.edge.blocks().collect());
+                    return Some(Branch {
+                        salt,
+                        depth,
+                        tokens,
+                        blocks,
+                        used: node.edge.end_used(),
+                    });
+                }
             }
-        }
-        branches
+        })
     }
 }

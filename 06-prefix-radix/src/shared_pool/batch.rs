@@ -6,7 +6,7 @@
 use super::{Session, SharedPool};
 use crate::{PrefixCache, Salt};
 use kv_cache::KvCache;
-use naive_decode::{Executor, Logits, Pass, Result};
+use naive_decode::{Executor, Hidden, Logits, Pass, Result};
 use paged_cache::offload::Tier;
 use paged_cache::{BlockId, Parked};
 
@@ -56,6 +56,24 @@ impl<P: PrefixCache> SharedPool<P> {
     pub fn run(&mut self, pass: &Pass) -> Result<Logits> {
         self.make_room(pass)?;
         self.executor.execute(pass)
+    }
+
+    /// As [`SharedPool::run`], up to the head: hidden states `[wanted, hidden]`, for whoever wants those of some
+    /// rows, and gives the others to [`SharedPool::head`].
+    ///
+    /// # Errors
+    /// As [`SharedPool::run`].
+    pub fn run_hidden(&mut self, pass: &Pass) -> Result<Hidden> {
+        self.make_room(pass)?;
+        self.executor.hidden(pass)
+    }
+
+    /// The logits of hidden states, `[rows, hidden]` to `[rows, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Executor::head`].
+    pub fn head(&mut self, hidden: &Hidden) -> Result<Logits> {
+        self.executor.head(hidden.view())
     }
 
     // ANCHOR: advance

@@ -38,12 +38,31 @@ impl Shelf {
         self.last_failure.as_ref()
     }
 
+    /// Whether one of them is still there after the process has ended.
+    pub(super) fn outlives_process(&self) -> bool {
+        self.tiers.iter().any(|(tier, _)| tier.outlives_process())
+    }
+
     /// Puts a block's bytes, copied once at most, where they are not yet. Each tier lets go of its own
     /// oldest and tells nobody, so the slow ones get their copy at once.
     pub(super) fn put(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>)) {
+        self.put_where(|_| true, key, copy_out);
+    }
+
+    /// The same for those tiers only that outlive the process. Says whether there was anything to put.
+    pub(super) fn save(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>)) -> bool {
+        self.put_where(|tier| tier.outlives_process(), key, copy_out)
+    }
+
+    fn put_where(
+        &mut self,
+        wanted: impl Fn(&dyn Tier) -> bool,
+        key: Key,
+        copy_out: impl Fn(&mut Vec<u8>),
+    ) -> bool {
         let mut bytes = Vec::new();
         for (tier, statistics) in &mut self.tiers {
-            if tier.contains(key) {
+            if !wanted(&**tier) || tier.contains(key) {
                 continue;
             }
             if bytes.is_empty() {
@@ -57,6 +76,7 @@ impl Shelf {
                 }
             }
         }
+        !bytes.is_empty()
     }
 
     /// A block's bytes from the first tier that has them: so many, or they are not a block's.

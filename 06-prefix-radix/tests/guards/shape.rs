@@ -2,7 +2,7 @@
 
 use crate::{SIZE, chain, read, text};
 use paged_cache::Blocks;
-use prefix_radix::{PrefixCache, RadixTree, Salt};
+use prefix_radix::{Branch, PrefixCache, RadixTree, Salt};
 
 #[test]
 fn the_tree_finds_the_neighbour_that_agrees_longest() {
@@ -28,7 +28,7 @@ fn the_tree_finds_the_neighbour_that_agrees_longest() {
         prefix.release(&mut blocks);
     }
     assert_eq!(tree.nodes(), 5);
-    let first: Vec<Vec<u32>> = tree.outline().into_iter().map(|branch| branch.tokens).collect();
+    let first: Vec<Vec<u32>> = tree.outline().map(|branch| branch.tokens.to_vec()).collect();
     assert_eq!(first[0], [2, 5, 5, 5]);
     assert!(first.is_sorted());
 }
@@ -42,12 +42,12 @@ fn edges_are_split_between_blocks() {
     // Agrees for six tokens, which is one block.
     let other = [&text(0, 6)[..], &text(90, 6)].concat();
     read(&mut tree, Salt::NONE, &other, &mut blocks);
-    let outline = tree.outline();
+    let outline: Vec<Branch> = tree.outline().collect();
     let shape: Vec<(usize, usize)> = outline.iter().map(|b| (b.depth, b.blocks.len())).collect();
     assert_eq!(shape, [(0, 1), (1, 3), (1, 2)]);
     // A text that grows lengthens its leaf.
     read(&mut tree, Salt::NONE, &text(0, 24), &mut blocks);
-    assert_eq!((tree.nodes(), tree.outline()[1].blocks.len()), (3, 5));
+    assert_eq!((tree.nodes(), tree.outline().nth(1).unwrap().blocks.len()), (3, 5));
     tree.check_integrity(&blocks).unwrap();
 }
 

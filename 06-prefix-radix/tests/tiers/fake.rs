@@ -36,6 +36,8 @@ pub(crate) struct Inside {
     pub(crate) broken: bool,
     /// Known by name, but what is there is no use.
     pub(crate) damaged: Vec<Key>,
+    /// Stays after the process.
+    pub(crate) outlives: bool,
 }
 
 impl Fake {
@@ -76,5 +78,9 @@ impl Tier for Fake {
         let mut inside = self.inside();
         inside.damaged.retain(|&damaged| damaged != key);
         Ok(inside.kept.remove(&key).is_some())
+    }
+
+    fn outlives_process(&self) -> bool {
+        self.inside().outlives
     }
 }

@@ -65,6 +65,18 @@ impl Server {
         assert_eq!(self.blocks.used(), 0);
     }
 
+    pub(crate) fn save(
+        &mut self,
+        salt: Salt,
+        text: &[u32],
+        from: usize,
+        most: usize,
+    ) -> Option<usize> {
+        let next = self.cache.save(salt, text, from, most, &self.memory);
+        self.check();
+        next
+    }
+
     /// Blocks that came back, by tier.
     pub(crate) fn got(&self) -> Vec<u64> {
         self.cache.tier_statistics().iter().map(|tier| tier.got).collect()

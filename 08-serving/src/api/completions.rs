@@ -40,33 +40,7 @@ impl CompletionRequest {
         tokenizer: &Tokenizer,
         vocabulary: usize,
     ) -> Result<Vec<Asked>, ApiError> {
-        let of_text = |text: String| -> Result<Asked, ApiError> {
-            let tokens = tokenizer.encode_with_special(&text);
-            let tokens = tokens.map_err(|error| ApiError::caused_by("prompt", &error))?;
-            Ok(Asked { text, tokens })
-        };
-        let of_tokens = |tokens: Vec<u32>| -> Result<Asked, ApiError> {
-            super::known("prompt", &tokens, vocabulary)?;
-            let text = tokenizer.decode(&tokens);
-            Ok(Asked { text: text.map_err(|e| ApiError::caused_by("prompt", &e))?, tokens })
-        };
-        let all: Vec<Asked> = match self.prompt.clone() {
-            None => return Err(ApiError::parameter("prompt", "prompt is missing")),
-            Some(Prompt::Texts(OneOrMany::One(text))) => vec![of_text(text)?],
-            Some(Prompt::Texts(OneOrMany::Many(texts))) => {
-                super::at_most("prompt", texts.len(), MOST_PROMPTS, "prompts")?;
-                texts.into_iter().map(of_text).collect::<Result<_, _>>()?
-            }
-            Some(Prompt::Tokens(tokens)) => vec![of_tokens(tokens)?],
-            Some(Prompt::ManyTokens(many)) => {
-                super::at_most("prompt", many.len(), MOST_PROMPTS, "prompts")?;
-                many.into_iter().map(of_tokens).collect::<Result<_, _>>()?
-            }
-        };
-        match all.is_empty() || all.iter().any(|asked| asked.tokens.is_empty()) {
-            true => Err(ApiError::value("prompt", "empty", "at least one token of text")),
-            false => Ok(all),
-        }
+        asked("prompt", self.prompt.clone(), tokenizer, vocabulary)
     }
 
     /// Most tokens to generate.
@@ -95,6 +69,45 @@ impl CompletionRequest {
         let Some(outputs) = &self.generation.structured_outputs else { return Ok(None) };
         let param = "structured_outputs";
         Ok(Some((param, outputs.form()?.checked(param)?)))
+    }
+}
+
+/// Tokens of each of the prompts that the parameter `param` gives, and their texts.
+///
+/// # Errors
+/// 400: none, an empty one, too many, or tokens that the vocabulary lacks.
+pub fn asked(
+    param: &'static str,
+    prompt: Option<Prompt>,
+    tokenizer: &Tokenizer,
+    vocabulary: usize,
+) -> Result<Vec<Asked>, ApiError> {
+    let of_text = |text: String| -> Result<Asked, ApiError> {
+        let tokens = tokenizer.encode_with_special(&text);
+        let tokens = tokens.map_err(|error| ApiError::caused_by(param, &error))?;
+        Ok(Asked { text, tokens })
+    };
+    let of_tokens = |tokens: Vec<u32>| -> Result<Asked, ApiError> {
+        super::known(param, &tokens, vocabulary)?;
+        let text = tokenizer.decode(&tokens);
+        Ok(Asked { text: text.map_err(|e| ApiError::caused_by(param, &e))?, tokens })
+    };
+    let all: Vec<Asked> = match prompt {
+        None => return Err(ApiError::parameter(param, format!("{param} is missing"))),
+        Some(Prompt::Texts(OneOrMany::One(text))) => vec![of_text(text)?],
+        Some(Prompt::Texts(OneOrMany::Many(texts))) => {
+            super::at_most(param, texts.len(), MOST_PROMPTS, "texts")?;
+            texts.into_iter().map(of_text).collect::<Result<_, _>>()?
+        }
+        Some(Prompt::Tokens(tokens)) => vec![of_tokens(tokens)?],
+        Some(Prompt::ManyTokens(many)) => {
+            super::at_most(param, many.len(), MOST_PROMPTS, "texts")?;
+            many.into_iter().map(of_tokens).collect::<Result<_, _>>()?
+        }
+    };
+    match all.is_empty() || all.iter().any(|asked| asked.tokens.is_empty()) {
+        true => Err(ApiError::value(param, "empty", "at least one token of text")),
+        false => Ok(all),
     }
 }
 

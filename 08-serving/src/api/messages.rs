@@ -112,7 +112,7 @@ impl ChatMessage {
 }
 
 /// A prompt of a completion.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string, tokens, or a list of either")]
 pub enum Prompt {
     /// One text, or several.

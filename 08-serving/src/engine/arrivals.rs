@@ -31,7 +31,7 @@ impl Engine {
                 let found = format!("for {} seconds", (now - since_of(member)).as_secs());
                 let expected = format!("within {} seconds", self.options.patience.as_secs());
                 self.fail(index, Error::invalid("events left unread", found, expected))?;
-            } else if member.max_tokens == 0 && member.scored.is_none() {
+            } else if member.max_tokens == 0 && member.scored.is_none() && !member.embeds {
                 self.finish(index, FinishReason::Length)?;
             }
         }

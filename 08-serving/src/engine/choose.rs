@@ -22,7 +22,8 @@ pub(super) struct Outcome {
 }
 
 impl Member {
-    /// Takes in the logits of a span: `[wanted, vocab]`.
+    /// Takes in the logits of a span: `[wanted, vocab]`; of one that ends an embedding's prompt, the hidden state
+    /// `[1, hidden]`.
     ///
     /// # Errors
     /// If no token can be chosen. The request cannot go on then.
@@ -40,6 +41,9 @@ impl Member {
         }
         if span.start + rows < self.text.len() {
             return Ok(outcome);
+        }
+        if self.embeds {
+            self.events.push(Event::Embedding(logits.iter().copied().collect()));
         }
         if let Some(scored) = self.scored.take() {
             self.events.push(Event::Prompt(scored));

@@ -4,8 +4,8 @@ use super::state::seconds;
 use naive_decode::Error;
 use std::time::Duration;
 
-/// Something that happened to a request, in this order: `Started`, `Prompt` if it was asked for, `Token`s,
-/// and `Finished` or `Failed` as the last. A request that never came to run may finish or fail at once.
+/// Something that happened to a request, in this order: `Started`, `Prompt` if it was asked for, `Token`s or an
+/// `Embedding`, and `Finished` or `Failed` as the last. A request that never came to run may finish or fail at once.
 #[derive(Debug)]
 pub enum Event {
     /// The prompt is being read.
@@ -15,6 +15,9 @@ pub enum Event {
     },
     /// The prompt's tokens with their log-probabilities, all but the first, which nothing comes before.
     Prompt(Vec<TokenEvent>),
+    /// The hidden state of the prompt's last token after the last layer, normed as the head is given it: one number for
+    /// each of the model's hidden dimensions. That token has seen all others.
+    Embedding(Vec<f32>),
     /// One more token. An end token comes as one too, before `Finished`.
     Token(TokenEvent),
     /// The text is done.

@@ -73,7 +73,7 @@ impl EngineHandle {
         self.open.0.drain();
     }
 
-    /// Whether no request is taken any more and none is left.
+    /// Whether no request is taken any more, none is left, and all that a file is to have of them is in it.
     pub fn is_drained(&self) -> bool {
         self.open.0.is_drained()
     }

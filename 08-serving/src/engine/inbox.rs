@@ -114,6 +114,10 @@ impl Inbox {
         self.check_tokens("a token in logit_bias", &biased)?;
         self.check_tokens("an end token", &request.end_tokens)?;
         sampling.validate()?;
+        if request.embedding && (*max_tokens > 0 || request.prompt_logprobs) {
+            let found = format!("asked for together with {max_tokens} tokens or log-probabilities");
+            return Err(Error::invalid("an embedding", found, "alone, with max_tokens 0").into());
+        }
         // The last token that is generated is never run.
         let asked = prompt.len().saturating_add(max_tokens.saturating_sub(1));
         if asked > self.limits.context {

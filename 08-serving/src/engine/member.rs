@@ -40,6 +40,8 @@ pub(super) struct Member {
     pub(super) logprobs: Option<usize>,
     /// What is known of the prompt's own tokens so far, if that was asked for.
     pub(super) scored: Option<Vec<TokenEvent>>,
+    /// Whether it wants its prompt's embedding and nothing else.
+    pub(super) embeds: bool,
     pub(super) rank: Rank,
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
@@ -91,6 +93,7 @@ impl Member {
             salt: request.salt,
             logprobs: request.logprobs,
             scored: request.prompt_logprobs.then(Vec::new),
+            embeds: request.embedding,
             rank: Rank::new(priority, arrived, id),
             priority,
             deadline: request.deadline,

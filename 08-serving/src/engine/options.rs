@@ -3,15 +3,19 @@
 use super::policy::{Continuous, Policy};
 use flash_attention::tile_attention::KvType;
 use naive_decode::{Model, Result};
-use paged_cache::Room;
+use paged_cache::{Behind, Layout};
 use speculative::Proposer;
 use speculative::proposers::PromptLookup;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Texts of the whole context that a pool has room for if nothing is said, and the most bytes of it.
 const TEXTS: usize = 4;
 const MOST_BYTES: usize = 2 << 30;
+
+/// Tokens of a block if nothing is said.
+const BLOCK: usize = 16;
 
 /// Makes a proposer for one request.
 pub type MakeProposer = Arc<dyn Fn() -> Box<dyn Proposer> + Send + Sync>;
@@ -43,23 +47,48 @@ pub struct EngineOptions {
     pub proposer: MakeProposer,
     /// Whether prefixes are kept for later requests.
     pub prefixes: bool,
-    /// Bytes of the host's memory for the blocks of requests that were preempted; 0 to compute them again.
+    /// Bytes of the host's memory for what leaves the pool: prefixes that others need the place of, and the blocks
+    /// of requests that were preempted; 0 to compute all of it again.
     pub host_bytes: usize,
+    /// A file for prefixes that outlives the process, if there is to be one.
+    pub kv_file: Option<KvFile>,
     /// Who decides what runs next.
     pub policy: Arc<dyn Policy>,
 }
 
+/// A file of keys and values, in a directory that may have those of other models too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvFile {
+    /// The directory; it is made if it is not there.
+    pub directory: PathBuf,
+    /// Most bytes of the file.
+    pub bytes: u64,
+    /// A digest of the model's files. What the model computes for a short text is part of the file's name
+    /// besides, so a file is never read by a model, a program or options that would have written another.
+    pub model: [u8; 32],
+}
+
 impl EngineOptions {
-    /// Continuous batching over a pool for four texts of the model's whole context, or 2 GiB if that is less.
+    /// Continuous batching over a pool for four texts of the model's whole context, or 2 GiB if that is less;
+    /// keys and values are kept as the model makes them.
     ///
     /// # Errors
     /// If the model's first layer makes no keys and values.
     pub fn for_model(model: &Model) -> Result<Self> {
-        let wanted = Room::for_tokens(model, TEXTS * model.context())?.bytes;
+        EngineOptions::with_kept(model, model.kv_element.into())
+    }
+
+    /// The same, with keys and values kept as another type.
+    ///
+    /// # Errors
+    /// As [`EngineOptions::for_model`].
+    pub fn with_kept(model: &Model, kept: KvType) -> Result<Self> {
+        let layout = Layout::new(model, BLOCK, kept, Behind::Kept)?;
+        let wanted = layout.blocks_for(TEXTS * model.context()) * layout.block_bytes();
         Ok(EngineOptions {
             pool_bytes: wanted.min(MOST_BYTES),
-            block: 16,
-            kept: model.kv_element.into(),
+            block: BLOCK,
+            kept,
             rows: 256,
             running: 32,
             queue: 256,
@@ -69,6 +98,7 @@ impl EngineOptions {
             proposer: Arc::new(|| Box::new(PromptLookup::new())),
             prefixes: true,
             host_bytes: 0,
+            kv_file: None,
             policy: Arc::new(Continuous),
         })
     }

@@ -4,18 +4,27 @@ use super::Engine;
 use super::member::Member;
 use super::policy::{Plan, PlannedSpan};
 use naive_decode::{Error, Logits, Pass, Result, Span, Want};
-use ndarray::{ArrayView2, s};
+use ndarray::{ArrayView2, Axis, s};
 use std::ops::Range;
 
-/// Logits of a pass, by span.
+/// Logits of a pass, by span; hidden states where an embedding is wanted.
+#[derive(Default)]
 pub(super) struct PassLogits {
-    /// One for the whole pass, or one for each span.
+    /// Rows of all spans, in one piece or in several.
     logits: Vec<Logits>,
     /// Where each span's rows are: which of `logits`, and which of its rows. Or why there are none.
     spans: Vec<Result<(usize, Range<usize>)>>,
 }
 
 impl PassLogits {
+    /// Takes in those of the spans that come next.
+    fn extend(&mut self, more: PassLogits) {
+        let before = self.logits.len();
+        self.logits.extend(more.logits);
+        let spans = more.spans.into_iter();
+        self.spans.extend(spans.map(|span| span.map(|(at, rows)| (before + at, rows))));
+    }
+
     /// Each span's logits `[wanted, vocab]`, in order.
     pub(super) fn by_span(&mut self) -> Vec<Result<ArrayView2<'_, f32>>> {
         let logits = &self.logits;
@@ -35,32 +44,50 @@ impl Engine {
     }
 
     // ANCHOR: run
-    /// Runs a pass. If it fails, whoever is to blame is found by running each span alone: the others do not
-    /// notice.
-    pub(super) fn execute(&mut self, pass: &Pass) -> PassLogits {
-        match self.pool.run(pass) {
-            Ok(logits) => PassLogits {
-                logits: vec![logits],
-                spans: ranges(pass).map(|rows| Ok((0, rows))).collect(),
-            },
+    /// Runs a pass; `indices` are the places of the spans' requests among the members. If it fails, whoever is to
+    /// blame is found by running each span alone: the others do not notice.
+    pub(super) fn execute(&mut self, pass: &Pass, indices: &[usize]) -> PassLogits {
+        let embeds: Vec<bool> = indices.iter().map(|&index| self.members[index].embeds).collect();
+        match self.run_pass(pass, &embeds) {
+            Ok(logits) => logits,
             Err(error) if pass.spans.len() == 1 => {
                 PassLogits { logits: Vec::new(), spans: vec![Err(error)] }
             }
             Err(_) => {
-                let mut each = PassLogits { logits: Vec::new(), spans: Vec::new() };
-                for span in &pass.spans {
-                    let logits = self.pool.run(&Pass::one(span.clone()));
-                    each.spans.push(logits.map(|logits| {
-                        let rows = 0..logits.nrows();
-                        each.logits.push(logits);
-                        (each.logits.len() - 1, rows)
-                    }));
+                let mut each = PassLogits::default();
+                for (span, &embeds) in pass.spans.iter().zip(&embeds) {
+                    match self.run_pass(&Pass::one(span.clone()), &[embeds]) {
+                        Ok(one) => each.extend(one),
+                        Err(error) => each.spans.push(Err(error)),
+                    }
                 }
                 each
             }
         }
     }
     // ANCHOR_END: run
+
+    /// Runs a pass, of which some spans want an embedding. Their rows do not go through the head.
+    fn run_pass(&mut self, pass: &Pass, embeds: &[bool]) -> Result<PassLogits> {
+        if !embeds.contains(&true) {
+            let spans = ranges(pass).map(|rows| Ok((0, rows))).collect();
+            return Ok(PassLogits { logits: vec![self.pool.run(pass)?], spans });
+        }
+        let hidden = self.pool.run_hidden(pass)?;
+        let mut through_head = Vec::new();
+        let mut spans = Vec::with_capacity(embeds.len());
+        for (rows, &embeds) in ranges(pass).zip(embeds) {
+            if embeds {
+                spans.push(Ok((1, rows)));
+                continue;
+            }
+            let first = through_head.len();
+            through_head.extend(rows);
+            spans.push(Ok((0, first..through_head.len())));
+        }
+        let logits = self.pool.head(&hidden.select(Axis(0), &through_head))?;
+        Ok(PassLogits { logits: vec![logits, hidden], spans })
+    }
 }
 
 /// Where each span's rows are among a pass's logits.

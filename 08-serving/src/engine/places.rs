@@ -55,12 +55,19 @@ impl Engine {
         let member = &self.members[index];
         // Where all is to be read, one token is all that is looked up, and it is never found alone.
         let looked_up = if member.reads_all() { 1 } else { member.text.len() };
-        let mut session = self.pool.open(member.salt, &member.text[..looked_up])?;
+        let text = &member.text[..looked_up];
+        let in_pool = self.pool.known(member.salt, text).len() * self.options.block;
+        let mut session = self.pool.open(member.salt, text)?;
         let block = self.options.block;
         let whole = session.text().len() / block * block;
         self.pool.truncate(&mut session, whole)?;
+        let in_pool = in_pool.min(whole);
         self.counters.prefix_queries += looked_up as u64;
-        self.counters.prefix_hits += whole as u64;
+        self.counters.prefix_hits += in_pool as u64;
+        if self.pool.prefixes().has_tiers() {
+            self.counters.tier_queries += (looked_up - in_pool) as u64;
+            self.counters.tier_hits += (whole - in_pool) as u64;
+        }
         Ok(session)
     }
 
@@ -97,6 +104,7 @@ impl Engine {
         let mut member = self.members.remove(index);
         self.published = None; // whoever asks must not see it any more
         if let Place::Inside(session) = std::mem::replace(&mut member.place, Place::Waiting) {
+            self.note_unsaved(&session);
             self.pool.end(session)?;
         }
         Ok(member)

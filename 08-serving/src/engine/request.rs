@@ -33,11 +33,19 @@ pub struct EngineRequest {
     /// The same for the tokens of the prompt, as [`Event::Prompt`](super::Event::Prompt). The whole prompt
     /// then runs through the model, known or not; `logprobs` says how many of the likeliest, none if not set.
     pub prompt_logprobs: bool,
+    /// Give the prompt's embedding as [`Event::Embedding`](super::Event::Embedding), and write nothing; with
+    /// `max_tokens` 0.
+    pub embedding: bool,
     /// What the text must conform to.
     pub constraint: Option<Box<dyn Constraint>>,
 }
 
 impl EngineRequest {
+    /// Asks for a prompt's embedding, for everybody to share.
+    pub fn embedding(prompt: Vec<u32>) -> Self {
+        EngineRequest { embedding: true, ..EngineRequest::new(prompt, 0) }
+    }
+
     /// Continues a prompt greedily for so many tokens, for everybody to share.
     pub fn new(prompt: Vec<u32>, max_tokens: usize) -> Self {
         EngineRequest {
@@ -51,6 +59,7 @@ impl EngineRequest {
             salt: Salt::NONE,
             logprobs: None,
             prompt_logprobs: false,
+            embedding: false,
             constraint: None,
         }
     }
@@ -149,6 +158,8 @@ pub struct Limits {
     pub context: usize,
     /// Tokens of the vocabulary; each is below this.
     pub vocabulary: usize,
+    /// Numbers of an embedding.
+    pub hidden: usize,
     /// Tokens that the pool holds, all requests and prefixes together.
     pub pool_tokens: usize,
     /// Requests that may wait.

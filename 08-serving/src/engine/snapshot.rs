@@ -13,7 +13,10 @@ const CELLS: usize = 4096;
 const PREFIXES: usize = 256;
 
 impl Engine {
-    pub(super) fn snapshot(&self) -> EngineState {
+    /// What it looks like now. However large the pool is, this takes no longer than there are requests with their
+    /// blocks, and things to show.
+    pub(super) fn snapshot(&mut self) -> EngineState {
+        let blocks = self.block_counts();
         let mut requests: Vec<&Member> = self.members.iter().collect();
         requests.sort_by_key(|member| (!member.is_running(), member.rank));
         let count = |which: fn(&Member) -> bool| self.members.iter().filter(|m| which(m)).count();
@@ -22,7 +25,7 @@ impl Engine {
             waiting: count(is_queued),
             stalled: count(Member::is_stalled),
             draining: false, // the inbox knows
-            blocks: self.block_counts(),
+            blocks,
             cells: self.cells(),
             requests: requests.into_iter().map(|member| self.request_row(member)).collect(),
             prefixes: self.prefix_rows(),
@@ -31,36 +34,30 @@ impl Engine {
         }
     }
 
-    pub(super) fn block_counts(&self) -> BlockCounts {
+    pub(super) fn block_counts(&mut self) -> BlockCounts {
+        self.count_holders();
         let blocks = self.pool.pool().blocks();
-        let held = self.pool.prefixes().cache().held();
         BlockCounts {
             total: blocks.count(),
             tokens: self.options.block,
             free: blocks.free(),
-            cached: held.into_iter().filter(|block| blocks.references(*block) == 1).count(),
+            cached: blocks.used() - self.holders.held(),
         }
     }
 
+    /// By what [`Engine::block_counts`] has counted.
     fn cells(&self) -> Vec<Cell> {
         let blocks = self.pool.pool().blocks();
         if blocks.count() > CELLS {
             return Vec::new();
         }
-        let references = |index: u32| blocks.references(BlockId(index));
-        let mut cells: Vec<Cell> = (0..blocks.count() as u32)
-            .map(|index| match references(index) {
-                0 => Cell::Free,
-                1 => Cell::Used,
-                _ => Cell::Shared,
-            })
-            .collect();
-        for block in self.pool.prefixes().cache().held() {
-            if blocks.references(block) == 1 {
-                cells[block.index()] = Cell::Cached;
-            }
-        }
-        cells
+        let cell = |block| match (blocks.references(block), self.holders.of(block)) {
+            (0, _) => Cell::Free,
+            (_, 0) => Cell::Cached,
+            (1, _) => Cell::Used,
+            _ => Cell::Shared,
+        };
+        (0..blocks.count() as u32).map(|index| cell(BlockId(index))).collect()
     }
 
     fn request_row(&self, member: &Member) -> RequestRow {
@@ -81,7 +78,7 @@ impl Engine {
     }
 
     fn prefix_rows(&self) -> Vec<PrefixRow> {
-        let branches = self.pool.prefixes().cache().outline().into_iter().take(PREFIXES);
+        let branches = self.pool.prefixes().cache().outline().take(PREFIXES);
         branches
             .map(|branch| PrefixRow {
                 depth: branch.depth,

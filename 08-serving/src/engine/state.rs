@@ -180,8 +180,12 @@ pub struct Counters {
     pub generated_tokens: u64,
     /// Prompt tokens looked up in the prefix cache.
     pub prefix_queries: u64,
-    /// Those that were found.
+    /// Those that were found in the pool.
     pub prefix_hits: u64,
+    /// Prompt tokens that the pool did not know and tiers were asked for.
+    pub tier_queries: u64,
+    /// Those that came back from one.
+    pub tier_hits: u64,
     /// Guesses that were run: one for each request and pass.
     pub drafts: u64,
     /// Tokens guessed and run.

@@ -65,14 +65,17 @@ impl Engine {
         let began = Instant::now();
         let mut decided = self.decide()?;
         if decided.pass.spans.is_empty() {
+            self.save(true);
             self.tell(true);
-            return Ok(Step::Idle(self.next_alarm()));
+            let is_saving = !self.unsaved.is_empty();
+            return Ok(Step::Idle(if is_saving { Some(began) } else { self.next_alarm() }));
         }
-        let mut logits = self.execute(&decided.pass);
+        let mut logits = self.execute(&decided.pass, &decided.indices);
         let outcomes = self.choose(&decided, &mut logits);
         let spans = self.take_in(&mut decided, outcomes)?;
         let record = self.record(decided, spans, began);
         self.tell(false);
+        self.save(false);
         Ok(Step::Ran(record))
     }
     // ANCHOR_END: step
@@ -87,7 +90,8 @@ impl Engine {
         let budget = Budget { rows: self.options.rows, running: self.options.running };
         let mut carried_out = Plan::default();
         for attempt in 0..self.members.len() + 2 {
-            let plan = self.options.policy.schedule(&self.view(attempt > 0)?, budget);
+            let view = self.view(attempt > 0)?;
+            let plan = self.options.policy.schedule(&view, budget);
             plan.preempt.iter().try_for_each(|&id| self.preempt(id))?;
             plan.admit.iter().try_for_each(|&id| self.admit(id))?;
             for member in &mut self.members {
@@ -205,7 +209,8 @@ impl Engine {
     fn tell(&mut self, is_idle: bool) {
         let is_due = self.published.is_none_or(|published| published.elapsed() >= FRESH);
         if is_idle || is_due {
-            self.inbox.publish(self.snapshot());
+            let state = self.snapshot();
+            self.inbox.publish(state);
             self.published = Some(Instant::now());
         }
         self.members.iter_mut().for_each(Member::tell);
@@ -213,7 +218,8 @@ impl Engine {
             member.tell_end(end);
         }
         let waiting = self.members.iter().filter(|member| is_queued(member)).count();
-        self.inbox.report(waiting, self.members.is_empty());
+        self.inbox.report(waiting, self.members.is_empty() && self.unsaved.is_empty());
+        self.report_failure();
     }
 
     fn give_up(mut self, error: &Error) {

@@ -5,7 +5,6 @@ use super::arrivals::is_queued;
 use super::member::{Member, Place};
 use super::policy::{State, View};
 use naive_decode::Result;
-use paged_cache::BlockId;
 
 /// How many of those who wait are looked up in the prefix cache: more than come in at once.
 const LOOKED_UP: usize = 8;
@@ -16,25 +15,16 @@ const OTHER_EVENTS: usize = 4;
 impl Engine {
     /// Everything that the next decision depends on. `is_exact`: the prefix cache has just shown that it can
     /// let go of nothing more, so only those inside and blocks that are free are counted.
-    pub(super) fn view(&self, is_exact: bool) -> Result<State> {
-        let pool = self.pool.pool();
-        let blocks = pool.blocks();
-        let mut is_cached = vec![false; blocks.count()];
-        for block in self.pool.prefixes().cache().held() {
-            is_cached[block.index()] = true;
-        }
-        let only_cached =
-            |index: &usize| is_cached[*index] && blocks.references(BlockId(*index as u32)) == 1;
-        let cached = (0..blocks.count()).filter(only_cached).count();
-        let gives_back =
-            |block: &BlockId| blocks.references(*block) <= 1 + u32::from(is_cached[block.index()]);
+    pub(super) fn view(&mut self, is_exact: bool) -> Result<State> {
+        self.count_holders();
+        let (pool, holders) = (self.pool.pool(), &self.holders);
         let mut requests = Vec::with_capacity(self.members.len());
         for member in self.members.iter().filter(|m| !is_exact || m.is_running()) {
             let mut view = member.view();
             if let Some(session) = member.session() {
                 let tables = pool.tables(session.sequence())?;
                 view.places = tables.held().count();
-                view.gives_back = tables.held().filter(gives_back).count();
+                view.gives_back = tables.held().filter(|block| holders.of(*block) == 1).count();
                 view.guesses = member.chances();
                 view.probes = member.guessing.probes;
             }
@@ -43,8 +33,8 @@ impl Engine {
         if !is_exact {
             self.look_up(&mut requests);
         }
-        let (free, block) = (blocks.free(), self.options.block);
-        let cached = if is_exact { 0 } else { cached };
+        let (free, block) = (pool.blocks().free(), self.options.block);
+        let cached = if is_exact { 0 } else { pool.blocks().used() - holders.held() };
         Ok(State { requests, free, cached, block, times: self.times.clone() })
     }
 

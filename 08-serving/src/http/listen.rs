@@ -88,7 +88,11 @@ impl Listening {
         drop(listener);
         info!("finishing what is under way, for {} seconds at most", DRAIN_IN.as_secs());
         app.drain();
-        if tokio::time::timeout(DRAIN_IN, graceful.shutdown()).await.is_err() {
+        let done = async {
+            graceful.shutdown().await;
+            app.engine.drained().await;
+        };
+        if tokio::time::timeout(DRAIN_IN, done).await.is_err() {
             warn!("some requests were cut off");
         }
     }

@@ -29,7 +29,7 @@ pub struct Metrics {
     running: Gauge,
     waiting: Gauge,
     cache_usage: Gauge,
-    counted: [Counter; 8],
+    counted: [Counter; 10],
     first_token: Histogram,
     between_tokens: Histogram,
     end_to_end: Histogram,
@@ -49,23 +49,27 @@ pub(super) struct Recent {
 }
 
 /// Names of what the engine counts.
-const COUNTED: [&str; 8] = [
+const COUNTED: [&str; 10] = [
     "vllm:prompt_tokens_total",
     "vllm:generation_tokens_total",
     "vllm:prefix_cache_queries_total",
     "vllm:prefix_cache_hits_total",
+    "vllm:external_prefix_cache_queries_total",
+    "vllm:external_prefix_cache_hits_total",
     "vllm:num_preemptions_total",
     "vllm:spec_decode_num_drafts_total",
     "vllm:spec_decode_num_draft_tokens_total",
     "vllm:spec_decode_num_accepted_tokens_total",
 ];
 
-fn counts(of: &Counters) -> [u64; 8] {
+fn counts(of: &Counters) -> [u64; 10] {
     [
         of.prompt_tokens,
         of.generated_tokens,
         of.prefix_queries,
         of.prefix_hits,
+        of.tier_queries,
+        of.tier_hits,
         of.preemptions,
         of.drafts,
         of.drafted_tokens,
@@ -152,7 +156,7 @@ impl Clock<'_> {
                 self.last = Some(now);
             }
             Event::Finished { usage, .. } => self.usage = Some(*usage),
-            Event::Prompt(_) | Event::Failed(_) => {}
+            Event::Prompt(_) | Event::Embedding(_) | Event::Failed(_) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! The OpenAPI document, drawn from the types that requests are read into.
 
-use super::{chat, completions, metrics, small, watch};
+use super::{chat, completions, embeddings, metrics, small, watch};
 use crate::api::answers::{ChatDelta, Response};
 use axum::Json;
 use utoipa::openapi::OpenApi as Document;
@@ -13,6 +13,7 @@ use utoipa::{Modify, OpenApi};
     paths(
         chat::chat_completions,
         completions::completions,
+        embeddings::embeddings,
         small::models,
         small::model,
         small::tokenize,

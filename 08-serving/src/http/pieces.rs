@@ -91,7 +91,8 @@ async fn follow(
     }
 }
 
-fn refusal(refused: Refused, param: &str) -> ApiError {
+/// What a client is told of a refusal; `param` is where its prompts came from.
+pub(super) fn refusal(refused: Refused, param: &str) -> ApiError {
     match refused {
         Refused::Full { .. } => ApiError::full(refused.to_string()),
         Refused::Draining => ApiError::draining(),

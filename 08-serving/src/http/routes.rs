@@ -1,6 +1,6 @@
 //! Paths and what answers them.
 
-use super::{App, auth, chat, completions, metrics, openapi, page, small, watch};
+use super::{App, auth, chat, completions, embeddings, metrics, openapi, page, small, watch};
 use crate::api::{ApiError, MOST_BODY_BYTES};
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -19,6 +19,7 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(small::models))
         .route("/v1/models/{*model}", get(small::model))
         .route("/tokenize", post(small::tokenize))

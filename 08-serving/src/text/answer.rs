@@ -95,6 +95,7 @@ impl<'a> Answer<'a> {
                 Ok(None)
             }
             Event::Prompt(tokens) => Ok(Some(Piece::Prompt(tokens))),
+            Event::Embedding(_) => Ok(None),
             Event::Token(token) => self.token(token),
             Event::Finished { reason, .. } => Ok(self.end(match reason {
                 FinishReason::Stop => Reason::Stop,

@@ -111,7 +111,7 @@ impl Followed {
                 Event::Token(token) => self.tokens.push(token.token),
                 Event::Finished { reason, usage } => self.end = Some((reason, usage)),
                 Event::Failed(error) => return Err(error.into()),
-                Event::Started { .. } | Event::Prompt(_) => {}
+                Event::Started { .. } | Event::Prompt(_) | Event::Embedding(_) => {}
             }
         }
         Ok(())

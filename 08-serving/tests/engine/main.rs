@@ -5,12 +5,15 @@
 //! | `world.rs` | a small model, requests, what each answers alone, and an engine stepped by hand |
 //! | `same_tokens.rs` | alone and in any batch, bit for bit |
 //! | `pressure.rs` | a pool that is too small: preemption, parking, nothing lost |
+//! | `embeddings.rs` | hidden states of prompts, alone and in any batch |
 //! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
 //! | `requests.rs` | what is refused, ends, masks, log-probabilities |
 //! | `schedule.rs` | the policies as functions |
 //! | `soak.rs` | everything at once |
 //! | `thread.rs` | the engine on its thread |
+//! | `tiers.rs` | what leaves the pool, in memory and in a file |
 
+mod embeddings;
 mod leaving;
 mod pressure;
 mod requests;
@@ -18,4 +21,5 @@ mod same_tokens;
 mod schedule;
 mod soak;
 mod thread;
+mod tiers;
 mod world;

@@ -11,7 +11,7 @@ fn tokens(mut ticket: Ticket) -> Vec<u32> {
             Event::Token(token) => tokens.push(token.token),
             Event::Finished { .. } => return tokens,
             Event::Failed(error) => panic!("{error}"),
-            Event::Started { .. } | Event::Prompt(_) => {}
+            Event::Started { .. } | Event::Prompt(_) | Event::Embedding(_) => {}
         }
     }
 }

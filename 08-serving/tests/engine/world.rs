@@ -132,6 +132,7 @@ pub(crate) struct Answer {
     pub(crate) tokens: Vec<u32>,
     pub(crate) events: Vec<TokenEvent>,
     pub(crate) prompt: Option<Vec<TokenEvent>>,
+    pub(crate) embedding: Option<Vec<f32>>,
     pub(crate) cached: Option<usize>,
     pub(crate) end: Option<Result<(FinishReason, Usage)>>,
 }
@@ -139,7 +140,7 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn of(ticket: Ticket) -> Self {
         let (tokens, events) = (Vec::new(), Vec::new());
-        Answer { ticket, tokens, events, prompt: None, cached: None, end: None }
+        Answer { ticket, tokens, events, prompt: None, embedding: None, cached: None, end: None }
     }
 
     /// Reads all that is there.
@@ -154,6 +155,9 @@ impl Answer {
                 Event::Prompt(prompt) => {
                     assert!(self.prompt.is_none() && self.tokens.is_empty());
                     self.prompt = Some(prompt);
+                }
+                Event::Embedding(hidden) => {
+                    assert!(self.cached.is_some() && self.embedding.replace(hidden).is_none());
                 }
                 Event::Token(token) => {
                     self.tokens.push(token.token);

@@ -3,6 +3,7 @@
 mod answers;
 mod auth;
 mod clients;
+mod embeddings;
 mod forms;
 mod refusals;
 mod server;

@@ -56,6 +56,9 @@ fn metrics_have_vllm_s_names_and_count() {
     assert!(value("vllm:prompt_tokens_total") > 100.0);
     assert!(value("vllm:prefix_cache_queries_total") > value("vllm:prefix_cache_hits_total"));
     assert!(value("vllm:prefix_cache_hits_total") > 0.0);
+    for name in ["queries", "hits"] {
+        assert_eq!(value(&format!("vllm:external_prefix_cache_{name}_total")), 0.0, "no tiers");
+    }
     assert_eq!(value("vllm:num_requests_running"), 0.0);
     assert_eq!(value("vllm:num_requests_waiting"), 0.0);
     assert_eq!(value("vllm:kv_cache_usage_perc"), 0.0);
@@ -110,6 +113,7 @@ fn the_document_lists_every_parameter() {
     for path in [
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/embeddings",
         "/v1/models",
         "/tokenize",
         "/detokenize",
@@ -161,6 +165,10 @@ fn the_document_lists_every_parameter() {
         "structured_outputs",
         "return_token_ids",
         "cached_tokens",
+        "input",
+        "encoding_format",
+        "dimensions",
+        "embedding",
     ] {
         assert!(text.contains(&format!("\"{parameter}\":")), "{parameter}");
     }

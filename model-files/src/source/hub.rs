@@ -8,7 +8,7 @@ mod refusal;
 
 pub use cached::CachedModel;
 
-use super::HubName;
+use super::{HubName, Wanted, is_model};
 use crate::safetensors::{INDEX, WHOLE, read_index};
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
@@ -93,10 +93,7 @@ impl Hub {
             path if path.exists() => Ok(()),
             path => self.download(name, &repository, file, &path),
         };
-        if let Some(file) = &name.file {
-            if !there.contains(&file.as_str()) {
-                return Err(refusal::lacks(name, file, &there));
-            }
+        if let Some(file) = one_file(name, &there)? {
             get(file)?;
             return Ok(snapshot.join(file));
         }
@@ -128,7 +125,12 @@ impl Hub {
         let commit = commit.as_deref().map_or(name.revision.as_str(), str::trim);
         let snapshot = self.snapshot(name, commit);
         match &name.file {
-            Some(file) => Some(snapshot.join(file)).filter(|path| path.exists()),
+            Some(wanted) => {
+                let there = files_below(&snapshot, "");
+                let mut of_these = there.iter().filter(|file| wanted.is(file));
+                let file = of_these.next().filter(|_| of_these.next().is_none())?;
+                Some(snapshot.join(file))
+            }
             None => Some(snapshot).filter(|snapshot| is_complete(snapshot)),
         }
     }
@@ -191,6 +193,44 @@ impl Hub {
         let reason = format!("{with_port} does not answer");
         reached.map(drop).ok_or_else(|| self.unreachable(name, &reason))
     }
+}
+
+/// The one file of a repository that is all of the model, if it is one file: the one that was named, or the only GGUF
+/// file where the files of a model in parts are not there.
+fn one_file<'a>(name: &HubName, there: &[&'a str]) -> Result<Option<&'a str>> {
+    let fits = |file: &&str| match &name.file {
+        Some(wanted) => wanted.is(file),
+        None => is_model(file),
+    };
+    let found: Vec<&str> = there.iter().copied().filter(fits).collect();
+    match (&name.file, &found[..]) {
+        (None, _) if NEEDED.iter().all(|file| there.contains(file)) => Ok(None),
+        (_, &[file]) => Ok(Some(file)),
+        (None, _) => Ok(None),
+        (Some(Wanted::File(file)), _) => Err(refusal::lacks(name, file, there)),
+        (Some(Wanted::Stored(how)), []) => {
+            Err(refusal::lacks(name, &format!("GGUF file of {how}"), there))
+        }
+        (Some(Wanted::Stored(how)), files) => {
+            let problem = format!("has more than one GGUF file of {how}: {}", files.join(", "));
+            Err(Error::file(&name.repository, problem))
+        }
+    }
+}
+
+/// Paths of all files below a directory, as they are in the repository.
+fn files_below(directory: &Path, before: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let file = format!("{before}{}", entry.file_name().to_string_lossy());
+        match path.is_dir() {
+            true => files.extend(files_below(&path, &format!("{file}/"))),
+            false if path.exists() => files.push(file),
+            false => {}
+        }
+    }
+    files
 }
 
 /// Whether a directory has everything that a model needs.

@@ -1,23 +1,12 @@
 //! The hub, played by a small HTTP server on this machine: nothing here leaves it.
 
 use embedded_models::DRAFT;
+use ladder_tests::hub::{COMMIT, FakeHub, Files};
 use model_files::{Hub, HubName, ModelFiles, ModelSummary};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-
-/// A repository, and what was asked of it.
-struct Server {
-    endpoint: String,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-type Files = BTreeMap<&'static str, Vec<u8>>;
 
 fn model() -> Files {
     BTreeMap::from([
@@ -27,74 +16,6 @@ fn model() -> Files {
         ("model.safetensors", DRAFT.weights.to_vec()),
         ("README.md", b"not needed".to_vec()),
     ])
-}
-
-/// Serves `files` as the repository `owner/name`, to whoever brings `token`.
-fn serve(files: Files, token: Option<&'static str>) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let requests = Arc::new(Mutex::new(Vec::new()));
-    let log = requests.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // Whoever only knocked sends nothing.
-            let _ = answer(stream, &files, token, &log);
-        }
-    });
-    Server { endpoint, requests }
-}
-
-fn answer(
-    mut stream: TcpStream,
-    files: &Files,
-    token: Option<&str>,
-    log: &Mutex<Vec<String>>,
-) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let Some(request) = lines.next().transpose()? else { return Ok(()) };
-    let (mut from, mut to, mut bearer) = (0, usize::MAX, None);
-    for line in lines {
-        let line = line?.to_ascii_lowercase();
-        if let Some(range) = line.strip_prefix("range: bytes=") {
-            let (first, last) = range.split_once('-').unwrap();
-            (from, to) = (first.parse().unwrap(), last.parse().unwrap_or(usize::MAX));
-        }
-        if let Some(brought) = line.strip_prefix("authorization: bearer ") {
-            bearer = Some(brought.to_owned());
-        }
-        if line.is_empty() {
-            break;
-        }
-    }
-    let path = request.split(' ').nth(1).unwrap().to_owned();
-    log.lock().unwrap().push(format!("{path} {from}"));
-    let mut reply = |status: &str, headers: &str, body: &[u8]| {
-        let length = body.len();
-        write!(
-            stream,
-            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
-        )?;
-        stream.write_all(body)
-    };
-    if token.is_some() && bearer.as_deref() != token {
-        return reply("401 Unauthorized", "", b"");
-    }
-    if path.starts_with("/api/models/owner/name/revision/") {
-        let siblings: Vec<_> =
-            files.keys().map(|file| serde_json::json!({"rfilename": file})).collect();
-        let info = serde_json::json!({"sha": COMMIT, "siblings": siblings});
-        return reply("200 OK", "Content-Type: application/json\r\n", info.to_string().as_bytes());
-    }
-    let file = path.strip_prefix("/owner/name/resolve/main/").and_then(|file| files.get(file));
-    let Some(bytes) = file else { return reply("404 Not Found", "", b"") };
-    let end = to.saturating_add(1).min(bytes.len());
-    let headers = format!(
-        "ETag: \"tag-of-{}\"\r\nX-Repo-Commit: {COMMIT}\r\nContent-Range: bytes {from}-{}/{}\r\n",
-        path.rsplit('/').next().unwrap(),
-        end - 1,
-        bytes.len()
-    );
-    reply("206 Partial Content", &headers, &bytes[from..end])
 }
 
 fn hub(endpoint: &str, cache: &Path) -> Hub {
@@ -114,7 +35,7 @@ fn assert_refused(hub: &Hub, what: &str, words: &[&str]) {
 #[test]
 fn a_model_is_downloaded_once_and_then_runs_offline() {
     let cache = tempfile::tempdir().unwrap();
-    let server = serve(model(), None);
+    let server = FakeHub::serve(model(), None);
     let mut hub = hub(&server.endpoint, cache.path());
     let path = hub.fetch(&name("owner/name")).unwrap();
     let files = ModelFiles::open_directory(&path).unwrap();
@@ -138,7 +59,7 @@ fn a_model_is_downloaded_once_and_then_runs_offline() {
 #[test]
 fn a_download_that_broke_off_is_taken_up_where_it_stopped() {
     let cache = tempfile::tempdir().unwrap();
-    let server = serve(model(), None);
+    let server = FakeHub::serve(model(), None);
     let blobs = cache.path().join("models--owner--name/blobs");
     fs::create_dir_all(&blobs).unwrap();
     let half = DRAFT.weights.len() / 2;
@@ -155,12 +76,62 @@ fn a_download_that_broke_off_is_taken_up_where_it_stopped() {
 fn one_file_of_several() {
     let cache = tempfile::tempdir().unwrap();
     let files = BTreeMap::from([("a.gguf", b"GGUF a".to_vec()), ("b.gguf", b"GGUF b".to_vec())]);
-    let server = serve(files, None);
+    let server = FakeHub::serve(files, None);
     let hub = hub(&server.endpoint, cache.path());
     let path = hub.fetch(&name("owner/name:b.gguf")).unwrap();
     assert_eq!(fs::read(path).unwrap(), b"GGUF b");
     assert_refused(&hub, "owner/name", &["no config.json", "owner/name:FILE", "a.gguf, b.gguf"]);
     assert_refused(&hub, "owner/name:c.gguf", &["no c.gguf", "a.gguf, b.gguf"]);
+}
+
+#[test]
+fn one_file_by_how_its_weights_are_stored() {
+    let cache = tempfile::tempdir().unwrap();
+    let files = [
+        "model-Q4_K_M.gguf",
+        "model-q8_0.gguf",
+        "more/model.IQ8_0.gguf",
+        "model-F16.gguf",
+        "mmproj-model-F16.gguf",
+        "model-Q6_K-1.gguf",
+        "a-Q2_K.gguf",
+        "b-Q2_K.gguf",
+    ];
+    let server = FakeHub::serve(files.map(|name| (name, name.as_bytes().to_vec())).into(), None);
+    let mut hub = hub(&server.endpoint, cache.path());
+    let fetched = |hub: &Hub, what: &str| {
+        String::from_utf8(fs::read(hub.fetch(&name(what)).unwrap()).unwrap()).unwrap()
+    };
+    for (what, file) in [
+        ("Q4_K_M", "model-Q4_K_M.gguf"),
+        ("Q8_0", "model-q8_0.gguf"),
+        ("iq8_0", "more/model.IQ8_0.gguf"),
+        // Pictures' encoders come beside models and are none.
+        ("F16", "model-F16.gguf"),
+    ] {
+        assert_eq!(fetched(&hub, &format!("owner/name:{what}")), file);
+    }
+    let words = ["no GGUF file of Q6_K", "model-Q6_K-1.gguf", "owner/name:FILE"];
+    assert_refused(&hub, "owner/name:Q6_K", &words);
+    assert_refused(&hub, "owner/name:Q2_K", &["more than one", "a-Q2_K.gguf, b-Q2_K.gguf"]);
+    for file in ["a-Q2_K.gguf", "b-Q2_K.gguf"] {
+        assert_eq!(fetched(&hub, &format!("owner/name:{file}")), file);
+    }
+    // What was downloaded is found again without the hub, and never taken for what it need not be.
+    hub.offline = true;
+    assert_refused(&hub, "owner/name:Q2_K", &["HF_HUB_OFFLINE"]);
+    assert_eq!(fetched(&hub, "owner/name:iq8_0"), "more/model.IQ8_0.gguf");
+    assert_refused(&hub, "owner/name:Q5_0", &["HF_HUB_OFFLINE"]);
+}
+
+#[test]
+fn the_only_file_need_not_be_named() {
+    let cache = tempfile::tempdir().unwrap();
+    let files = [("a.gguf", b"GGUF a".to_vec()), ("mmproj-a.gguf", b"GGUF b".to_vec())].into();
+    let server = FakeHub::serve(files, None);
+    let hub = hub(&server.endpoint, cache.path());
+    let path = hub.fetch(&name("owner/name")).unwrap();
+    assert_eq!(fs::read(path).unwrap(), b"GGUF a");
 }
 
 #[test]
@@ -172,7 +143,7 @@ fn shards_are_downloaded_as_the_index_names_them() {
     files.insert("model.safetensors.index.json", index.to_vec());
     files.insert("one.safetensors", b"1".to_vec());
     files.insert("two.safetensors", b"2".to_vec());
-    let server = serve(files, None);
+    let server = FakeHub::serve(files, None);
     let path = hub(&server.endpoint, cache.path()).fetch(&name("owner/name")).unwrap();
     assert_eq!(fs::read(path.join("two.safetensors")).unwrap(), b"2");
     assert_eq!(fs::read(path.join("one.safetensors")).unwrap(), b"1");
@@ -181,13 +152,13 @@ fn shards_are_downloaded_as_the_index_names_them() {
 #[test]
 fn what_the_hub_does_not_give_out() {
     let cache = tempfile::tempdir().unwrap();
-    let server = serve(model(), Some("secret"));
+    let server = FakeHub::serve(model(), Some("secret"));
     let mut hub = hub(&server.endpoint, cache.path());
     assert_refused(&hub, "owner/name", &["owner/name", "does not give it out", "HF_TOKEN"]);
     hub.token = Some("secret".into());
     assert_refused(&hub, "owner/other", &["owner/other", "is not on http://127.0.0.1"]);
     hub.fetch(&name("owner/name")).unwrap();
-    let open = serve(BTreeMap::from([("config.json", Vec::new())]), None);
+    let open = FakeHub::serve(BTreeMap::from([("config.json", Vec::new())]), None);
     hub.endpoint = open.endpoint;
     assert_refused(&hub, "owner/name@other", &["no tokenizer.json"]);
 }

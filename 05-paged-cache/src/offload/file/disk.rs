@@ -24,6 +24,9 @@ impl Disk {
         let mut options = File::options();
         // Not truncated: whose it is has yet to be seen.
         options.read(true).write(true).create(true).truncate(false);
+        // What users have said can be read back from their keys and values.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path).map_err(unreadable)?;
         let disk = Disk { path: path.to_path_buf(), file };
         match disk.file.try_lock() {

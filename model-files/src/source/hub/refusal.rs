@@ -60,7 +60,7 @@ pub(super) fn lacks(name: &HubName, file: &str, there: &[&str]) -> Error {
     let mut problem = format!("has no {file}");
     let ggufs: Vec<&str> = there.iter().copied().filter(|file| file.ends_with(".gguf")).collect();
     if !ggufs.is_empty() {
-        problem += &format!(", but GGUF files: name one as {}:FILE", name.repository);
+        problem += &format!(", but these GGUF files: name one as {}:FILE", name.repository);
         problem += &format!(", where FILE is {}", ggufs.join(", "));
     }
     Error::file(&name.repository, problem)

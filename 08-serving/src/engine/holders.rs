@@ -1,0 +1,87 @@
+//! Who holds which block, counted from the tables of those inside.
+//!
+//! The pool may have tens of thousands of blocks, and the prefix cache may know all of them. The next decision needs
+//! three numbers of them before every pass. All three follow from what those inside hold, which is little.
+
+use super::Engine;
+use super::member::Member;
+use naive_decode::{Error, Result};
+use paged_cache::{BlockId, PagedCache, Tables};
+
+/// How many of the requests inside have each block in their tables.
+pub(super) struct Holders {
+    /// By block; 0 for all that are not in `held`.
+    counts: Vec<u32>,
+    /// The blocks that somebody holds, each once.
+    held: Vec<BlockId>,
+}
+
+impl Holders {
+    /// Of a pool of so many blocks: nobody yet.
+    pub(super) fn new(blocks: usize) -> Self {
+        Holders { counts: vec![0; blocks], held: Vec::new() }
+    }
+
+    /// Forgets everybody. Takes as long as there are blocks that somebody held.
+    pub(super) fn clear(&mut self) {
+        for block in self.held.drain(..) {
+            self.counts[block.index()] = 0;
+        }
+    }
+
+    /// One more has these tables.
+    pub(super) fn add(&mut self, tables: &Tables) {
+        for block in tables.held() {
+            let count = &mut self.counts[block.index()];
+            *count += 1;
+            if *count == 1 {
+                self.held.push(block);
+            }
+        }
+    }
+
+    /// How many have a block.
+    pub(super) fn of(&self, block: BlockId) -> u32 {
+        self.counts[block.index()]
+    }
+
+    /// How many blocks somebody has. The others that are not free are the prefix cache's alone.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+}
+
+impl Engine {
+    /// Counts anew who holds what.
+    pub(super) fn count_holders(&mut self) {
+        self.holders.clear();
+        count(&mut self.holders, &self.members, self.pool.pool());
+    }
+
+    /// Whether what follows from the tables is what the prefix cache says.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(super) fn check_holders(&self) -> Result<()> {
+        let blocks = self.pool.pool().blocks();
+        let mut holders = Holders::new(blocks.count());
+        count(&mut holders, &self.members, self.pool.pool());
+        let known = self.pool.prefixes().cache().held().into_iter();
+        let alone = known.filter(|block| blocks.references(*block) == 1).count();
+        let counted = blocks.used() - holders.held();
+        match counted == alone {
+            true => Ok(()),
+            false => {
+                let what = "blocks that the prefix cache has alone";
+                Err(Error::invalid(what, counted, format!("{alone}, as it says itself")))
+            }
+        }
+    }
+}
+
+/// Adds the tables of all who are inside.
+fn count(holders: &mut Holders, members: &[Member], pool: &PagedCache) {
+    let sessions = members.iter().filter_map(Member::session);
+    // One without tables is a broken invariant, which the next step stumbles over.
+    sessions.filter_map(|s| pool.tables(s.sequence()).ok()).for_each(|tables| holders.add(tables));
+}

@@ -1,0 +1,149 @@
+//! What leaves the pool, and comes back: the host's memory, and a file that outlives the process.
+//!
+//! What is evicted goes to both ([`Tiered`](prefix_radix::Tiered)). A server that is killed evicts nothing any
+//! more, so the file gets a copy of what the pool still has, too: of each text that is done, a block after each
+//! pass, and several while there is nothing to run. So a kill loses the last few texts and no more.
+
+use super::{Engine, EngineOptions, KvFile};
+use naive_decode::{Error, Model, Pass, Result, Span, Want};
+use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
+use paged_cache::{PagedCache, Room};
+use prefix_radix::{Chain, Salt, Session};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+/// Texts that wait to be saved, at most. The oldest is let go of: it is the first to be evicted, too, which saves
+/// it as well.
+const MOST_UNSAVED: usize = 256;
+
+/// Blocks that are saved after a pass, and before the engine next looks who has come while nothing runs.
+const AFTER_PASS: usize = 1;
+const AT_REST: usize = 8;
+
+/// The host's memory, for prefixes and for requests that were preempted.
+pub(super) type Host = Arc<Mutex<HostTier>>;
+
+/// What there is below the pool.
+pub(super) struct Below {
+    pub(super) host: Option<Host>,
+    pub(super) tiers: Vec<Box<dyn Tier>>,
+    /// Names the blocks.
+    pub(super) chain: Chain,
+}
+
+impl Below {
+    /// Opens what the options ask for, for blocks of which `one` has room for one. What is wrong with a file is said in a line on standard error, and it is
+    /// begun anew.
+    ///
+    /// # Errors
+    /// If the file cannot be had: no such directory can be made, another process uses it, or its bytes have no
+    /// room for a block.
+    pub(super) fn new(model: &Model, one: Room, options: &EngineOptions) -> Result<Self> {
+        let mut tiers: Vec<Box<dyn Tier>> = Vec::new();
+        let host = (options.host_bytes >= one.bytes)
+            .then(|| Arc::new(Mutex::new(HostTier::new(options.host_bytes))));
+        tiers.extend(host.clone().map(|host| Box::new(host) as Box<dyn Tier>));
+        let mut chain = Chain::new(b"the pool of one engine");
+        if let Some(file) = &options.kv_file {
+            let fingerprint = fingerprint(model, one, file)?;
+            chain = Chain::new(&fingerprint);
+            tiers.push(Box::new(open(file, fingerprint, one.bytes)?));
+        }
+        Ok(Below { host, tiers, chain })
+    }
+}
+
+// ANCHOR: fingerprint
+/// Stands for everything that keys and values depend on besides the text: what this program makes of a short
+/// text with this model, byte for byte as a block has it. The digest of the model's files stands for those of its
+/// weights that the short text does not touch, as rows of other tokens and experts that were not chosen.
+fn fingerprint(model: &Model, one: Room, file: &KvFile) -> Result<[u8; 32]> {
+    let mut cache = PagedCache::new(model, one)?;
+    let sequence = cache.open();
+    let vocabulary = model.config.vocab_size;
+    let rows = one.block.min(model.context());
+    let tokens: Vec<u32> = (0..rows).map(|i| (i * 7919 % vocabulary) as u32).collect();
+    model.forward(&Pass::one(Span::new(sequence, 0, &tokens, Want::Nothing)), &mut cache)?;
+    let block = cache.tables(sequence)?.held().next();
+    let block = block.ok_or_else(|| Error::invalid("blocks of a pass", 0, "1"))?;
+    let mut bytes = Vec::with_capacity(one.bytes);
+    cache.parts().1.copy_out(block, &mut bytes);
+    let mut hasher = blake3::Hasher::new_derive_key("serving 2026 what keys and values depend on");
+    hasher.update(&file.model);
+    hasher.update(one.kept.to_string().as_bytes());
+    hasher.update(&(one.block as u64).to_le_bytes());
+    hasher.update(&bytes);
+    Ok(hasher.finalize().into())
+}
+// ANCHOR_END: fingerprint
+
+/// The file of a fingerprint. Each model has its own, so that several can share a directory.
+fn open(file: &KvFile, fingerprint: [u8; 32], block_bytes: usize) -> Result<FileTier> {
+    let KvFile { directory, bytes, .. } = file;
+    std::fs::create_dir_all(directory)
+        .map_err(|source| Error::Io { path: directory.clone(), source })?;
+    let name: String = fingerprint[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = directory.join(name + ".kv");
+    let options = FileOptions { fingerprint, block_bytes, budget: *bytes };
+    let (tier, problem) = FileTier::open_or_empty(&path, &options)?;
+    if let Some(problem) = problem {
+        eprintln!("{problem}; begun anew");
+    }
+    if tier.damaged() > 0 {
+        eprintln!("{}: {} damaged blocks are dropped", path.display(), tier.damaged());
+    }
+    Ok(tier)
+}
+
+/// Texts that are done and may not be in the file yet, oldest first.
+#[derive(Default)]
+pub(super) struct Unsaved {
+    texts: VecDeque<(Salt, Vec<u32>)>,
+    /// Blocks of the first that have been seen to.
+    done: usize,
+}
+
+impl Unsaved {
+    pub(super) fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+}
+
+impl Engine {
+    /// A text is done: whoever ends the session comes here before.
+    pub(super) fn note_unsaved(&mut self, session: &Session) {
+        if !self.pool.prefixes().outlives_process() {
+            return;
+        }
+        self.unsaved.texts.push_back((session.salt(), session.text().to_vec()));
+        if self.unsaved.texts.len() > MOST_UNSAVED {
+            self.unsaved.texts.pop_front();
+            self.unsaved.done = 0;
+        }
+    }
+
+    // ANCHOR: save
+    /// Saves a few blocks of the text that has waited longest.
+    pub(super) fn save(&mut self, is_idle: bool) {
+        let Some((salt, text)) = self.unsaved.texts.front() else { return };
+        let most = if is_idle { AT_REST } else { AFTER_PASS };
+        match self.pool.save(*salt, text, self.unsaved.done, most) {
+            Some(next) => self.unsaved.done = next,
+            None => {
+                self.unsaved.texts.pop_front();
+                self.unsaved.done = 0;
+            }
+        }
+    }
+    // ANCHOR_END: save
+
+    /// Says once what a tier fails with. It is gone on without what it lacks.
+    pub(super) fn report_failure(&mut self) {
+        if let Some(failure) = self.pool.prefixes().last_failure()
+            && !self.has_reported
+        {
+            eprintln!("keys and values are not kept, or not found: {failure}");
+            self.has_reported = true;
+        }
+    }
+}

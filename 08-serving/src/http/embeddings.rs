@@ -1,0 +1,82 @@
+//! `POST /v1/embeddings`
+
+use super::App;
+use super::auth::Tenant;
+use super::pieces::refusal;
+use crate::api::embeddings::*;
+use crate::api::{ApiError, Envelope, read};
+use crate::engine::{EngineRequest, Event, Ticket};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Extension, State};
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+/// Texts as points: the final hidden state of each one's last token, which has seen all of it, at length 1. How near
+/// two are is for the model to say; one that was trained to continue texts, and not for this, says it roughly.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "embeddings", request_body = EmbeddingRequest,
+    responses(
+        (status = 200, description = "One embedding for each input, in order", body = Embeddings),
+        (status = 400, description = "A parameter is wrong; `param` names it", body = Envelope),
+        (status = 401, description = "No key, or a wrong one", body = Envelope),
+        (status = 404, description = "No such model", body = Envelope),
+        (status = 413, description = "The body is too large", body = Envelope),
+        (status = 429, description = "Too many requests wait", body = Envelope),
+        (status = 503, description = "The server is shutting down", body = Envelope),
+    ),
+)]
+pub(super) async fn embeddings(
+    State(app): State<Arc<App>>,
+    Extension(tenant): Extension<Tenant>,
+    body: Bytes,
+) -> Result<Json<Embeddings>, ApiError> {
+    let sees = app.clone();
+    let prepared = spawn_blocking(move || prepare(&sees, tenant, &body)).await;
+    let (requests, encoding) = prepared.map_err(ApiError::failed)??;
+    let prompt_tokens = requests.iter().map(|request| request.prompt.len()).sum();
+    let tickets = app.engine.submit_all(requests).map_err(|refused| refusal(refused, "input"))?;
+    let mut data = Vec::with_capacity(tickets.len());
+    for (index, ticket) in tickets.into_iter().enumerate() {
+        let embedding = Numbers::of(&hidden(ticket).await?, encoding);
+        data.push(Embedding { object: "embedding", index, embedding });
+    }
+    let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
+    Ok(Json(Embeddings { object: "list", data, model: app.name.clone(), usage }))
+}
+
+fn prepare(
+    app: &App,
+    tenant: Tenant,
+    body: &[u8],
+) -> Result<(Vec<EngineRequest>, Encoding), ApiError> {
+    let request: EmbeddingRequest = read(body, |request: &EmbeddingRequest| &request.unknown)?;
+    app.check_model(request.model.as_deref())?;
+    let limits = app.limits();
+    request.check_dimensions(limits.hidden)?;
+    let inputs = request.inputs(&app.tokenizer, limits.vocabulary)?;
+    let salt = tenant.salt(request.cache_salt.as_deref());
+    // Here lower goes first, as in vLLM.
+    let priority = request.priority.unwrap_or(0).saturating_neg();
+    let requests = inputs.into_iter().map(|input| EngineRequest {
+        salt,
+        priority,
+        ..EngineRequest::embedding(input.tokens)
+    });
+    Ok((requests.collect(), request.encoding_format.unwrap_or_default()))
+}
+
+/// What the engine makes of one input.
+async fn hidden(mut ticket: Ticket) -> Result<Vec<f32>, ApiError> {
+    let mut found = None;
+    loop {
+        match ticket.recv().await {
+            Some(Event::Embedding(hidden)) => found = Some(hidden),
+            Some(Event::Finished { .. }) => break,
+            Some(Event::Failed(error)) => return Err(ApiError::failed(error)),
+            Some(Event::Started { .. } | Event::Prompt(_) | Event::Token(_)) => {}
+            None => return Err(ApiError::failed("the engine is gone")),
+        }
+    }
+    found.ok_or_else(|| ApiError::failed("an input has no embedding"))
+}

@@ -1,0 +1,94 @@
+//! A `ladder serve` in a process of its own.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A `ladder serve` of its own process. It does not outlive the test, even one that fails.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+    agent: ureq::Agent,
+    /// What it said before it listened.
+    pub(crate) said: Vec<String>,
+}
+
+/// What came of a prompt.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) tokens: Value,
+    pub(crate) cached: u64,
+}
+
+impl Server {
+    pub(crate) fn start(more: &[&str]) -> Server {
+        Server::start_in(more, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_in(more: &[&str], variables: &[(&str, &str)]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+        command.args(["serve", "--port", "0"]).args(more).env("NO_COLOR", "1");
+        command.env_remove("HF_HUB_OFFLINE").envs(variables.iter().copied());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = Vec::new();
+        let url = loop {
+            let Some(line) = lines.next() else { panic!("it ended too early: {said:?}") };
+            let line = line.unwrap();
+            if let Some(at) = line.find("http://127.0.0.1:") {
+                break line[at..].split_whitespace().next().unwrap().to_owned();
+            }
+            said.push(line);
+        };
+        // Nobody would read what it says later, and a full pipe would stop it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(120)));
+        Server { child, url, agent: agent.build().into(), said }
+    }
+
+    /// What it says to a GET.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let answer = self.agent.get(format!("{}{path}", self.url)).call().unwrap();
+        serde_json::from_reader(answer.into_body().into_reader()).unwrap()
+    }
+
+    /// None if it does not answer any more.
+    pub(crate) fn ask(&self, prompt: &str) -> Option<Answer> {
+        let body =
+            json!({"prompt": prompt, "max_tokens": 24, "temperature": 0, "return_token_ids": true});
+        let request = self.agent.post(format!("{}/v1/completions", self.url));
+        let request = request.header("content-type", "application/json");
+        let text = request.send(body.to_string()).ok()?.body_mut().read_to_string().ok()?;
+        let answer: Value = serde_json::from_str(&text).ok()?;
+        Some(Answer {
+            tokens: answer["choices"][0]["token_ids"].clone(),
+            cached: answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64()?,
+        })
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn terminate(mut self) {
+        self.signal("-TERM");
+        let begun = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGKILL; it may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

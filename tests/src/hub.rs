@@ -1,0 +1,94 @@
+//! The Hugging Face hub, played by a small HTTP server on this machine.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The one commit that there is.
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// Files of a repository, by name.
+pub type Files = BTreeMap<&'static str, Vec<u8>>;
+
+/// A hub with one repository, `owner/name`.
+pub struct FakeHub {
+    /// Its address, for `HF_ENDPOINT`.
+    pub endpoint: String,
+    /// What it was asked: path, and first byte that was wanted.
+    pub requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl FakeHub {
+    /// Serves `files` to whoever brings `token`, or to everybody if there is none, until the program ends.
+    ///
+    /// # Panics
+    /// If the system gives no port.
+    pub fn serve(files: Files, token: Option<&'static str>) -> FakeHub {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = requests.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // Whoever only knocked sends nothing.
+                let _ = answer(stream, &files, token, &log);
+            }
+        });
+        FakeHub { endpoint: format!("http://{address}"), requests }
+    }
+}
+
+fn answer(
+    mut stream: TcpStream,
+    files: &Files,
+    token: Option<&str>,
+    log: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let Some(request) = lines.next().transpose()? else { return Ok(()) };
+    let (mut from, mut to, mut bearer) = (0, usize::MAX, None);
+    for line in lines {
+        let line = line?.to_ascii_lowercase();
+        if let Some(range) = line.strip_prefix("range: bytes=") {
+            let (first, last) = range.split_once('-').unwrap_or((range, ""));
+            (from, to) = (first.parse().unwrap_or(0), last.parse().unwrap_or(usize::MAX));
+        }
+        if let Some(brought) = line.strip_prefix("authorization: bearer ") {
+            bearer = Some(brought.to_owned());
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+    log.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{path} {from}"));
+    let mut reply = |status: &str, headers: &str, body: &[u8]| {
+        let length = body.len();
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
+        )?;
+        stream.write_all(body)
+    };
+    if token.is_some() && bearer.as_deref() != token {
+        return reply("401 Unauthorized", "", b"");
+    }
+    if path.starts_with("/api/models/owner/name/revision/") {
+        let siblings: Vec<_> =
+            files.keys().map(|file| format!("{{\"rfilename\": \"{file}\"}}")).collect();
+        let siblings = siblings.join(", ");
+        let info = format!("{{\"sha\": \"{COMMIT}\", \"siblings\": [{siblings}]}}");
+        return reply("200 OK", "Content-Type: application/json\r\n", info.as_bytes());
+    }
+    let file = path.strip_prefix("/owner/name/resolve/main/").and_then(|file| files.get(file));
+    let Some(bytes) = file else { return reply("404 Not Found", "", b"") };
+    let end = to.saturating_add(1).min(bytes.len());
+    let headers = format!(
+        "ETag: \"tag-of-{}\"\r\nX-Repo-Commit: {COMMIT}\r\nContent-Range: bytes {from}-{}/{}\r\n",
+        path.rsplit('/').next().unwrap_or_default(),
+        end - 1,
+        bytes.len()
+    );
+    reply("206 Partial Content", &headers, &bytes[from..end])
+}
