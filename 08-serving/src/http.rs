@@ -12,6 +12,7 @@
 //! | `http/auth.rs` | API keys |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
+//! | `http/answer.rs` | what both ways of asking for text have in common |
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
 //! | `http/completions.rs` | `POST /v1/completions` |
 //! | `http/events.rs` | server-sent events |
@@ -22,6 +23,7 @@
 //! | `http/openapi.rs` | the OpenAPI document |
 //! | `http/page.rs` | the web page |
 
+mod answer;
 mod app;
 mod auth;
 mod chat;
