@@ -9,6 +9,7 @@
 //! | `http/app.rs` | what is served, and to whom |
 //! | `http/routes.rs` | paths and what answers them |
 //! | `http/listen.rs` | connections, and how the server ends |
+//! | `http/in_process.rs` | a server inside a program |
 //! | `http/auth.rs` | API keys |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
@@ -30,6 +31,7 @@ mod chat;
 mod completions;
 mod events;
 mod grammars;
+mod in_process;
 mod listen;
 mod metrics;
 mod openapi;
@@ -43,6 +45,7 @@ mod watch;
 pub use app::App;
 pub use auth::Keys;
 pub use grammars::Grammars;
+pub use in_process::InProcess;
 pub use listen::{Listening, listen};
 pub use metrics::Metrics;
 pub use routes::router;
