@@ -73,8 +73,8 @@ pub(crate) struct Report {
     /// Requests by what became of them.
     pub(crate) requests: BTreeMap<&'static str, u64>,
     pub(crate) load: Watched,
-    /// Seconds that the slowest answer took which was read as it came.
-    slowest_answer: f64,
+    /// Seconds that answers took which were read as they came: half of them at most, 99 of 100, all.
+    answer_seconds: BTreeMap<&'static str, f64>,
     /// The pool before the first client and after the last.
     blocks: [BlockCounts; 2],
     /// This process, the same.
@@ -143,7 +143,7 @@ impl Soak {
             pool_tokens,
             requests: done.requests,
             load,
-            slowest_answer: done.slowest.as_secs_f64(),
+            answer_seconds: quantiles(done.seconds),
             blocks: [before.blocks, after.blocks],
             process: [before.process, after.process],
             ended_in,
@@ -195,6 +195,13 @@ impl Soak {
             Ok(told.elapsed().as_secs_f64())
         })
     }
+}
+
+fn quantiles(mut samples: Vec<f64>) -> BTreeMap<&'static str, f64> {
+    samples.sort_by(f64::total_cmp);
+    let last = samples.len().saturating_sub(1);
+    let at = [("p50", last / 2), ("p99", last * 99 / 100), ("most", last)];
+    at.into_iter().filter_map(|(name, at)| Some((name, *samples.get(at)?))).collect()
 }
 
 /// As `ladder serve` has it, but with less patience, so that it runs out while somebody looks.

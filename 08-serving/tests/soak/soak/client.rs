@@ -29,7 +29,8 @@ pub(super) struct Run {
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) requests: BTreeMap<&'static str, u64>,
-    pub(super) slowest: Duration,
+    /// Of answers that were read as they came.
+    pub(super) seconds: Vec<f64>,
     pub(super) problems: Vec<String>,
 }
 
@@ -49,7 +50,7 @@ impl Run {
     fn count(&self, what: &'static str, took: Option<Duration>) {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         *outcome.requests.entry(what).or_default() += 1;
-        outcome.slowest = outcome.slowest.max(took.unwrap_or_default());
+        outcome.seconds.extend(took.map(|took| took.as_secs_f64()));
     }
 
     pub(super) fn into_outcome(self) -> Outcome {
