@@ -11,16 +11,14 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use naive_decode::measurement::{Measurement, Series, median};
 use serde_json::{Value, json};
-use serving::http::{App, listen};
+use serving::http::{App, InProcess};
 use serving::served::{EngineArgs, Served};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 
 /// Measures servers under streaming clients.
 #[derive(Parser)]
@@ -96,8 +94,8 @@ fn main() -> Result<()> {
         })?;
         servers.push(server(name, url)?);
     }
-    if let Some((_, url)) = &own {
-        servers.push(server("ladder", url)?);
+    if let Some(own) = &own {
+        servers.push(server("ladder", &format!("http://{}", own.address()))?);
     }
     for server in &servers {
         compare_alone_and_in_company(server, arguments.words)?;
@@ -151,23 +149,14 @@ fn main() -> Result<()> {
     });
     Measurement::by("serving", "measure_server", series.collect())
         .keep(arguments.json.as_deref())?;
-    if let Some((runtime, _)) = own {
-        runtime.shutdown_background();
-    }
     Ok(())
 }
 
-/// A server in this process, for as long as the runtime lives, and its address.
-fn start(engine: &EngineArgs) -> Result<(Runtime, String)> {
+/// A server in this process.
+fn start(engine: &EngineArgs) -> Result<InProcess> {
     let Served { name, tokenizer, template, end_tokens, engine } = engine.start()?;
     let app = Arc::new(App::new(name, tokenizer, template, end_tokens, engine)?);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listening = runtime.block_on(listen(any, app))?;
-    let url = format!("http://{}", listening.address()?);
-    runtime.spawn(listening.serve(std::future::pending()));
-    Ok((runtime, url))
+    Ok(InProcess::start(app)?)
 }
 
 /// The sample below which a part of all lie.

@@ -66,6 +66,7 @@ use naive_decode::{Error, Model, Result, Sampler, Sampling};
 use paged_cache::{Behind, PagedCache, Room};
 use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tiers::{Below, Host, Unsaved};
@@ -94,7 +95,8 @@ pub struct Engine {
     times: PassTimes,
     costs: Costs,
     counters: Counters,
-    last_pass: PassRow,
+    /// The last passes, oldest first.
+    passes: VecDeque<PassRow>,
     started: Instant,
     /// When a snapshot was last published; none if there has to be another.
     published: Option<Instant>,
@@ -151,7 +153,7 @@ impl Engine {
             times: PassTimes::default(),
             costs: Costs::default(),
             counters: Counters::default(),
-            last_pass: PassRow::default(),
+            passes: VecDeque::new(),
             started: Instant::now(),
             published: None,
             guesser: Sampler::new(Sampling::default())?,

@@ -9,9 +9,11 @@
 //! | `http/app.rs` | what is served, and to whom |
 //! | `http/routes.rs` | paths and what answers them |
 //! | `http/listen.rs` | connections, and how the server ends |
+//! | `http/in_process.rs` | a server inside a program |
 //! | `http/auth.rs` | API keys |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
+//! | `http/answer.rs` | what both ways of asking for text have in common |
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
 //! | `http/completions.rs` | `POST /v1/completions` |
 //! | `http/embeddings.rs` | `POST /v1/embeddings` |
@@ -23,6 +25,7 @@
 //! | `http/openapi.rs` | the OpenAPI document |
 //! | `http/page.rs` | the web page |
 
+mod answer;
 mod app;
 mod auth;
 mod chat;
@@ -30,6 +33,7 @@ mod completions;
 mod embeddings;
 mod events;
 mod grammars;
+mod in_process;
 mod listen;
 mod metrics;
 mod openapi;
@@ -43,6 +47,7 @@ mod watch;
 pub use app::App;
 pub use auth::Keys;
 pub use grammars::Grammars;
+pub use in_process::InProcess;
 pub use listen::{Listening, listen};
 pub use metrics::Metrics;
 pub use routes::router;

@@ -42,9 +42,12 @@ enum Command {
 }
 
 fn main() -> Result<()> {
-    // A reader who closes the pipe, as `head` does, has seen enough.
-    sigpipe::reset();
     let cli = Cli::parse();
+    // A reader who closes the pipe, as `head` does, has seen enough. Not so a server's client, whose connection would
+    // end the process for all others with the same signal.
+    if !matches!(cli.command, Some(Command::Serve(_))) {
+        sigpipe::reset();
+    }
     match cli.command {
         None => climb(&cli.climb),
         Some(Command::Climb(args)) => climb(&args),

@@ -4,6 +4,7 @@ use crate::http::{App, Keys, listen};
 use crate::served::{EngineArgs, Served};
 use anyhow::{Context, Result};
 use clap::Args;
+use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,9 @@ pub struct ServeArgs {
 /// # Errors
 /// Whatever is wrong with the model, or an address that cannot be had.
 pub fn serve(args: &ServeArgs) -> Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
+    // A log that nobody reads any more is no reason to fail.
+    let log = tracing_subscriber::fmt().with_target(false).log_internal_errors(false);
+    log.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).init();
     let variable = std::env::var(KEY_VARIABLE).ok();
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;

@@ -11,18 +11,20 @@ use utoipa::ToSchema;
 /// The body of `POST /v1/chat/completions`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct ChatRequest {
-    /// The conversation so far.
+    /// The conversation so far. At least one message.
+    #[schema(required = true, nullable = false, min_items = 1)]
     pub messages: Option<Vec<ChatMessage>>,
     /// Most tokens to generate; goes before `max_tokens`.
+    #[schema(minimum = 1)]
     pub max_completion_tokens: Option<usize>,
     /// Whether to tell tokens' log-probabilities.
     pub logprobs: Option<bool>,
     /// How many of the likeliest tokens to tell with each; only with `logprobs`.
+    #[schema(maximum = 20)]
     pub top_logprobs: Option<usize>,
     /// Functions that the model may call.
     pub tools: Option<Vec<Tool>>,
     /// Whether it may, must, or must not.
-    #[schema(value_type = Option<Object>)]
     pub tool_choice: Option<ToolChoice>,
     /// Whether it may call several at once. Where a call is demanded, there is one.
     pub parallel_tool_calls: Option<bool>,

@@ -15,11 +15,12 @@ const TOKENS: usize = 16;
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct CompletionRequest {
     /// What to continue: a text, tokens, or a list of either.
-    #[schema(value_type = Option<Object>)]
+    #[schema(required = true, nullable = false)]
     pub prompt: Option<Prompt>,
     /// Whether the prompt is part of the answer.
     pub echo: Option<bool>,
     /// Tell tokens' log-probabilities, and those of this many of the likeliest.
+    #[schema(maximum = 20)]
     pub logprobs: Option<usize>,
     /// What chat completions and completions have in common.
     #[serde(flatten)]

@@ -21,14 +21,19 @@ pub struct Generation {
     /// Tokens before which nothing ends the answer.
     pub min_tokens: Option<usize>,
     /// Scores are divided by it; 0 takes the likeliest token. At least 0; 1 if not given.
+    #[schema(minimum = 0)]
     pub temperature: Option<f32>,
     /// The fewest likeliest tokens that reach this probability stay. Above 0, at most 1.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
     /// Only this many of the likeliest tokens stay; 0 and -1 keep all.
+    #[schema(minimum = -1)]
     pub top_k: Option<i64>,
     /// Tokens less likely than this fraction of the likeliest go. From 0 to 1.
+    #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f32>,
     /// Answers to each prompt. At least 1.
+    #[schema(minimum = 1, maximum = 128)]
     pub n: Option<usize>,
     /// Strings that end the answer.
     pub stop: Option<OneOrMany<String>>,
@@ -43,10 +48,13 @@ pub struct Generation {
     /// The same seed gives the same answer, whatever else runs.
     pub seed: Option<i64>,
     /// Subtracted from a token's score each time it was generated. From -2 to 2.
+    #[schema(minimum = -2, maximum = 2)]
     pub frequency_penalty: Option<f32>,
     /// Subtracted from the score of every token generated. From -2 to 2.
+    #[schema(minimum = -2, maximum = 2)]
     pub presence_penalty: Option<f32>,
     /// Scores of all tokens so far are divided by it. Above 0.
+    #[schema(exclusive_minimum = 0)]
     pub repetition_penalty: Option<f32>,
     /// Added to the scores of single tokens, by their ids. From -100 to 100.
     pub logit_bias: Option<BTreeMap<String, f32>>,

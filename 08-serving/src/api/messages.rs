@@ -29,7 +29,6 @@ pub struct ChatMessage {
     pub role: Role,
     /// What is said; may be missing from an assistant that called functions.
     #[serde(default)]
-    #[schema(value_type = Option<Object>)]
     pub content: Option<Content>,
     /// The name of whoever speaks.
     #[serde(default)]
@@ -43,7 +42,7 @@ pub struct ChatMessage {
 }
 
 /// What is said: a text, or parts of one.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "content is no string and no list of parts with a type")]
 pub enum Content {
     /// A text.
@@ -53,7 +52,7 @@ pub enum Content {
 }
 
 /// A part of what is said.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 pub struct Part {
     #[serde(rename = "type")]
     kind: String,

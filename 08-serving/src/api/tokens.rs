@@ -46,6 +46,7 @@ pub struct DetokenizeRequest {
     /// Which model; there is one.
     pub model: Option<String>,
     /// Tokens.
+    #[schema(required = true, nullable = false)]
     pub tokens: Option<Vec<u32>>,
     /// What nobody knows.
     #[serde(flatten)]

@@ -29,7 +29,7 @@ impl Engine {
             cells: self.cells(),
             requests: requests.into_iter().map(|member| self.request_row(member)).collect(),
             prefixes: self.prefix_rows(),
-            last_pass: self.last_pass,
+            passes: self.passes.iter().copied().collect(),
             counters: self.counters,
         }
     }

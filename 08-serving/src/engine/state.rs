@@ -22,8 +22,8 @@ pub struct EngineState {
     pub requests: Vec<RequestRow>,
     /// The prefix tree, each node before those below it; the first few hundred.
     pub prefixes: Vec<PrefixRow>,
-    /// The last pass.
-    pub last_pass: PassRow,
+    /// The last passes, a hundred or so, oldest first.
+    pub passes: Vec<PassRow>,
     /// What has happened since the start.
     pub counters: Counters,
 }
@@ -137,9 +137,12 @@ pub(super) mod seconds {
     }
 }
 
-/// One pass.
+/// One pass, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PassRow {
+    /// When it began, from the engine's start.
+    #[serde(serialize_with = "seconds::serialize")]
+    pub start: Duration,
     /// How long it took, scheduling and sampling included.
     #[serde(serialize_with = "seconds::serialize")]
     pub duration: Duration,
@@ -149,6 +152,12 @@ pub struct PassRow {
     pub decode_rows: usize,
     /// Rows of guessed tokens.
     pub draft_rows: usize,
+    /// Tokens that came of it, all requests together.
+    pub tokens: usize,
+    /// Requests that came in before it.
+    pub admitted: usize,
+    /// Requests that gave up their place for it.
+    pub preempted: usize,
 }
 
 /// What has happened since the start. Each only rises.

@@ -18,6 +18,9 @@ const MANY: usize = 1 << 17;
 /// How old a published snapshot may become while passes run.
 const FRESH: Duration = Duration::from_millis(100);
 
+/// Passes that a snapshot tells of.
+const PASSES: usize = 96;
+
 /// What a step came to.
 #[derive(Debug)]
 pub enum Step {
@@ -190,18 +193,25 @@ impl Engine {
         let of = |kind| spans.iter().filter(|s| s.kind == kind).map(|s| s.rows).sum::<usize>();
         let prefill_rows = of(Kind::Prefill);
         let verified = spans.iter().filter(|span| span.kind == Kind::Verify).count();
-        self.last_pass = PassRow {
+        let start = began.saturating_duration_since(self.started);
+        let Plan { admit: admitted, preempt: preempted, .. } = decided.plan;
+        if self.passes.len() == PASSES {
+            self.passes.pop_front();
+        }
+        self.passes.push_back(PassRow {
+            start,
             duration,
             prefill_rows,
             decode_rows: of(Kind::Decode) + verified,
             draft_rows: of(Kind::Verify) - verified,
-        };
+            tokens: spans.iter().map(|span| span.tokens).sum(),
+            admitted: admitted.len(),
+            preempted: preempted.len(),
+        });
         self.times.observe(rows, duration);
         self.costs.computed(prefill_rows, rows, duration);
         self.counters.passes += 1;
         self.counters.rows += rows as u64;
-        let Plan { admit: admitted, preempt: preempted, .. } = decided.plan;
-        let start = began.saturating_duration_since(self.started);
         PassRecord { start, duration, admitted, preempted, spans, blocks: self.block_counts() }
     }
 

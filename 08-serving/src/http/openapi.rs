@@ -1,10 +1,13 @@
 //! The OpenAPI document, drawn from the types that requests are read into.
 
 use super::{chat, completions, embeddings, metrics, small, watch};
+use crate::api::Envelope;
 use crate::api::answers::{ChatDelta, Response};
 use axum::Json;
 use utoipa::openapi::OpenApi as Document;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
 #[derive(OpenApi)]
@@ -23,9 +26,9 @@ use utoipa::{Modify, OpenApi};
         metrics::metrics,
         watch::state,
     ),
-    components(schemas(Response<ChatDelta>)),
+    components(schemas(Envelope, Response<ChatDelta>)),
     security(("key" = [])),
-    modifiers(&Keys),
+    modifiers(&Keys, &Refusals),
 )]
 struct Api;
 
@@ -35,6 +38,55 @@ impl Modify for Keys {
     fn modify(&self, document: &mut Document) {
         let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
         document.components.get_or_insert_default().add_security_scheme("key", scheme);
+    }
+}
+
+/// What any operation of its kind may be refused with: it is decided before, or below, what answers it.
+struct Refusals;
+
+/// By the check for keys.
+const OF_KEYS: &[(&str, &str)] = &[("401", "No key, or a wrong one")];
+
+/// Where a body is read.
+const OF_BODIES: &[(&str, &str)] = &[
+    ("400", "The body is not JSON, or a parameter is wrong; `param` names it"),
+    ("404", "No such model"),
+    ("408", "The body did not come in time"),
+    ("413", "The body is too large"),
+    ("415", "The body does not say that it is JSON"),
+];
+
+/// By the engine.
+const OF_THE_ENGINE: &[(&str, &str)] =
+    &[("429", "Too many requests wait"), ("503", "The server is shutting down")];
+
+impl Modify for Refusals {
+    fn modify(&self, document: &mut Document) {
+        for item in document.paths.paths.values_mut() {
+            for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+                refuses(operation);
+            }
+        }
+    }
+}
+
+fn refuses(operation: &mut Operation) {
+    let is_open = operation.security.as_deref() == Some(&[SecurityRequirement::default()]);
+    let is_of_the_engine = operation.tags.iter().flatten().any(|tag| tag == "generation");
+    let lists = [
+        (!is_open, OF_KEYS),
+        (operation.request_body.is_some(), OF_BODIES),
+        (is_of_the_engine, OF_THE_ENGINE),
+    ];
+    for (_, list) in lists.into_iter().filter(|(applies, _)| *applies) {
+        for (status, description) in list {
+            let envelope = ContentBuilder::new().schema(Some(Ref::from_schema_name("Envelope")));
+            let response = ResponseBuilder::new()
+                .description(*description)
+                .content("application/json", envelope.build());
+            let responses = &mut operation.responses.responses;
+            responses.entry((*status).to_owned()).or_insert_with(|| response.build().into());
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 
 use super::{App, auth, chat, completions, embeddings, metrics, openapi, page, small, watch};
 use crate::api::{ApiError, MOST_BODY_BYTES};
+use axum::body::HttpBody;
 use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::handler::Handler;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{self, MethodRouter, get};
 use axum::{Router, body};
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -34,11 +36,16 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/page.js", get(page::script))
         .fallback(nothing_there)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn(whole_body))
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), auth::check))
+        .layer(from_fn(close_after_unread))
         .layer(from_fn(log))
         .with_state(app)
+}
+
+/// Answers `POST`, once the whole body is there.
+fn post<H: Handler<T, Arc<App>>, T: 'static>(handler: H) -> MethodRouter<Arc<App>> {
+    routing::post(handler).route_layer(from_fn(whole_body))
 }
 
 async fn nothing_there(request: Request) -> ApiError {
@@ -55,9 +62,6 @@ async fn wrong_method(request: Request) -> ApiError {
 
 /// Reads a request's body, as much as may come, and no longer than it may take.
 async fn whole_body(request: Request, next: Next) -> Result<Response, ApiError> {
-    if request.method() != Method::POST {
-        return Ok(next.run(request).await);
-    }
     if !is_json(request.headers()) {
         let message = "the body's content-type is not application/json";
         return Err(ApiError::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
@@ -72,7 +76,24 @@ async fn whole_body(request: Request, next: Next) -> Result<Response, ApiError> 
         ApiError::refused(StatusCode::REQUEST_TIMEOUT, message)
     })?;
     let whole = whole.ok_or_else(too_large)?;
-    Ok(next.run(Request::from_parts(parts, whole.into())).await)
+    let mut response = next.run(Request::from_parts(parts, whole.into())).await;
+    response.extensions_mut().insert(BodyRead);
+    Ok(response)
+}
+
+/// The request's body was read to its end.
+#[derive(Clone, Copy)]
+struct BodyRead;
+
+/// Ends the connection where a request was refused before its body was read, and says so: otherwise the client sends
+/// its next request on a connection that is being closed, and has no answer.
+async fn close_after_unread(request: Request, next: Next) -> Response {
+    let has_body = !request.body().is_end_stream();
+    let mut response = next.run(request).await;
+    if has_body && response.extensions().get::<BodyRead>().is_none() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// All of a body; none if it is too large, or breaks off.

@@ -134,20 +134,66 @@ const median = (list) => list.length ? [...list].sort((a, b) => a - b)[list.leng
 const ms = (time) => time === null ? "–" : time < 10 ? `${time.toFixed(2)} ms` : `${time.toFixed(0)} ms`;
 const share = (part, whole) => whole ? `${(100 * part / whole).toFixed(0)} %` : "–";
 
+function shape(name, attributes) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [attribute, value] of Object.entries(attributes)) element.setAttribute(attribute, value);
+  return element;
+}
+
 function chart(svg, times, what) {
-  const SVG = "http://www.w3.org/2000/svg";
   const most = Math.max(...times, 0.001);
   svg.setAttribute("viewBox", "0 0 60 10");
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-label", times.length ? `${what}: ${times.length} requests, up to ${ms(most)}` : `${what}: none yet`);
   svg.replaceChildren(...times.map((time, at) => {
-    const bar = document.createElementNS(SVG, "rect");
     const height = 10 * time / most;
-    for (const [name, value] of [["x", at], ["y", 10 - height], ["width", 0.8], ["height", height]]) {
-      bar.setAttribute(name, value);
-    }
-    return bar;
+    return shape("rect", { x: at, y: 10 - height, width: 0.8, height });
   }));
+}
+
+// One bar a pass, the last one at the right. Prompts have a scale of their own: one chunk has more rows than all texts.
+const PASSES = 96, LEAST = 8, MARK = 8;
+const TRACKS = [
+  { kinds: ["prefill"], of: "rows of prompts" },
+  { kinds: ["decode", "draft"], of: "of texts and guesses" },
+  { kinds: ["tokens"], of: "tokens" },
+];
+
+function timeline(passes) {
+  const svg = by("passes"), width = svg.clientWidth, height = svg.clientHeight, step = width / PASSES;
+  const count = (pass, kind) => kind === "tokens" ? pass.tokens : pass[kind + "_rows"];
+  const most = TRACKS.map(({ kinds }) =>
+    Math.max(0, ...passes.map((pass) => kinds.reduce((sum, kind) => sum + count(pass, kind), 0))));
+  const track = (height - MARK) / TRACKS.length;
+  const parts = passes.map((pass, at) => {
+    const x = (PASSES - passes.length + at) * step, group = shape("g", {});
+    TRACKS.forEach(({ kinds }, number) => {
+      let y = MARK + (number + 1) * track;
+      for (const kind of kinds) {
+        const size = (track - 3) * count(pass, kind) / Math.max(LEAST, most[number]);
+        y -= size;
+        if (size) group.append(shape("rect", { class: kind, x, y, width: Math.max(step - 1, 1), height: size }));
+      }
+    });
+    if (pass.preempted) {
+      const middle = x + step / 2;
+      group.append(shape("path", { class: "preempted", d: `M${middle - 4} 0h8l-4 ${MARK - 1}z` }));
+    }
+    const title = shape("title", {});
+    title.textContent = `${pass.prefill_rows} rows of prompts, ${pass.decode_rows} of texts, ${pass.draft_rows} of guesses; `
+      + `${pass.tokens} tokens in ${ms(pass.duration * 1e3)}; ${pass.preempted} gave up a place`;
+    group.append(title);
+    return group;
+  });
+  const axes = TRACKS.map((_, number) => `M0 ${Math.round(MARK + (number + 1) * track) - 0.5}h${width}`);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.replaceChildren(...parts, shape("path", { class: "axis", d: axes.join("") }));
+  const first = passes[0], end = passes.at(-1), gone = passes.reduce((sum, pass) => sum + pass.preempted, 0);
+  by("passes-told").textContent = passes.length
+    ? `The last ${passes.length}, ${ms((end.start + end.duration - first.start) * 1e3)}: up to `
+      + TRACKS.map(({ of }, number) => `${most[number]} ${of}`).join(", ")
+      + `; ${gone} ${gone === 1 ? "preemption" : "preemptions"}`
+    : "None yet";
 }
 
 function cells(state) {
@@ -190,7 +236,7 @@ function branch(node) {
 }
 
 function show(state) {
-  const { blocks, counters, recent, last_pass: pass } = state;
+  const { blocks, counters, recent, passes } = state;
   by("model").textContent = state.model;
   by("running").textContent = state.running;
   by("waiting").textContent = state.waiting;
@@ -199,18 +245,19 @@ function show(state) {
   by("hits").textContent = share(counters.prefix_hits, counters.prefix_queries);
   by("accepted").textContent = share(counters.accepted_tokens, counters.drafted_tokens);
   by("preemptions").textContent = counters.preemptions;
-  const rows = pass.prefill_rows + pass.decode_rows + pass.draft_rows;
-  by("pass").textContent = counters.passes
-    ? `${rows} ${rows === 1 ? "row" : "rows"}, ${ms(pass.duration * 1e3)}` : "–";
+  const pass = passes.at(-1);
+  const rows = pass && pass.prefill_rows + pass.decode_rows + pass.draft_rows;
+  by("pass").textContent = pass ? `${rows} ${rows === 1 ? "row" : "rows"}, ${ms(pass.duration * 1e3)}` : "–";
   by("used").textContent = state.cells.filter((cell) => cell === "used").length;
   by("shared").textContent = state.cells.filter((cell) => cell === "shared").length;
   by("cached").textContent = blocks.cached;
   by("free").textContent = blocks.free;
   chart(by("ttft-chart"), recent.ttft_ms, "TTFT");
   chart(by("tpot-chart"), recent.tpot_ms, "TPOT");
+  timeline(passes);
   cells(state);
   by("requests").replaceChildren(...state.requests.slice(0, 100).map((of) => row([
-    of.id, of.stage, of.prompt_tokens, of.cached_tokens, `${of.generated_tokens} of ${of.max_tokens}`, of.blocks.length,
+    of.id, of.stage, of.prompt_tokens, of.cached_tokens, `${of.generated_tokens}/${of.max_tokens}`, of.blocks.length,
   ])));
   by("tree").replaceChildren(...state.prefixes.slice(0, 200).map(branch));
 }
@@ -227,5 +274,5 @@ stream.onerror = () => {
   by("link").textContent = "connection lost, trying again";
   by("link").className = "lost";
 };
-new ResizeObserver(() => last && cells(last)).observe(by("engine"));
+new ResizeObserver(() => last && show(last)).observe(by("engine"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => last && cells(last));

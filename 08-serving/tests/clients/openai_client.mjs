@@ -1,4 +1,4 @@
-// OpenAI's own client against `ladder serve`: npm install openai, start the server, then
+// OpenAI's own client against `ladder serve`; `run.py` runs it. By hand, after `npm ci` and with the server running:
 //
 //     node 08-serving/tests/clients/openai_client.mjs http://127.0.0.1:8000/v1 [KEY]
 

@@ -1,4 +1,4 @@
-"""OpenAI's own client against `ladder serve`: pip install openai, start the server, then
+"""OpenAI's own client against `ladder serve`; `run.py` runs it. By hand, with openai installed and the server running:
 
     python 08-serving/tests/clients/openai_client.py http://127.0.0.1:8000/v1 [KEY]
 """

@@ -1,7 +1,9 @@
 //! API keys: no path around them.
 
-use super::server::{STORY, Server};
+use super::server::{STORY, Server, read_some};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -56,4 +58,30 @@ fn a_salt_is_bound_to_its_key() {
     assert_eq!((cached("ada", Some("s")), cached("bob", Some("s"))), (0, 0));
     assert!(cached("ada", None) > 0 && cached("bob", None) > 0);
     assert!(cached("ada", Some("s")) > 0 && cached("bob", Some("s")) > 0);
+}
+
+#[test]
+fn whoever_is_refused_before_his_body_is_read_is_told_that_the_connection_ends() {
+    let server = Server::start(|_| {}, &["ada"]);
+    let mut refused = server.send("/v1/completions", &json!({"prompt": STORY}));
+    let mut said = String::new();
+    refused.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 401") && said.contains("connection: close"), "{said}");
+    // Whose body was read may ask again.
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let head = "host: here\r\nauthorization: Bearer ada\r\ncontent-type: application/json";
+    let wrong = format!("POST /tokenize HTTP/1.1\r\n{head}\r\ncontent-length: 2\r\n\r\n{{}}");
+    for _ in 0..2 {
+        stream.write_all(wrong.as_bytes()).unwrap();
+        let said = String::from_utf8(read_some(&mut stream, 150)).unwrap();
+        assert!(said.starts_with("HTTP/1.1 400") && !said.contains("connection: close"), "{said}");
+        read_some(&mut stream, answer_bytes(&said) - 150);
+    }
+}
+
+/// Bytes of an answer whose beginning is there.
+fn answer_bytes(beginning: &str) -> usize {
+    let (head, _) = beginning.split_once("\r\n\r\n").unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    head.len() + 4 + length.parse::<usize>().unwrap()
 }

@@ -1,11 +1,13 @@
 //! The server over HTTP: a real engine behind a real socket, and a plain client.
 
 mod answers;
+
 mod auth;
 mod clients;
 mod embeddings;
 mod forms;
 mod refusals;
+mod rust_client;
 mod server;
 mod small;
 mod streams;

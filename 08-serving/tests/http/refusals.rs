@@ -122,6 +122,8 @@ fn what_is_no_request_is_refused_in_the_same_envelope() {
     let text = server.post_with("/v1/completions", "{}", &[("content-type", "text/plain")]);
     text.is_refused(415, None);
     server.get("/v1/completions").is_refused(405, None);
+    // Whatever it is sent: there is nothing here to send it to.
+    server.post_with("/version", "", &[]).is_refused(405, None);
     server.get("/v1/nothing").is_refused(404, None);
     let other = server.complete(json!({"model": "gpt", "prompt": STORY}));
     assert!(other.is_refused(404, Some("model")).contains("target"));

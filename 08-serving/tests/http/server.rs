@@ -5,21 +5,18 @@ use model_files::ModelFiles;
 use naive_decode::LoadOptions;
 use serde_json::{Value, json};
 use serving::engine::{Engine, EngineHandle, EngineOptions};
-use serving::http::{App, Keys, listen};
+use serving::http::{App, InProcess, Keys};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 
 /// A server. It ends with this.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) app: Arc<App>,
     pub(crate) engine: EngineHandle,
-    end: Option<oneshot::Sender<()>>,
-    runtime: Option<Runtime>,
+    inner: InProcess,
     agent: ureq::Agent,
 }
 
@@ -74,26 +71,18 @@ impl Server {
         let app = App::new("target", tokenizer, chat_template, end_tokens, engine.clone());
         let app = app.unwrap().with_keys(Keys::new(keys.iter().copied()).unwrap());
         let app = Arc::new(app);
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listening = runtime.block_on(listen(any, app.clone())).unwrap();
-        let address = listening.address().unwrap();
-        let (end, ended) = oneshot::channel();
-        runtime.spawn(listening.serve(async {
-            let _ = ended.await;
-        }));
+        let inner = InProcess::start(app.clone()).unwrap();
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_secs(120)))
             .build()
             .into();
-        Server { address, app, engine, end: Some(end), runtime: Some(runtime), agent }
+        Server { address: inner.address(), app, engine, inner, agent }
     }
 
     /// Tells the server to end.
     pub(crate) fn end(&mut self) {
-        let _ = self.end.take().unwrap().send(());
+        self.inner.end();
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -168,15 +157,6 @@ impl Server {
             let state = server.engine.state();
             state.running + state.waiting + state.stalled == 0 && state.blocks.used() == 0
         });
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
