@@ -5,12 +5,14 @@
 //! operations it can do in the time it takes to fetch a byte. Below the ridge memory decides how
 //! fast a computation can be, above it arithmetic (Williams, Waterman and Patterson 2009).
 //!
-//! [`Shape::forward`] counts, [`Machine`] compares, [`probe`] measures.
+//! [`Shape::forward`] counts, [`Machine`] compares, [`probe`] measures; [`PUBLISHED`] has shapes to try it on.
 
 pub mod probe;
+mod published;
 mod shape;
 mod work;
 
+pub use published::{PUBLISHED, PublishedShape, published};
 pub use shape::{MatrixShape, Rows, Shape};
 pub use work::{ElementBytes, Work};
 
