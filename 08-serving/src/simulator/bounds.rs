@@ -1,7 +1,7 @@
 //! What can be said before anything runs: the roofline's figures for a deployment.
 
 use super::deployment::Deployment;
-use super::model::{PassWork, SpanWork};
+use super::model::SpanWork;
 use naive_decode::Result;
 use serde::Serialize;
 use speculative::expected;
@@ -85,7 +85,7 @@ impl Deployment {
             kv_bytes_per_token: model.kv_bytes_per_token(),
             kv_bytes_per_request: model.kv_bytes(longest),
             requests_that_fit: fit.min(usize::MAX as f64) as usize,
-            prefill: self.pass(1, read, 1.0, prompt),
+            prefill: self.pass(1, read, 1.0, 0.0),
             decode: BATCHES.map(|batch| self.decode_step(batch, middle)).into(),
             tokens_per_step: expected::tokens_per_cycle(acceptance, draft),
             speculative_speed_up: expected::speed_up(acceptance, draft, speculation.cost),
@@ -99,21 +99,26 @@ impl Deployment {
         let rows = 1 + speculation.draft;
         let span = SpanWork { cached: tokens.saturating_sub(1), rows, logits: rows };
         let each = expected::tokens_per_cycle(speculation.acceptance, speculation.draft);
-        self.pass(batch, span, each, tokens)
+        let plain = SpanWork { rows: 1, logits: 1, ..span };
+        let (flops, bytes) = self.seconds(batch, plain);
+        let drafting = speculation.draft as f64 * speculation.cost * flops.max(bytes);
+        self.pass(batch, span, each, drafting)
     }
 
-    /// `requests` spans that are alike, each of which brings `each` tokens and has `tokens` in the cache.
-    fn pass(&self, requests: usize, span: SpanWork, each: f64, tokens: usize) -> PassBound {
+    /// Seconds that so many spans that are alike take, by arithmetic and by memory.
+    fn seconds(&self, requests: usize, span: SpanWork) -> (f64, f64) {
         let work = self.model.work(std::iter::repeat_n(span, requests));
         let machine = self.hardware.machine();
-        let (flops, bytes) = (work.flops / machine.peak_flops, work.bytes / machine.bandwidth);
-        let drafting = match self.speculation.draft {
-            0 => 0.0,
-            draft => self.drafting(requests, span.cached) * draft as f64,
-        };
+        (work.flops / machine.peak_flops, work.bytes / machine.bandwidth)
+    }
+
+    /// So many spans that are alike, each of which brings `each` tokens, after `drafting` seconds of guessing.
+    fn pass(&self, requests: usize, span: SpanWork, each: f64, drafting: f64) -> PassBound {
+        let (flops, bytes) = self.seconds(requests, span);
         let seconds = flops.max(bytes) + drafting;
         let tokens_per_second = requests as f64 * each / seconds;
-        let memory_bytes = self.model.weight_bytes + requests as f64 * self.model.kv_bytes(tokens);
+        let held = self.model.kv_bytes(span.cached + span.rows);
+        let memory_bytes = self.model.weight_bytes + requests as f64 * held;
         let price = self.hardware.price_per_hour;
         PassBound {
             requests,
@@ -125,14 +130,5 @@ impl Deployment {
             tokens_per_second,
             cost_per_million_tokens: price.map(|price| price / 3600.0 / tokens_per_second * 1e6),
         }
-    }
-
-    /// Seconds to guess a token for each of so many requests.
-    fn drafting(&self, requests: usize, cached: usize) -> f64 {
-        let span = SpanWork { cached, rows: 1, logits: 1 };
-        let plain: PassWork = self.model.work(std::iter::repeat_n(span, requests));
-        let machine = self.hardware.machine();
-        let seconds = (plain.flops / machine.peak_flops).max(plain.bytes / machine.bandwidth);
-        self.speculation.cost * seconds
     }
 }

@@ -1,0 +1,113 @@
+//! Times passes of a real engine, for the simulator to fit.
+
+use crate::engine::{Engine, EngineOptions, EngineRequest, Event, Step};
+use crate::simulator::{SimulatedModel, SpanWork, TimedPass};
+use anyhow::{Result, bail};
+use naive_decode::Model;
+use naive_decode::measurement::median;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Tokens of each answer: as many passes of each kind.
+const ANSWER: usize = 9;
+
+/// Tokens of a short prompt.
+const SHORT: usize = 8;
+
+/// How often each load is run. What a pass took is the median.
+const REPEATS: usize = 5;
+
+/// Requests that are there at once: their prompts, and tokens of each answer.
+struct Load {
+    prompts: Vec<usize>,
+    answer: usize,
+}
+
+/// Loads that show what a pass takes: texts side by side, at the beginning and `depth` tokens on, and prompts of
+/// several lengths.
+fn loads(options: &EngineOptions, depth: usize) -> Vec<Load> {
+    let powers =
+        |most: usize| (0..).map(|power| 1 << power).take_while(move |&count| count <= most);
+    let mut loads = Vec::new();
+    for texts in powers(options.running) {
+        loads.push(Load { prompts: vec![SHORT; texts], answer: ANSWER });
+        if texts <= 8 {
+            loads.push(Load { prompts: vec![depth; texts], answer: ANSWER });
+        }
+    }
+    // With one token of an answer a prompt is all there is.
+    for rows in powers(options.rows).filter(|&rows| rows > SHORT && rows <= depth) {
+        loads.push(Load { prompts: vec![rows], answer: 1 });
+    }
+    loads
+}
+
+// ANCHOR: calibrate
+/// What passes of an engine take that is set up like this, for texts of up to `depth` tokens. Guesses are left
+/// out: how many rows there are is all that they change.
+///
+/// # Errors
+/// If the engine cannot be set up, or a text does not fit into its pool.
+pub fn calibrate(
+    model: &Arc<Model>,
+    counted: &SimulatedModel,
+    options: &EngineOptions,
+    depth: usize,
+) -> Result<Vec<TimedPass>> {
+    let options = EngineOptions { draft: 0, prefixes: false, ..options.clone() };
+    let loads = loads(&options, depth);
+    let mut engine = Engine::new(model.clone(), options)?;
+    let mut passes = Vec::new();
+    for load in &loads {
+        // The first time around, memory is new.
+        run(&mut engine, counted, load)?;
+        let runs: Vec<Vec<TimedPass>> =
+            (0..REPEATS).map(|_| run(&mut engine, counted, load)).collect::<Result<_>>()?;
+        passes.extend((0..runs[0].len()).map(|pass| {
+            let seconds: Vec<f64> = runs.iter().map(|run| run[pass].seconds).collect();
+            TimedPass { seconds: median(&seconds), ..runs[0][pass] }
+        }));
+    }
+    Ok(passes)
+}
+// ANCHOR_END: calibrate
+
+/// Runs a load to its end and times each step.
+fn run(engine: &mut Engine, counted: &SimulatedModel, load: &Load) -> Result<Vec<TimedPass>> {
+    let vocabulary = engine.limits().vocabulary;
+    let token = |request: usize, place: usize| ((request * 31 + place * 37) % vocabulary) as u32;
+    let mut tickets = Vec::new();
+    for (request, &length) in load.prompts.iter().enumerate() {
+        let prompt = (0..length).map(|place| token(request, place)).collect();
+        tickets.push(engine.submit(EngineRequest::new(prompt, load.answer))?);
+    }
+    let mut held: HashMap<u64, usize> = HashMap::new();
+    let mut passes = Vec::new();
+    loop {
+        let began = Instant::now();
+        let step = engine.step()?;
+        let seconds = began.elapsed().as_secs_f64();
+        for ticket in &mut tickets {
+            while let Ok(event) = ticket.try_recv() {
+                if let Event::Failed(error) = event {
+                    bail!(error);
+                }
+            }
+        }
+        let Step::Ran(record) = step else { return Ok(passes) };
+        for id in &record.preempted {
+            held.remove(id);
+        }
+        let spans: Vec<SpanWork> = record
+            .spans
+            .iter()
+            .map(|span| {
+                let held = held.entry(span.id).or_default();
+                *held += span.rows;
+                SpanWork { cached: *held - span.rows, rows: span.rows, logits: span.tokens.min(1) }
+            })
+            .collect();
+        passes.push(TimedPass { work: counted.work(spans), seconds });
+    }
+}
