@@ -39,6 +39,12 @@ pub trait Policy: Send + Sync {
 }
 // ANCHOR_END: policy
 
+impl std::fmt::Debug for dyn Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a pass may take, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {

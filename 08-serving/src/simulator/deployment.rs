@@ -15,7 +15,7 @@ const MOST_ROWS: usize = 1 << 20;
 const MOST_DRAFT: usize = 64;
 
 /// A model on its hardware, behind a scheduler.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Deployment {
     /// What is served.
     pub model: SimulatedModel,
