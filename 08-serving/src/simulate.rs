@@ -1,11 +1,21 @@
 //! `ladder simulate`: what a deployment would do, without having it.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `subject.rs` | what is simulated: a shape, or a model whose files are here |
+//! | `machine.rs` | this machine's two limits, measured |
+//! | `drive.rs` | a real engine under the load of some clients, every step timed |
+//! | `calibrate.rs` | what passes of that engine take |
+//! | `report.rs` | tables, and JSON |
 
 mod calibrate;
+mod drive;
 mod machine;
 mod report;
 mod subject;
 
 pub use calibrate::calibrate;
+pub use drive::{Driven, Task, drive};
 pub use machine::this_machine;
 pub use subject::{of_files, storage_of};
 
@@ -15,8 +25,8 @@ use crate::load::Load;
 use crate::load::sizes::{Size, Spread};
 use crate::packed::{Keep, load_packed};
 use crate::simulator::{
-    Card, Deployment, Fitted, Hardware, KvMethod, PassTime, Speculation, Storage, Workload,
-    simulate,
+    Card, Deployment, Fitted, Hardware, KvMethod, PassTime, SimulatedModel, Speculation, Storage,
+    Workload, simulate,
 };
 use crate::trace::Batching;
 use anyhow::{Result, ensure};
@@ -186,11 +196,7 @@ impl SimulateArgs {
     }
 
     /// A deployment whose passes take what the roofline allows.
-    fn deployment(
-        &self,
-        model: crate::simulator::SimulatedModel,
-        hardware: Hardware,
-    ) -> Deployment {
+    fn deployment(&self, model: SimulatedModel, hardware: Hardware) -> Deployment {
         Deployment {
             model,
             pass_time: PassTime::Roofline(hardware.machine()),

@@ -1,13 +1,13 @@
 //! Times passes of a real engine, for the simulator to fit.
 
-use crate::engine::{Engine, EngineOptions, EngineRequest, Event, Step};
+use super::drive::{Task, drive};
+use crate::engine::{Engine, EngineOptions, PassRecord, SpanRecord};
 use crate::simulator::{SimulatedModel, SpanWork, TimedPass};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use naive_decode::Model;
 use naive_decode::measurement::median;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Tokens of each answer: as many passes of each kind.
 const ANSWER: usize = 9;
@@ -77,37 +77,24 @@ pub fn calibrate(
 fn run(engine: &mut Engine, counted: &SimulatedModel, load: &Load) -> Result<Vec<TimedPass>> {
     let vocabulary = engine.limits().vocabulary;
     let token = |request: usize, place: usize| ((request * 31 + place * 37) % vocabulary) as u32;
-    let mut tickets = Vec::new();
-    for (request, &length) in load.prompts.iter().enumerate() {
-        let prompt = (0..length).map(|place| token(request, place)).collect();
-        tickets.push(engine.submit(EngineRequest::new(prompt, load.answer))?);
-    }
+    let task = |(request, &length): (usize, &usize)| Task {
+        prompt: (0..length).map(|place| token(request, place)).collect(),
+        answer: load.answer,
+    };
+    let tasks: Vec<Task> = load.prompts.iter().enumerate().map(task).collect();
+    let driven = drive(engine, &tasks, tasks.len())?;
     let mut held: HashMap<u64, usize> = HashMap::new();
-    let mut passes = Vec::new();
-    loop {
-        let began = Instant::now();
-        let step = engine.step()?;
-        let seconds = began.elapsed().as_secs_f64();
-        for ticket in &mut tickets {
-            while let Ok(event) = ticket.try_recv() {
-                if let Event::Failed(error) = event {
-                    bail!(error);
-                }
-            }
-        }
-        let Step::Ran(record) = step else { return Ok(passes) };
+    let mut timed = |(record, seconds): (PassRecord, f64)| {
         for id in &record.preempted {
             held.remove(id);
         }
-        let spans: Vec<SpanWork> = record
-            .spans
-            .iter()
-            .map(|span| {
-                let held = held.entry(span.id).or_default();
-                *held += span.rows;
-                SpanWork { cached: *held - span.rows, rows: span.rows, logits: span.tokens.min(1) }
-            })
-            .collect();
-        passes.push(TimedPass { work: counted.work(spans), seconds });
-    }
+        let span = |span: &SpanRecord| {
+            let held = held.entry(span.id).or_default();
+            *held += span.rows;
+            SpanWork { cached: *held - span.rows, rows: span.rows, logits: span.tokens.min(1) }
+        };
+        let spans: Vec<SpanWork> = record.spans.iter().map(span).collect();
+        TimedPass { work: counted.work(spans), seconds }
+    };
+    Ok(driven.steps.into_iter().map(&mut timed).collect())
 }

@@ -33,11 +33,11 @@ pub(super) fn print_bounds(deployment: &Deployment, bounds: &Bounds, prompt: usi
     let Deployment { model, hardware, .. } = deployment;
     println!("model     {}: {} of weights", model.name, bytes(bounds.weight_bytes));
     println!(
-        "hardware  {}: {}, {}/s, {:.4} TFLOP/s, ridge point {:.1} FLOP a byte",
+        "hardware  {}: {}, {}/s, {}FLOP/s, ridge point {:.1} FLOP a byte",
         hardware.name,
         bytes(hardware.memory_bytes),
         bytes(hardware.bytes_per_second),
-        hardware.flops_per_second / 1e12,
+        scaled(hardware.flops_per_second),
         bounds.ridge
     );
     println!(
@@ -133,11 +133,15 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Three digits and a decimal unit.
 fn bytes(bytes: f64) -> String {
-    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")];
-    let (size, unit) = units.into_iter().find(|unit| bytes >= unit.0).unwrap_or((1.0, "B"));
-    format!("{} {unit}", three_digits(bytes / size))
+    scaled(bytes) + "B"
+}
+
+/// Three digits and a decimal prefix.
+fn scaled(number: f64) -> String {
+    let prefixes = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let (size, prefix) = prefixes.into_iter().find(|p| number >= p.0).unwrap_or((1.0, ""));
+    format!("{} {prefix}", three_digits(number / size))
 }
 
 /// Three digits and a unit that fits.

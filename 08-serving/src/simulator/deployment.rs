@@ -96,7 +96,7 @@ impl Deployment {
                 self.hardware.name
             );
             return Err(Error::invalid(
-                format!("the weights of {}", self.model.name),
+                format!("memory for the weights of {}", self.model.name),
                 found,
                 expected,
             ));
