@@ -18,7 +18,7 @@
 //! | `served.rs` | a model behind an engine |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
 //! | `simulate.rs`, `simulate/` | `ladder simulate`: asks, measures this machine, prints |
-//! | `simulator.rs`, `simulator/` | a deployment that need not be there |
+//! | `simulator/` | a deployment that need not be there |
 //! | `source.rs` | where the model comes from |
 //! | `text.rs` | from an answer's tokens to what a client reads |
 //! | `trace.rs` | `ladder trace`: a load through the engine, pass by pass |

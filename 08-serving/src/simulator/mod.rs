@@ -3,7 +3,8 @@
 //! First what the roofline allows ([`Deployment::bounds`]), which is arithmetic. Then a run ([`simulate`]): requests
 //! come, [`Policy::schedule`](crate::engine::policy::Policy::schedule) decides, the very function that the engine
 //! calls, and a clock moves on by what each pass would take. Nothing in here touches a model, a file or a real
-//! clock, so it runs anywhere, in a page of the book too.
+//! clock, so it runs anywhere, in a page of the book too (`book/figures/simulator` is built from these
+//! very files).
 //!
 //! What it leaves out: prefixes that are shared, clients that go away, queues that are full, blocks parked in the
 //! host's memory (who gives up a place reads its text again), and what many cards say to each other.
