@@ -39,7 +39,7 @@ enum Command {
     /// Run a load through the engine and print what each pass did, as JSON
     Trace(TraceArgs),
     /// Say what a deployment would do: what the roofline allows, and a run of the engine's own scheduler
-    Simulate(SimulateArgs),
+    Simulate(Box<SimulateArgs>),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }

@@ -1,5 +1,6 @@
 //! What was found, as a table and as JSON.
 
+use crate::simulator::words::{bytes, money, scaled, time};
 use crate::simulator::{
     Bounds, Deployment, Fitted, Hardware, Limit, Outcome, PassBound, PassTime, Quantiles,
 };
@@ -65,7 +66,7 @@ pub(super) fn print_bounds(deployment: &Deployment, bounds: &Bounds, prompt: usi
                 Limit::Arithmetic => "arithmetic".into(),
             },
             format!("{:.0}", pass.tokens_per_second),
-            cost(pass.cost_per_million_tokens),
+            money(pass.cost_per_million_tokens),
         ]
     };
     let mut prefill = row(format!("prompt of {prompt}"), &bounds.prefill);
@@ -119,7 +120,7 @@ pub(super) fn print_outcome(deployment: &Deployment, outcome: &Outcome) {
         bytes(memory.of)
     );
     match outcome.cost_per_million_tokens {
-        Some(_) => println!("a million tokens cost {}", cost(outcome.cost_per_million_tokens)),
+        Some(_) => println!("a million tokens cost {}", money(outcome.cost_per_million_tokens)),
         None => println!("what a million tokens cost depends on --price"),
     }
 }
@@ -131,31 +132,4 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
-}
-
-fn bytes(bytes: f64) -> String {
-    scaled(bytes) + "B"
-}
-
-/// Three digits and a decimal prefix.
-fn scaled(number: f64) -> String {
-    let prefixes = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let (size, prefix) = prefixes.into_iter().find(|p| number >= p.0).unwrap_or((1.0, ""));
-    format!("{} {prefix}", three_digits(number / size))
-}
-
-/// Three digits and a unit that fits.
-fn time(seconds: f64) -> String {
-    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us")];
-    let (size, unit) = units.into_iter().find(|unit| seconds >= unit.0).unwrap_or((1e-6, "us"));
-    format!("{} {unit}", three_digits(seconds / size))
-}
-
-fn cost(cost: Option<f64>) -> String {
-    cost.map_or_else(String::new, |cost| format!("{} $", three_digits(cost)))
-}
-
-fn three_digits(number: f64) -> String {
-    let whole = number.abs().max(1.0).log10().floor() as usize + 1;
-    format!("{number:.*}", 3usize.saturating_sub(whole))
 }

@@ -20,6 +20,7 @@
 //! | `request.rs` | a request: lengths and blocks |
 //! | `run.rs` | the run |
 //! | `outcome.rs` | what became of it |
+//! | `words.rs` | figures as a reader wants to see them |
 
 mod bounds;
 mod deployment;
@@ -30,6 +31,7 @@ mod outcome;
 mod pass_time;
 mod request;
 mod run;
+pub mod words;
 
 pub use bounds::{Bounds, Limit, PassBound};
 pub use deployment::{Deployment, Speculation};

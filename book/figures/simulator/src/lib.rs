@@ -7,6 +7,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `settings.rs` | what the page's controls say, and the deployment that it means |
+//! | `controls.rs` | what a reader can choose |
 //! | `answer.rs` | what the page shows |
 //! | `page.rs` | what the page calls |
 //! | `engine.rs`, `load.rs`, `roofline.rs` | where the rungs' files are |
@@ -18,6 +19,7 @@ extern crate self as speculative;
 #[path = "../../../../07-speculative/src/acceptance.rs"]
 pub mod acceptance;
 mod answer;
+mod controls;
 pub mod engine;
 #[path = "../../../../01-naive-decode/src/error.rs"]
 pub mod error;
@@ -34,6 +36,7 @@ pub mod simulator;
 
 pub use acceptance::Acceptance;
 pub use answer::{Answer, answer};
+pub use controls::{Control, controls};
 pub use error::{Error, Result};
 pub use pass_times::PassTimes;
 pub use settings::Settings;

@@ -18,33 +18,33 @@ const REQUESTS: usize = 200;
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// A published shape: "llama-3-8b".
-    model: String,
+    pub model: String,
     /// A card: "h100".
-    card: String,
+    pub card: String,
     /// How many of them.
-    cards: usize,
+    pub cards: usize,
     /// What is kept of a token: "model", "mha", "mla".
-    kv: String,
+    pub kv: String,
     /// Bits of each number of that.
-    kv_bits: f64,
+    pub kv_bits: f64,
     /// Bits of a weight.
-    weight_bits: f64,
+    pub weight_bits: f64,
     /// "continuous" or "static".
-    batching: String,
+    pub batching: String,
     /// Requests that run at once, at most.
-    running: usize,
+    pub running: usize,
     /// Tokens to guess ahead.
-    draft: usize,
+    pub draft: usize,
     /// How often a guess comes true.
-    acceptance: f64,
+    pub acceptance: f64,
     /// What guessing a token takes, as a part of a pass.
-    draft_cost: f64,
+    pub draft_cost: f64,
     /// Tokens of a prompt, on average.
-    prompt_tokens: usize,
+    pub prompt_tokens: usize,
     /// Tokens of an answer, on average.
-    answer_tokens: usize,
+    pub answer_tokens: usize,
     /// Requests that come in a second.
-    per_second: f64,
+    pub per_second: f64,
 }
 
 impl Settings {
@@ -107,10 +107,5 @@ impl Settings {
     /// Mean lengths of prompt and answer.
     pub(crate) fn lengths(&self) -> (usize, usize) {
         (self.prompt_tokens, self.answer_tokens)
-    }
-
-    /// Requests that run at once, at most.
-    pub(crate) fn running(&self) -> usize {
-        self.running
     }
 }
