@@ -2,7 +2,9 @@
 //!
 //! A pass takes time for its rows and for the keys and values that they look at. Both are fitted:
 //!
-//! $$ t = (1-h) f(\text{rows}) + h f(\text{logits}) + a_d \cdot \text{decode pairs} + a_p \cdot \text{prefill pairs} $$
+//! ```text
+//! t = (1 - h) f(rows) + h f(logits) + a · (decode pairs) + b · (prefill pairs)
+//! ```
 //!
 //! `f` is no straight line: two rows often take as long as four, and four hardly longer than one. So it is a line
 //! from knot to knot, and its values at the knots are what is fitted. `h` is the head's share of the arithmetic, which

@@ -3,7 +3,7 @@
 use crate::world::{alike, deployment, mixed, model, with_kv};
 use naive_decode::roofline::{ElementBytes, Rows, published};
 use serving::engine::policy::{Budget, StaticBatches};
-use serving::load::sizes::Size;
+use serving::load::sizes::{Size, Sizes, Spread};
 use serving::simulator::{Deployment, SpanWork, Storage, Workload, simulate};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +91,29 @@ fn static_batches_are_slower_where_lengths_differ_and_only_there() {
     assert!(anybody > 1.5 * a_batch, "{anybody} and {a_batch} tokens a second");
     let [a_batch, anybody] = both(&alike(256, 8, 100));
     assert!((anybody / a_batch - 1.0).abs() < 0.01, "{anybody} and {a_batch} tokens a second");
+}
+
+/// What the book's page asks its readers to try.
+#[test]
+fn too_low_a_limit_on_who_runs_makes_everybody_wait() {
+    let wait = |per_second, running| {
+        let mut deployment = deployment("llama-3-8b", "h100", 1);
+        deployment.budget = Budget { rows: 512, running };
+        let sizes = Sizes {
+            requests: 200,
+            per_second: Some(per_second),
+            prompt_tokens: 500,
+            answer_tokens: 200,
+            spread: Spread::Exponential,
+            seed: 1,
+        };
+        let sizes = sizes.draw(8192).unwrap();
+        let load = Workload { sizes, clients: None, seed: 1 };
+        simulate(&deployment, &load).unwrap().ttft.p95
+    };
+    let (quiet, busy, shared) = (wait(10.0, 64), wait(100.0, 64), wait(100.0, 256));
+    assert!(busy > 20.0 * quiet, "{busy} and {quiet} s");
+    assert!(shared < 0.2 * busy, "{shared} and {busy} s");
 }
 
 #[test]

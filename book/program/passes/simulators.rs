@@ -74,7 +74,7 @@ fn render(figure: &Simulator, place: &Place) -> Result<String, String> {
          <figcaption>{caption} <small>Every choice runs the scheduler's own code, here in the page: <code>{folder}</code></small></figcaption>\
          <script type=\"application/wasm;base64\">{}</script></figure>\n",
         table("What the roofline allows", "roofline", roofline),
-        table("A run of 200 requests", "run", run),
+        table("A run of the scheduler", "run", run),
         base64(&module),
         title = escape(&figure.title),
         caption = from_markdown(&figure.caption)?,

@@ -79,7 +79,7 @@ fn roofline(deployment: &Deployment, settings: &Settings) -> Result<Vec<Row>> {
 }
 
 fn rows(outcome: &Outcome) -> Vec<Row> {
-    let middle = |of: Quantiles| format!("{}, {} for 5 %", time(of.p50), time(of.p95));
+    let middle = |of: Quantiles| format!("{} (p95 {})", time(of.p50), time(of.p95));
     let mut rows = vec![
         row("time to first token", middle(outcome.ttft)),
         row("time per token", middle(outcome.tpot)),
