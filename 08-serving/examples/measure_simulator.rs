@@ -89,8 +89,8 @@ fn main() -> Result<()> {
         ..EngineOptions::for_model(&model)?
     };
     let counted = of_files(&files, model.context(), storage_of(&files, &model)?)?;
-    let mut hardware = this_machine(pool.threads(), None)?;
-    hardware.price_per_hour = None;
+    let hardware = this_machine(pool.threads(), None)?;
+    let mut engine = Engine::new(model.clone(), options.clone())?;
     let bar = ProgressBar::new((arguments.samples * (1 + CLIENTS.len())) as u64);
     let mut samples = Samples::new();
     for round in 0..arguments.samples {
@@ -126,8 +126,7 @@ fn main() -> Result<()> {
             let texts = load.arrivals(&files.tokenizer, context)?.into_iter();
             let tasks: Vec<Task> =
                 texts.map(|text| Task { prompt: text.prompt, answer: text.tokens }).collect();
-            let mut engine = Engine::new(model.clone(), options.clone())?;
-            // The first time around, memory is new.
+            // Not at once: pages and caches are to be as a server's that has been up for a while.
             drive(&mut engine, &tasks[..tasks.len().min(clients)], clients)?;
             let driven = drive(&mut engine, &tasks, clients)?;
             ensure!(

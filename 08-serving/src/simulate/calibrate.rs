@@ -5,7 +5,6 @@ use crate::engine::{Engine, EngineOptions, PassRecord, SpanRecord};
 use crate::simulator::{SimulatedModel, SpanWork, TimedPass};
 use anyhow::Result;
 use naive_decode::Model;
-use naive_decode::measurement::median;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ const ANSWER: usize = 9;
 /// Tokens of a short prompt.
 const SHORT: usize = 8;
 
-/// How often each load is run. What a pass took is the median.
+/// How often each load is run.
 const REPEATS: usize = 5;
 
 /// Requests that are there at once: their prompts, and tokens of each answer.
@@ -62,11 +61,12 @@ pub fn calibrate(
     for load in &loads {
         // The first time around, memory is new.
         run(&mut engine, counted, load)?;
-        let runs: Vec<Vec<TimedPass>> =
-            (0..REPEATS).map(|_| run(&mut engine, counted, load)).collect::<Result<_>>()?;
+        let repeats = (0..REPEATS).map(|_| run(&mut engine, counted, load));
+        let runs: Vec<Vec<TimedPass>> = repeats.collect::<Result<_>>()?;
+        // The same passes in each.
         passes.extend((0..runs[0].len()).map(|pass| {
-            let seconds: Vec<f64> = runs.iter().map(|run| run[pass].seconds).collect();
-            TimedPass { seconds: median(&seconds), ..runs[0][pass] }
+            let seconds = runs.iter().flat_map(|run| run[pass].seconds.iter().copied()).collect();
+            TimedPass { seconds, ..runs[0][pass].clone() }
         }));
     }
     Ok(passes)
@@ -94,7 +94,7 @@ fn run(engine: &mut Engine, counted: &SimulatedModel, load: &Load) -> Result<Vec
             SpanWork { cached: *held - span.rows, rows: span.rows, logits: span.tokens.min(1) }
         };
         let spans: Vec<SpanWork> = record.spans.iter().map(span).collect();
-        TimedPass { work: counted.work(spans), seconds }
+        TimedPass { work: counted.work(spans), seconds: vec![seconds] }
     };
     Ok(driven.steps.into_iter().map(&mut timed).collect())
 }

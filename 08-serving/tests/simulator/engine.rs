@@ -49,6 +49,7 @@ impl Place {
                 head_share: 0.1,
                 decode_pair: 0.0,
                 prefill_pair: 0.0,
+                held_up: 1.0,
                 passes: 2,
                 typical_error: 0.0,
             }),

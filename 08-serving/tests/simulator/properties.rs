@@ -47,6 +47,7 @@ fn deployments() -> impl Strategy<Value = Deployment> {
                     head_share: 0.2,
                     decode_pair: 1e-7,
                     prefill_pair: 1e-8,
+                    held_up: 1.0,
                     passes: 3,
                     typical_error: 0.0,
                 });
