@@ -91,15 +91,14 @@ fn main() -> Result<()> {
     let counted = of_files(&files, model.context(), storage_of(&files, &model)?)?;
     let hardware = this_machine(pool.threads(), None)?;
     let mut engine = Engine::new(model.clone(), options.clone())?;
-    let bar = ProgressBar::new((arguments.samples * (1 + CLIENTS.len())) as u64);
+    let bar = ProgressBar::new((arguments.samples * CLIENTS.len()) as u64);
     let mut samples = Samples::new();
     for round in 0..arguments.samples {
-        let passes = calibrate(&model, &counted, &options, DEPTH)?;
+        let passes = calibrate(&model, &counted, &options, DEPTH, &bar)?;
         let fitted = Fitted::to(&passes, counted.head_share())?;
         let mut keep = |name: String, unit, clients, value: f64| {
             samples.entry((name, unit)).or_default().entry(clients).or_default().push(value);
         };
-        bar.inc(1);
         for clients in CLIENTS {
             let load = Load {
                 requests: (clients * EACH).max(ALONE),

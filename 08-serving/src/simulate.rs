@@ -33,14 +33,14 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
+use indicatif::ProgressBar;
 use model_files::ModelArgs;
 use naive_decode::LoadOptions;
-use paged_cache::Room;
 use report::Report;
 use std::sync::Arc;
 
 /// Texts as long as this are timed, if a load has any.
-const DEEPEST: usize = 1024;
+const DEEPEST: usize = 512;
 
 /// Tokens of a block.
 const BLOCK: usize = 16;
@@ -230,26 +230,26 @@ impl SimulateArgs {
         let loaded = load_packed(&files, Weights::AsStored, load, &pool, Keep::Slow)?;
         let model = Arc::new(loaded.model);
         let counted = of_files(&files, model.context(), storage_of(&files, &model)?)?;
-        let mut options = EngineOptions {
+        // No more are timed side by side than will ever be there.
+        let side_by_side = self.running.min(self.clients.unwrap_or(self.load.requests)).max(1);
+        let options = EngineOptions {
             rows: self.rows,
-            running: self.running,
-            queue: self.running.max(1),
+            running: side_by_side,
+            queue: side_by_side,
             ..EngineOptions::for_model(&model)?
         };
-        if let Some(tokens) = self.pool_tokens {
-            options.pool_bytes = Room::for_tokens(&model, tokens)?.bytes;
-        }
-        let pool_tokens = options.pool_bytes / model.kv_bytes_per_token() / BLOCK * BLOCK;
-        let hardware = self.hardware.open()?;
-        let mut deployment = self.deployment(counted, hardware);
-        deployment.pool_tokens = Some(pool_tokens);
+        let usual = options.pool_bytes / model.kv_bytes_per_token() / BLOCK * BLOCK;
+        let mut deployment = self.deployment(counted, self.hardware.open()?);
+        deployment.pool_tokens = self.pool_tokens.or(Some(usual));
         deployment.check()?;
         let longest = deployment.longest()?;
         let workload = self.workload(longest)?;
         let lengths = workload.sizes.iter().map(|size: &Size| size.prompt + size.answer);
         // Beside it, an answer of a few tokens must fit.
         let depth = lengths.max().unwrap_or(1).clamp(64, DEEPEST).min(longest / 2);
-        let passes = calibrate(&model, &deployment.model, &options, depth)?;
+        let bar = ProgressBar::new(0);
+        let passes = calibrate(&model, &deployment.model, &options, depth, &bar)?;
+        bar.finish_and_clear();
         let fitted = Fitted::to(&passes, deployment.model.head_share())?;
         deployment.pass_time = PassTime::Measured(fitted);
         Ok(deployment)

@@ -4,6 +4,7 @@ use super::drive::{Task, drive};
 use crate::engine::{Engine, EngineOptions, PassRecord, SpanRecord};
 use crate::simulator::{SimulatedModel, SpanWork, TimedPass};
 use anyhow::Result;
+use indicatif::ProgressBar;
 use naive_decode::Model;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ fn loads(options: &EngineOptions, depth: usize) -> Vec<Load> {
     let mut loads = Vec::new();
     for texts in powers(options.running) {
         loads.push(Load { prompts: vec![SHORT; texts], answer: ANSWER });
-        if texts <= 8 {
+        // Reading so far takes its time; a few of them show what it adds.
+        if texts == 1 || texts == 4 {
             loads.push(Load { prompts: vec![depth; texts], answer: ANSWER });
         }
     }
@@ -53,9 +55,11 @@ pub fn calibrate(
     counted: &SimulatedModel,
     options: &EngineOptions,
     depth: usize,
+    bar: &ProgressBar,
 ) -> Result<Vec<TimedPass>> {
     let options = EngineOptions { draft: 0, prefixes: false, ..options.clone() };
     let loads = loads(&options, depth);
+    bar.inc_length(loads.len() as u64);
     let mut engine = Engine::new(model.clone(), options)?;
     let mut passes = Vec::new();
     for load in &loads {
@@ -68,6 +72,7 @@ pub fn calibrate(
             let seconds = runs.iter().flat_map(|run| run[pass].seconds.iter().copied()).collect();
             TimedPass { seconds, ..runs[0][pass].clone() }
         }));
+        bar.inc(1);
     }
     Ok(passes)
 }
