@@ -1,7 +1,8 @@
 """Every page of the built book in a real browser: `book.py target/book [SCREENSHOTS]`.
 
 On a desktop's width and on a phone's: nothing is missing, no script fails, no page is wider than the screen.
-Every stepper steps by key and by button to its last frame, every question knows its answer.
+Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
+simulator changes something.
 """
 
 import functools
@@ -55,6 +56,31 @@ def steppers(page: Page) -> int:
     return len(found)
 
 
+def simulators(page: Page) -> int:
+    """Moves every control of every simulated figure: it says what it said without scripts, then something else."""
+    found = page.locator("figure.simulated").all()
+    as_written = """async () => {
+        const text = await (await fetch(location.href)).text();
+        const figures = new DOMParser().parseFromString(text, "text/html").querySelectorAll(".simulated");
+        return [...figures].map(figure => [...figure.querySelectorAll("td")].map(cell => cell.textContent));
+    }"""
+    for figure, kept in zip(found, page.evaluate(as_written) if found else []):
+        tables = figure.locator(".halves")
+        page.wait_for_function("f => 'runs' in f.dataset", arg=figure.element_handle())
+        assert kept and figure.locator("td").all_text_contents() == kept, "the module says what the crate said"
+        for select in figure.locator("select").all():
+            name = select.get_attribute("name")
+            first = select.input_value()
+            said = set()
+            for value in select.evaluate("s => [...s.options].map(o => o.value)"):
+                select.select_option(value)
+                said.add(tables.inner_text() + figure.locator(".problem").inner_text())
+            # Of guesses nothing is seen while there are none.
+            assert len(said) > 1 or name in ("acceptance", "draft_cost"), f"{name} changes nothing"
+            select.select_option(first)
+    return len(found)
+
+
 def questions(page: Page) -> int:
     """Answers every question, first wrong where that can be told, then right."""
     found = page.locator(".question").all()
@@ -79,7 +105,7 @@ def questions(page: Page) -> int:
     return len(found)
 
 
-def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tuple[int, int]:
+def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tuple[int, int, int]:
     problems = []
     page.on("pageerror", lambda error: problems.append(f"a script failed: {error}"))
     page.on("requestfailed", lambda request: problems.append(f"not loaded: {request.url}"))
@@ -91,7 +117,7 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     if shots:
         file = f"{name.removesuffix('.html').replace('/', '-')}-{screen}.png"
         page.screenshot(path=shots / file, full_page=True)
-    done = steppers(page), questions(page)
+    done = steppers(page), questions(page), simulators(page)
     assert not problems, "; ".join(problems)
     return done
 
@@ -102,7 +128,7 @@ def main() -> int:
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.html"))
     # One is for a page that is not there, the other holds the contents for browsers without scripts.
     names = [name for name in names if name not in ("404.html", "toc.html")]
-    address, failed, stepped, asked = serve(folder), 0, 0, 0
+    address, failed, stepped, asked, moved = serve(folder), 0, 0, 0, 0
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
@@ -111,16 +137,16 @@ def main() -> int:
                 page = browser.new_page(viewport={"width": width, "height": 900})
                 try:
                     found = look(page, address, name, shots)
-                    stepped, asked = stepped + found[0], asked + found[1]
+                    stepped, asked, moved = stepped + found[0], asked + found[1], moved + found[2]
                 except AssertionError as problem:
                     failed += 1
                     print(f"{name}, {width} pixels: {problem}", file=sys.stderr)
                 page.close()
         browser.close()
-    if not stepped or not asked:
+    if not (stepped and asked and moved):
         failed += 1
-        print("no stepper or no question was found: this check looks in the wrong place", file=sys.stderr)
-    print(f"{len(names)} pages at {len(WIDTHS)} widths, {stepped} steppers, {asked} questions")
+        print("no stepper, question or simulator was found: this check looks in the wrong place", file=sys.stderr)
+    print(f"{len(names)} pages at {len(WIDTHS)} widths, {stepped} steppers, {asked} questions, {moved} simulators")
     return min(failed, 1)
 
 

@@ -1,6 +1,7 @@
 //! The shape of a Llama-family model, read from a Hugging Face `config.json`.
 
 use crate::error::{Error, Result};
+use crate::roofline::Shape;
 use serde::Deserialize;
 
 /// Sizes and constants of one model.
@@ -198,6 +199,21 @@ impl Config {
     /// Query heads that share one key-value head.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
+    }
+}
+
+impl From<&Config> for Shape {
+    fn from(config: &Config) -> Self {
+        Shape {
+            hidden_size: config.hidden_size,
+            layers: config.layers,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            intermediate_size: config.intermediate_size,
+            vocab_size: config.vocab_size,
+            tied_head: config.tied_head,
+        }
     }
 }
 

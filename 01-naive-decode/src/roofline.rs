@@ -5,37 +5,15 @@
 //! operations it can do in the time it takes to fetch a byte. Below the ridge memory decides how
 //! fast a computation can be, above it arithmetic (Williams, Waterman and Patterson 2009).
 //!
-//! [`Shape::forward`] counts, [`Machine`] compares, [`probe`] measures.
+//! [`Shape::forward`] counts, [`Machine`] compares, [`probe`] measures; [`PUBLISHED`] has shapes to try it on.
 
+mod machine;
 pub mod probe;
+mod published;
 mod shape;
 mod work;
 
+pub use machine::Machine;
+pub use published::{PUBLISHED, PublishedShape, published};
 pub use shape::{MatrixShape, Rows, Shape};
 pub use work::{ElementBytes, Work};
-
-/// The two limits of a machine.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Machine {
-    /// Floating-point operations per second; a multiply-add is two.
-    pub peak_flops: f64,
-    /// Bytes per second from memory.
-    pub bandwidth: f64,
-}
-
-impl Machine {
-    /// The arithmetic intensity at which both limits bind, in FLOPs per byte.
-    pub fn ridge(&self) -> f64 {
-        self.peak_flops / self.bandwidth
-    }
-
-    /// The most FLOPs per second at this arithmetic intensity (FLOPs per byte): the roofline.
-    pub fn attainable_flops(&self, intensity: f64) -> f64 {
-        self.peak_flops.min(self.bandwidth * intensity)
-    }
-
-    /// The least seconds the work can take, were arithmetic and memory traffic to overlap wholly.
-    pub fn least_seconds(&self, work: &Work) -> f64 {
-        (work.flops as f64 / self.peak_flops).max(work.bytes() as f64 / self.bandwidth)
-    }
-}

@@ -1,7 +1,9 @@
 //! The formulas against published models, against figures worked out by hand, and against a real
 //! model whose every matrix and key is counted as it runs.
 
-use naive_decode::roofline::{ElementBytes, Machine, MatrixShape, Rows, Shape, Work, probe};
+use naive_decode::roofline::{
+    ElementBytes, Machine, MatrixShape, PUBLISHED, Rows, Shape, Work, probe, published,
+};
 use naive_decode::{
     Attention, Config, DenseLinear, Isa, KeyValues, LayerSpec, Linear, LoadOptions, Model, Pass,
     Result, Span, Want, attend_span,
@@ -11,63 +13,31 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-const LLAMA_2_7B: Shape = Shape {
-    hidden_size: 4_096,
-    layers: 32,
-    heads: 32,
-    kv_heads: 32,
-    head_dim: 128,
-    intermediate_size: 11_008,
-    vocab_size: 32_000,
-    tied_head: false,
-};
-const LLAMA_2_13B: Shape = Shape {
-    hidden_size: 5_120,
-    layers: 40,
-    heads: 40,
-    kv_heads: 40,
-    intermediate_size: 13_824,
-    ..LLAMA_2_7B
-};
-const LLAMA_2_70B: Shape = Shape {
-    hidden_size: 8_192,
-    layers: 80,
-    heads: 64,
-    kv_heads: 8,
-    intermediate_size: 28_672,
-    ..LLAMA_2_7B
-};
-const LLAMA_3_8B: Shape =
-    Shape { kv_heads: 8, intermediate_size: 14_336, vocab_size: 128_256, ..LLAMA_2_7B };
-const SMOLLM2_135M: Shape = Shape {
-    hidden_size: 576,
-    layers: 30,
-    heads: 9,
-    kv_heads: 3,
-    head_dim: 64,
-    intermediate_size: 1_536,
-    vocab_size: 49_152,
-    tied_head: true,
-};
+fn shape(name: &str) -> Shape {
+    published(name).unwrap_or_else(|| panic!("{name} is published")).shape
+}
+
 /// NVIDIA H100 SXM5, as its maker says: BF16 without sparsity, HBM3.
 const H100: Machine = Machine { peak_flops: 989e12, bandwidth: 3.35e12 };
 
 #[test]
 fn parameter_counts_are_those_of_the_published_checkpoints() {
-    for (shape, published) in [
-        (LLAMA_2_7B, 6_738_415_616),
-        (LLAMA_2_13B, 13_015_864_320),
-        (LLAMA_2_70B, 68_976_648_192),
-        (LLAMA_3_8B, 8_030_261_248),
-        (SMOLLM2_135M, 134_515_008),
-    ] {
-        assert_eq!(shape.parameters(), published, "{shape:?}");
-    }
+    let published = [
+        ("smollm2-135m", 134_515_008),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-2-13b", 13_015_864_320),
+        ("llama-2-70b", 68_976_648_192),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3-70b", 70_553_706_496),
+        ("mistral-7b", 7_241_732_096),
+    ];
+    let counted = PUBLISHED.map(|model| (model.name, model.shape.parameters()));
+    assert_eq!(counted, published);
 }
 
 #[test]
 fn one_token_of_llama_2_70b_worked_out_by_hand() {
-    let work = LLAMA_2_70B.forward(Rows::decode(4_095), ElementBytes::BF16);
+    let work = shape("llama-2-70b").forward(Rows::decode(4_095), ElementBytes::BF16);
     // A block's matrices: Q and O 8192 x 8192, K and V 8192 x 1024, three of 8192 x 28672.
     let block: u64 = 2 * 67_108_864 + 2 * 8_388_608 + 3 * 234_881_024;
     let weights: u64 = 80 * block + 8_192 * 32_000;
@@ -106,11 +76,13 @@ fn decoding_attention_never_reaches_one_flop_a_byte_without_grouping() {
     for context in [1, 100, 100_000] {
         let rows = Rows::decode(context - 1);
         // S / (S + 1) with as many key-value heads as query heads …
-        let multi_head = LLAMA_2_7B.attention(rows, ElementBytes::BF16).arithmetic_intensity();
+        let multi_head =
+            shape("llama-2-7b").attention(rows, ElementBytes::BF16).arithmetic_intensity();
         let s = context as f64;
         assert!((multi_head - s / (s + 1.0)).abs() < 1e-12);
         // … and nearly eight times that where eight query heads share one.
-        let grouped = LLAMA_2_70B.attention(rows, ElementBytes::BF16).arithmetic_intensity();
+        let grouped =
+            shape("llama-2-70b").attention(rows, ElementBytes::BF16).arithmetic_intensity();
         assert!((grouped - 8.0 * s / (s + 8.0)).abs() < 1e-9, "{grouped}");
     }
 }
@@ -134,7 +106,7 @@ fn what_the_naive_loop_wastes() {
     let rows: usize = (500..1_500).map(|length| Rows::naive(length).new).sum();
     assert_eq!(rows, 999_500);
     let flops = |rows: &mut dyn Iterator<Item = Rows>| -> f64 {
-        rows.map(|r| LLAMA_2_7B.forward(r, ElementBytes::BF16).flops as f64).sum()
+        rows.map(|r| shape("llama-2-7b").forward(r, ElementBytes::BF16).flops as f64).sum()
     };
     let naive = flops(&mut (500..1_500).map(Rows::naive));
     let prefill = Rows { new: 500, cached: 0, logits: 1 };
@@ -150,7 +122,7 @@ proptest! {
         cached in 0usize..500, first in 1usize..300, second in 1usize..300,
     ) {
         let work = |new, cached| {
-            LLAMA_3_8B.forward(Rows { new, cached, logits: 0 }, ElementBytes::BF16)
+            shape("llama-3-8b").forward(Rows { new, cached, logits: 0 }, ElementBytes::BF16)
         };
         let whole = work(first + second, cached);
         let parts = work(first, cached) + work(second, cached + first);

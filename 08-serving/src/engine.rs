@@ -14,7 +14,7 @@
 //! | `state.rs` | a snapshot for metrics and pictures |
 //! | `options.rs` | how an engine is set up |
 //! | `inbox.rs` | between the engine's thread and the others |
-//! | `policy.rs`, `policy/` | who runs next: a pure function over plain data |
+//! | `policy/` | who runs next: a pure function over plain data |
 //! | `step.rs` | one step: look, decide, run, tell |
 //! | `member.rs` | a request inside the engine |
 //! | `arrivals.rs` | who has come, gone, run out of time or stopped reading |

@@ -17,6 +17,8 @@
 //! | `serve.rs` | `ladder serve`: the server |
 //! | `served.rs` | a model behind an engine |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
+//! | `simulate.rs`, `simulate/` | `ladder simulate`: asks, measures this machine, prints |
+//! | `simulator/` | a deployment that need not be there |
 //! | `source.rs` | where the model comes from |
 //! | `text.rs` | from an answer's tokens to what a client reads |
 //! | `trace.rs` | `ladder trace`: a load through the engine, pass by pass |
@@ -36,6 +38,8 @@ pub mod packed;
 pub mod serve;
 pub mod served;
 pub mod shapes;
+pub mod simulate;
+pub mod simulator;
 pub mod source;
 pub mod text;
 pub mod trace;

@@ -3,9 +3,11 @@
 use clap::Args;
 use embedded_models::tales::tale;
 use naive_decode::{Result, Tokenizer};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::time::Duration;
+
+pub mod sizes;
+
+use sizes::{Size, Sizes, Spread};
 
 /// How many requests come, how fast, and how long they are.
 #[derive(Debug, Clone, Copy, Args)]
@@ -39,37 +41,25 @@ pub struct Arrival {
 }
 
 impl Load {
-    // ANCHOR: arrivals
     /// The requests, in order of arrival. The times between them and the lengths of prompts and answers are
     /// exponential: many short ones, some several times as long. No prompt and its answer together are longer
     /// than `context`.
     ///
     /// # Errors
-    /// If the tokenizer cannot write the prompts.
+    /// If the numbers make no load, or the tokenizer cannot write the prompts.
     pub fn arrivals(&self, tokenizer: &Tokenizer, context: usize) -> Result<Vec<Arrival>> {
-        let mut key = [0; 32];
-        key[..8].copy_from_slice(&self.seed.to_le_bytes());
-        let mut random = ChaCha8Rng::from_seed(key);
-        let mut exponential = |mean: f64| {
-            // In (0, 1]: its logarithm is finite.
-            let share = ((random.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-            -libm::log(share) * mean
+        let arrival = |(number, size): (u64, Size)| {
+            let prompt = text(tokenizer, self.seed.wrapping_add(number), size.prompt)?;
+            Ok(Arrival { at: size.at, prompt, tokens: size.answer })
         };
-        let mut at = Duration::ZERO;
-        let mut arrivals = Vec::with_capacity(self.requests);
-        for number in 0..self.requests as u64 {
-            if let Some(per_second) = self.per_second {
-                at += Duration::from_secs_f64(exponential(1.0 / per_second));
-            }
-            let mut length = |mean: usize| 1 + exponential(mean as f64) as usize;
-            let prompt = length(self.prompt_tokens).min(context / 2);
-            let tokens = length(self.answer_tokens).min(context - prompt);
-            let prompt = text(tokenizer, self.seed.wrapping_add(number), prompt)?;
-            arrivals.push(Arrival { at, prompt, tokens });
-        }
-        Ok(arrivals)
+        (0..).zip(self.sizes(Spread::Exponential).draw(context)?).map(arrival).collect()
     }
-    // ANCHOR_END: arrivals
+
+    /// The same requests without their texts.
+    pub fn sizes(&self, spread: Spread) -> Sizes {
+        let Load { requests, per_second, prompt_tokens, answer_tokens, seed } = *self;
+        Sizes { requests, per_second, prompt_tokens, answer_tokens, spread, seed }
+    }
 }
 
 /// So many tokens of tales.
@@ -102,6 +92,9 @@ mod tests {
         };
         let arrivals = load.arrivals(&tokenizer, 512).unwrap();
         assert_eq!(arrivals, load.arrivals(&tokenizer, 512).unwrap());
+        let sizes = load.sizes(Spread::Exponential).draw(512).unwrap();
+        let written = arrivals.iter().map(|a| (a.at, a.prompt.len(), a.tokens));
+        assert!(written.eq(sizes.iter().map(|size| (size.at, size.prompt, size.answer))));
         assert_ne!(arrivals, Load { seed: 4, ..load }.arrivals(&tokenizer, 512).unwrap());
         assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
         let mean = |of: &dyn Fn(&Arrival) -> usize| {
@@ -112,5 +105,24 @@ mod tests {
         let seconds = arrivals.last().unwrap().at.as_secs_f64();
         assert!((6.5..9.5).contains(&seconds), "400 at 50 a second: {seconds}");
         assert!(arrivals.iter().all(|a| !a.prompt.is_empty() && a.tokens > 0));
+    }
+
+    #[test]
+    fn a_load_that_cannot_be_is_refused() {
+        let load =
+            Load { requests: 3, per_second: None, prompt_tokens: 40, answer_tokens: 20, seed: 0 };
+        let said =
+            |load: Load, spread, context| load.sizes(spread).draw(context).unwrap_err().to_string();
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let load = Load { per_second: Some(rate), ..load };
+            let said = said(load, Spread::Exponential, 512);
+            assert!(said.contains("requests per second is"), "{said}");
+        }
+        assert!(said(load, Spread::Fixed, 59).contains("is 60, expected at most the 59"));
+        assert!(said(load, Spread::Exponential, 1).contains("the context is 1"));
+        let none = Load { answer_tokens: 0, ..load };
+        assert!(said(none, Spread::Fixed, 512).contains("tokens of an answer is 0"));
+        let fixed = load.sizes(Spread::Fixed).draw(60).unwrap();
+        assert!(fixed.iter().all(|size| (size.prompt, size.answer) == (40, 20)));
     }
 }

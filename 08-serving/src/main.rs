@@ -9,6 +9,7 @@ use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
 use serving::models::{ModelsArgs, models};
 use serving::serve::{ServeArgs, serve};
+use serving::simulate::{self, SimulateArgs};
 use serving::trace::{TraceArgs, trace};
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
@@ -37,6 +38,8 @@ enum Command {
     Bench(BenchArgs),
     /// Run a load through the engine and print what each pass did, as JSON
     Trace(TraceArgs),
+    /// Say what a deployment would do: what the roofline allows, and a run of the engine's own scheduler
+    Simulate(Box<SimulateArgs>),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }
@@ -57,6 +60,7 @@ fn main() -> Result<()> {
         Some(Command::Models(args)) => models(&args),
         Some(Command::Bench(args)) => bench(&args),
         Some(Command::Trace(args)) => trace(&args),
+        Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Break(args)) => break_its::run(&args),
     }
 }

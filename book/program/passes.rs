@@ -18,6 +18,7 @@ pub(crate) mod maths;
 mod measured;
 mod numbers;
 mod quiz;
+mod simulators;
 mod snippets;
 mod steppers;
 
@@ -25,7 +26,7 @@ mod steppers;
 type Pass = fn(&Page, &Place, &mut Findings);
 
 /// All passes. They read the page as it is on disk, so their order does not matter.
-const PASSES: [Pass; 13] = [
+const PASSES: [Pass; 14] = [
     break_its::find,
     callouts::find,
     captured::find,
@@ -37,6 +38,7 @@ const PASSES: [Pass; 13] = [
     measured::find,
     numbers::find,
     quiz::find,
+    simulators::find,
     snippets::find,
     steppers::find,
 ];

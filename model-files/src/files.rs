@@ -134,6 +134,12 @@ impl ModelFiles {
         self.family.longest_context(&self.config)
     }
 
+    /// How many tokens back each layer looks; everything where that is not said.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        let windows = self.family.windows();
+        (0..self.config.layers).map(|layer| windows.get(layer).copied().flatten()).collect()
+    }
+
     /// Lets go of the pages that were read so far: whoever packs weights has no more use for them, and
     /// while they are mapped they count as the program's memory.
     pub fn release_pages(&self) {

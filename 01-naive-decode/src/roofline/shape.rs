@@ -1,7 +1,6 @@
 //! The work of a Llama-family forward pass, matrix by matrix.
 
 use super::work::{ElementBytes, Work};
-use crate::config::Config;
 
 /// The sizes that decide what a forward pass costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,21 +21,6 @@ pub struct Shape {
     pub vocab_size: usize,
     /// Whether the output head is the embedding table.
     pub tied_head: bool,
-}
-
-impl From<&Config> for Shape {
-    fn from(config: &Config) -> Self {
-        Shape {
-            hidden_size: config.hidden_size,
-            layers: config.layers,
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            intermediate_size: config.intermediate_size,
-            vocab_size: config.vocab_size,
-            tied_head: config.tied_head,
-        }
-    }
 }
 
 /// Which rows of a sequence one pass computes.

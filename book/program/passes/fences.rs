@@ -4,8 +4,17 @@ use crate::page::{Findings, Page};
 use crate::place::Place;
 
 /// Fences that a pass draws something from.
-const OURS: [&str; 8] =
-    ["break-it", "captured", "changes", "measure", "quiz", "roofline", "rust", "stepper"];
+const OURS: [&str; 9] = [
+    "break-it",
+    "captured",
+    "changes",
+    "measure",
+    "quiz",
+    "roofline",
+    "rust",
+    "simulator",
+    "stepper",
+];
 
 /// Fences that are shown as they are.
 const SHOWN: [&str; 6] = ["sh", "text", "json", "toml", "console", "markdown"];

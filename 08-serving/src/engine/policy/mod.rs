@@ -3,7 +3,7 @@
 //! A [`Policy`] sees numbers: how long each text is, how much of it is in the pool, how many blocks are free.
 //! It says who comes in, who goes out, and which rows run. It touches no model and no block, so it can be
 //! tested on states that would take hours to come about, and a simulator can run the very same function with
-//! modelled times.
+//! modelled times. (The book's figure that does so is built from these very files: `book/figures/simulator`.)
 //!
 //! | File | Holds |
 //! |---|---|
@@ -38,6 +38,12 @@ pub trait Policy: Send + Sync {
     fn schedule(&self, state: &State, budget: Budget) -> Plan;
 }
 // ANCHOR_END: policy
+
+impl std::fmt::Debug for dyn Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// What a pass may take, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

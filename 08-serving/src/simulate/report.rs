@@ -1,0 +1,137 @@
+//! What was found, as a table and as JSON.
+
+use crate::simulator::words::{bytes, money, scaled, time};
+use crate::simulator::{
+    Bounds, Deployment, Fitted, Hardware, Limit, Outcome, PassBound, PassTime, Quantiles,
+};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+/// Everything, for `--json`. Times are seconds, sizes are bytes.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    model: &'a str,
+    hardware: &'a Hardware,
+    roofline: Bounds,
+    /// What passes were measured to take, if they were.
+    calibration: Option<&'a Fitted>,
+    run: Outcome,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(deployment: &'a Deployment, roofline: Bounds, run: Outcome) -> Self {
+        let calibration = match &deployment.pass_time {
+            PassTime::Measured(fitted) => Some(fitted),
+            PassTime::Roofline(_) => None,
+        };
+        let (model, hardware) = (&deployment.model.name, &deployment.hardware);
+        Report { model, hardware, roofline, calibration, run }
+    }
+}
+
+/// What the roofline allows.
+pub(super) fn print_bounds(deployment: &Deployment, bounds: &Bounds, prompt: usize, answer: usize) {
+    let Deployment { model, hardware, .. } = deployment;
+    println!("model     {}: {} of weights", model.name, bytes(bounds.weight_bytes));
+    println!(
+        "hardware  {}: {}, {}/s, {}FLOP/s, ridge point {:.1} FLOP a byte",
+        hardware.name,
+        bytes(hardware.memory_bytes),
+        bytes(hardware.bytes_per_second),
+        scaled(hardware.flops_per_second),
+        bounds.ridge
+    );
+    println!(
+        "cache     {} a token, {} for {prompt} + {answer} tokens: {} requests fit beside the weights",
+        bytes(bounds.kv_bytes_per_token),
+        bytes(bounds.kv_bytes_per_request),
+        bounds.requests_that_fit
+    );
+    if deployment.speculation.draft > 0 {
+        println!(
+            "guesses   {:.2} tokens a step of one text, {:.2} times as fast",
+            bounds.tokens_per_step, bounds.speculative_speed_up
+        );
+    }
+    println!("\nWhat the roofline allows:");
+    let mut table = table(["pass", "memory", "", "time", "bound by", "tokens/s", "cost of 1M"]);
+    let row = |name: String, pass: &PassBound| {
+        [
+            name,
+            bytes(pass.memory_bytes),
+            if pass.fits { String::new() } else { "does not fit".into() },
+            time(pass.seconds),
+            match pass.limit {
+                Limit::Memory => "memory".into(),
+                Limit::Arithmetic => "arithmetic".into(),
+            },
+            format!("{:.0}", pass.tokens_per_second),
+            money(pass.cost_per_million_tokens),
+        ]
+    };
+    let mut prefill = row(format!("prompt of {prompt}"), &bounds.prefill);
+    // One token comes of a prompt, whatever that is a second.
+    (prefill[5], prefill[6]) = (String::new(), String::new());
+    table.add_row(prefill);
+    for pass in &bounds.decode {
+        table.add_row(row(format!("{} texts, a token each", pass.requests), pass));
+    }
+    println!("{table}");
+}
+
+/// What became of a run.
+pub(super) fn print_outcome(deployment: &Deployment, outcome: &Outcome) {
+    let how = match &deployment.pass_time {
+        PassTime::Roofline(_) => "every pass as the roofline allows: no real one is as fast".into(),
+        PassTime::Measured(fitted) => format!(
+            "passes as {} of this engine were timed, {:.0} % off in the middle, and {:.0} % longer for what else \
+             this machine does",
+            fitted.passes,
+            100.0 * fitted.typical_error,
+            100.0 * (fitted.held_up - 1.0)
+        ),
+    };
+    let Outcome { policy, requests, seconds, .. } = outcome;
+    println!("\nA run of {} requests, {policy} batches, {how}:", requests.len());
+    let mut table = table(["", "p50", "p95", "p99"]);
+    for (name, Quantiles { p50, p95, p99 }) in
+        [("time to first token", outcome.ttft), ("time per token after it", outcome.tpot)]
+    {
+        table.add_row([name.to_string(), time(p50), time(p95), time(p99)]);
+    }
+    println!("{table}");
+    let memory = outcome.memory;
+    println!(
+        "{:.0} tokens/s, {:.2} requests/s; {seconds:.2} s in all, busy for {:.0} % of it",
+        outcome.tokens_per_second,
+        outcome.requests_per_second,
+        100.0 * outcome.busy
+    );
+    println!(
+        "{} passes of {:.1} rows and {:.1} requests; {} gave up a place",
+        outcome.passes, outcome.rows_per_pass, outcome.requests_per_pass, outcome.preemptions
+    );
+    if outcome.drafted_tokens > 0 {
+        println!("{} of {} guesses came true", outcome.accepted_tokens, outcome.drafted_tokens);
+    }
+    println!(
+        "{} of weights and {} of keys and values at most (a pool of {}), of {}",
+        bytes(memory.weights),
+        bytes(memory.peak_kv),
+        bytes(memory.pool),
+        bytes(memory.of)
+    );
+    match outcome.cost_per_million_tokens {
+        Some(_) => println!("a million tokens cost {}", money(outcome.cost_per_million_tokens)),
+        None => println!("what a million tokens cost depends on --price"),
+    }
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

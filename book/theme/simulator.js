@@ -1,0 +1,36 @@
+// Runs a simulated figure's module whenever a control is moved. Without scripts there is what the first choices come to.
+
+const rows = (body, found) => body.replaceChildren(...found.map(({ name, text }) => {
+    const row = document.createElement("tr");
+    for (const cell of [name, text]) row.insertCell().textContent = cell;
+    return row;
+}));
+
+for (const figure of document.querySelectorAll("figure.simulated")) {
+    const encoded = figure.querySelector("script").textContent;
+    const bytes = Uint8Array.from(atob(encoded), letter => letter.charCodeAt(0));
+    WebAssembly.instantiate(bytes).then(({ instance: { exports } }) => {
+        const form = figure.querySelector("form");
+        const ask = () => {
+            const settings = {};
+            for (const select of form.querySelectorAll("select")) settings[select.name] = JSON.parse(select.value);
+            const asked = new TextEncoder().encode(JSON.stringify(settings));
+            // Memory may grow, and move, with every call: look where it is each time.
+            const room = exports.room(asked.length);
+            new Uint8Array(exports.memory.buffer, room, asked.length).set(asked);
+            const length = exports.ask();
+            const told = new Uint8Array(exports.memory.buffer, exports.told(), length);
+            const said = JSON.parse(new TextDecoder().decode(told));
+            const { roofline, run, problem, memory } = said.Ok ?? { roofline: [], run: [], problem: said.Err, memory: [0, 0] };
+            for (const body of figure.querySelectorAll("[data-rows]")) rows(body, body.dataset.rows === "run" ? run : roofline);
+            figure.querySelector(".problem").textContent = problem ?? "";
+            figure.querySelectorAll(".memory i").forEach((part, i) => { part.style.width = `${Math.min(memory[i], 100)}%`; });
+            figure.classList.toggle("is-over", Boolean(problem));
+        };
+        form.addEventListener("input", ask);
+        // mdBook turns pages on arrow keys; not while someone chooses.
+        form.addEventListener("keydown", event => event.stopPropagation());
+        ask();
+        figure.dataset.runs = "";
+    });
+}
