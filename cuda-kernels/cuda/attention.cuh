@@ -106,14 +106,10 @@ struct Int8Cache {
                 scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
             }
             for (int half = 0; half < 2; ++half) {
-                u32 pairs[4];
-                for (int pair = 0; pair < 4; ++pair) {
-                    const u32 word = words[half * 2 + pair / 2] >> pair % 2 * 16;
-                    const float low = static_cast<signed char>(word), high = static_cast<signed char>(word >> 8);
-                    pairs[pair] = pack(low * scale, high * scale);
-                }
+                const u32 low = words[2 * half], high = words[2 * half + 1];
                 *reinterpret_cast<uint4*>(at<WIDTH>(tile, row, 2 * part + half)) =
-                    make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+                    make_uint4(pack_codes(low, scale), pack_codes(low >> 16, scale), pack_codes(high, scale),
+                               pack_codes(high >> 16, scale));
             }
         }
     }

@@ -66,6 +66,11 @@ __device__ __forceinline__ u32 pack(float low, float high) {
 __device__ __forceinline__ float low_half(u32 both) { return __uint_as_float(both << 16); }
 __device__ __forceinline__ float high_half(u32 both) { return __uint_as_float(both & 0xffff0000u); }
 
+// Two signed bytes times a scale, rounded to bfloat16.
+__device__ __forceinline__ u32 pack_codes(u32 bytes, float scale) {
+    return pack(static_cast<signed char>(bytes) * scale, static_cast<signed char>(bytes >> 8) * scale);
+}
+
 // A's operand: rows `row`.. (16) and columns 16 * step.. of a tile.
 template <int WIDTH>
 __device__ __forceinline__ void load_rows(u32 (&to)[4], bf16* tile, int row, int step) {
