@@ -67,9 +67,11 @@ struct Bf16Cache {
     long long block_stride;  // elements from a block to the next
     long long head_stride;   // elements from a kv head to the next
 
-    // Begins to fill a tile [TILE][WIDTH] with the keys from `key` on; zeros from `length` on.
-    template <int WIDTH>
+    // Begins to fill a tile [TILE][WIDTH] with the keys from `key` on; zeros from `length` on. AT_ONCE copies of a
+    // thread are prepared together: more hide more latency and take more registers.
+    template <int WIDTH, int AT_ONCE>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
+#pragma unroll AT_ONCE
         for (int i = threadIdx.x; i < TILE * WIDTH / CHUNK; i += ATTENTION_THREADS) {
             const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
             const bool there = token < length;
@@ -90,9 +92,10 @@ struct Int8Cache {
     long long block_stride, head_stride;
     long long scale_block_stride, scale_head_stride;
 
-    template <int WIDTH>
+    template <int WIDTH, int AT_ONCE>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
         constexpr int CODES = 16;  // in 16 bytes
+#pragma unroll AT_ONCE
         for (int i = threadIdx.x; i < TILE * WIDTH / CODES; i += ATTENTION_THREADS) {
             const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES), token = key + row;
             u32 words[4] = {0, 0, 0, 0};

@@ -33,9 +33,9 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
     const int end_tile = min(first_tile + SPLIT / TILE, (length + TILE - 1) / TILE);
     auto stage_of = [&](int tile) { return tiles + tile % STAGES * STAGE; };
     auto load = [&](int tile) {
-        keys.template load<KEY_WIDTH>(stage_of(tile), table, tile * TILE, length, kv_head);
+        keys.template load<KEY_WIDTH, 4>(stage_of(tile), table, tile * TILE, length, kv_head);
         if (!VALUES_IN_KEYS)
-            values.template load<VALUE_WIDTH>(stage_of(tile) + TILE * KEY_WIDTH, table, tile * TILE, length, kv_head);
+            values.template load<VALUE_WIDTH, 4>(stage_of(tile) + TILE * KEY_WIDTH, table, tile * TILE, length, kv_head);
         commit_copies();
     };
     load_queries<KEY_WIDTH, ROWS>(query_tile, queries, start, first, packed, group, heads, kv_head);

@@ -19,7 +19,6 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 
     auto visible_to = [&](int row) { return Visible(batch, request, min(first + row, packed - 1) / group); };
-    const Visible visible[2] = {visible_to(warp * 16 + lane / 4), visible_to(warp * 16 + lane / 4 + 8)};
     const int all_see = visible_to(warp * 16).prefix;  // no row of this warp sees less
     int end = 0;                                       // of what any row of the block sees
     for (int row = 0; row < ROWS; row += group) end = max(end, visible_to(row).end());
@@ -27,8 +26,8 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
 
     auto load = [&](int tile) {
         bf16* const stage = tiles + tile % 2 * 2 * TILE * WIDTH;
-        keys.template load<WIDTH>(stage, table, tile * TILE, length, kv_head);
-        values.template load<WIDTH>(stage + TILE * WIDTH, table, tile * TILE, length, kv_head);
+        keys.template load<WIDTH, 1>(stage, table, tile * TILE, length, kv_head);
+        values.template load<WIDTH, 1>(stage + TILE * WIDTH, table, tile * TILE, length, kv_head);
     };
     load_queries<WIDTH, ROWS>(query_tile, queries, start, first, packed, group, heads, kv_head);
     load(0);
@@ -49,6 +48,7 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
         float scores[TILE / 8][4];
         scores_of<WIDTH, TILE / 16>(scores, query_tile, warp * 16, stage, 0);
         if ((tile + 1) * TILE > all_see) {
+            const Visible visible[2] = {visible_to(warp * 16 + lane / 4), visible_to(warp * 16 + lane / 4 + 8)};
 #pragma unroll
             for (int i = 0; i < TILE / 8; ++i)
                 for (int e = 0; e < 4; ++e) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
 // multiplied with, times log2(e). Grid: (ceil(most rows of a request * heads / kv_heads / ROWS), kv_heads, requests).
 // Shared memory: (ROWS + 4 * TILE) * head_dim bf16.
 #define PAGED_PREFILL(NAME, WIDTH)                                                                                        \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                     \
     NAME(bf16* __restrict__ out, const bf16* __restrict__ queries, const bf16* __restrict__ keys,                         \
          const bf16* __restrict__ values, const int* __restrict__ tables, const int* __restrict__ lengths,                \
          const int* __restrict__ query_starts, const u64* __restrict__ ancestors, int table_width, int heads,             \
@@ -123,7 +123,7 @@ PAGED_PREFILL(paged_prefill_128, 128)
 
 // The same with keys and values in bytes; scales as in attention.cuh.
 #define PAGED_PREFILL_INT8(NAME, WIDTH)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                     \
     NAME(bf16* __restrict__ out, const bf16* __restrict__ queries, const signed char* __restrict__ keys,                  \
          const signed char* __restrict__ values, const float* __restrict__ key_scales,                                    \
          const float* __restrict__ value_scales, const int* __restrict__ tables, const int* __restrict__ lengths,         \
