@@ -42,7 +42,7 @@ struct Batch {
 //
 // Causal: query i of n sees the keys up to its own, which is key length - n + i. Tree: the n queries are the nodes of a
 // tree behind the first length - n keys; bit j of a row's `ancestors` says that it sees node j, itself included. 0 says
-// that the row is causal.
+// that the request is causal.
 struct Visible {
     int prefix;
     u64 marks;
@@ -57,8 +57,6 @@ struct Visible {
         const int node = key - prefix;
         return node < 0 || (node < 64 && (marks >> node & 1));
     }
-    // No key from here on is seen.
-    __device__ __forceinline__ int end() const { return prefix + 64 - (marks ? __clzll(marks) : 64); }
 };
 
 // Keys or values in bfloat16: `first` is one layer's part of block 0, [kv head][BLOCK_TOKENS][width].

@@ -20,9 +20,8 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
 
     auto visible_to = [&](int row) { return Visible(batch, request, min(first + row, packed - 1) / group); };
     const int all_see = visible_to(warp * 16).prefix;  // no row of this warp sees less
-    int end = 0;                                       // of what any row of the block sees
-    for (int row = 0; row < ROWS; row += group) end = max(end, visible_to(row).end());
-    end = min(max(end, visible_to(ROWS - 1).end()), length);
+    const Visible last = visible_to(ROWS - 1);
+    const int end = last.marks ? length : last.prefix;  // of what any row of the block sees
 
     auto load = [&](int tile) {
         bf16* const stage = tiles + tile % 2 * 2 * TILE * WIDTH;

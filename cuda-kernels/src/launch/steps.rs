@@ -1,0 +1,88 @@
+//! Attention from its simplest form to the tensor cores, a kernel for each idea.
+
+use super::Argument::{F32, Pointer};
+use super::{Address, Error, Launch, MAX_GRID_X, count, must, within};
+use std::f32::consts::LOG2_E;
+
+/// Elements of a head in all steps.
+pub const HEAD_DIM: usize = 64;
+
+/// One of the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A thread for each query, everything from global memory.
+    Naive,
+    /// Keys and values in shared memory, a tile at a time.
+    Tiled,
+    /// Chunks of a row exchanged, so that banks do not conflict.
+    Swizzled,
+    /// The next tile on its way while one is worked with.
+    Pipelined,
+    /// Products in the tensor cores.
+    TensorCores,
+}
+
+impl Step {
+    /// All of them, in order.
+    pub const ALL: [Step; 5] =
+        [Step::Naive, Step::Tiled, Step::Swizzled, Step::Pipelined, Step::TensorCores];
+}
+
+/// Causal attention of one sequence with itself.
+#[derive(Debug, Clone, Copy)]
+pub struct StepAttention {
+    /// `[tokens][heads][64]` in bf16, written.
+    pub out: Address,
+    /// `[tokens][heads][64]` in bf16.
+    pub queries: Address,
+    /// `[tokens][kv_heads][64]` in bf16.
+    pub keys: Address,
+    /// `[tokens][kv_heads][64]` in bf16.
+    pub values: Address,
+    /// Number of tokens.
+    pub tokens: usize,
+    /// Query heads; a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// What a score is multiplied with before the softmax.
+    pub scale: f32,
+}
+
+impl StepAttention {
+    /// The launch of one step.
+    ///
+    /// # Errors
+    /// If heads are no multiple of kv heads, if there is nothing to do, or more than a grid can hold.
+    pub fn launch(&self, step: Step) -> Result<Launch, Error> {
+        macro_rules! module {
+            ($name:literal) => {
+                ($name, include_str!(concat!("../../ptx/", $name, ".ptx")))
+            };
+        }
+        let ((entry, ptx), queries, threads) = match step {
+            Step::Naive => (module!("attention_01_naive"), 64, 64),
+            Step::Tiled => (module!("attention_02_tiled"), 32, 128),
+            Step::Swizzled => (module!("attention_03_swizzled"), 32, 128),
+            Step::Pipelined => (module!("attention_04_pipelined"), 32, 128),
+            Step::TensorCores => (module!("attention_05_tensor_cores"), 64, 128),
+        };
+        let heads = within(entry, "number of heads", self.heads, 4_096)?;
+        let kv_heads = count(entry, "number of kv heads", self.kv_heads)?;
+        let is_grouped = self.heads.is_multiple_of(self.kv_heads);
+        must(is_grouped, entry, "number of heads", self.heads, "a multiple of kv heads")?;
+        let tokens = count(entry, "number of tokens", self.tokens)?;
+        let tiles = within(entry, "tiles of queries", self.tokens.div_ceil(queries), MAX_GRID_X)?;
+        let pointers = [self.out, self.queries, self.keys, self.values].map(Pointer);
+        let heads_argument = count(entry, "number of heads", self.heads)?;
+        let rest = [tokens, heads_argument, kv_heads, F32(self.scale * LOG2_E)];
+        Ok(Launch {
+            ptx,
+            entry,
+            grid: [tiles, heads, 1],
+            threads,
+            shared_bytes: 0,
+            arguments: pointers.into_iter().chain(rest).collect(),
+        })
+    }
+}
