@@ -45,6 +45,23 @@ pub enum Argument {
     I64(i64),
     /// A 32-bit float.
     F32(f32),
+    /// A tensor for Hopper's memory accelerator, encoded in 128 bytes that are passed by value.
+    TensorMap(TensorMap),
+}
+
+/// A tensor `[outer][middle][inner]` of bf16, of which the memory accelerator fetches boxes of one middle index, zeros
+/// outside of it, with the 16-byte chunks of a row exchanged within 128 bytes. A driver encodes it with
+/// `cuTensorMapEncodeTiled`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorMap {
+    /// Where it begins.
+    pub base: Address,
+    /// Elements in each dimension, the inner one first.
+    pub sizes: [u64; 3],
+    /// Bytes from an element to the next in the middle and the outer dimension.
+    pub strides: [u64; 2],
+    /// Elements of a box, the inner dimension first.
+    pub box_sizes: [u32; 3],
 }
 
 /// All that a driver, or an interpreter, needs to run a kernel once.

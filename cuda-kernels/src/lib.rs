@@ -14,4 +14,6 @@
 
 mod launch;
 
-pub use launch::{Address, Argument, Error, Launch, attention, gemm, rows, sampling, steps};
+pub use launch::{
+    Address, Argument, Error, Launch, TensorMap, attention, gemm, rows, sampling, steps,
+};

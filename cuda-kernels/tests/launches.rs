@@ -4,7 +4,7 @@ use cuda_kernels::attention::{Batch, Cache, CacheScales, MlaDecode, PagedAttenti
 use cuda_kernels::gemm::{Gemm, Weights};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, RopeCache, SwiGlu};
 use cuda_kernels::sampling::Sample;
-use cuda_kernels::steps::{Step, StepAttention};
+use cuda_kernels::steps::{HopperAttention, Step, StepAttention};
 use cuda_kernels::{Argument, Launch};
 use std::collections::BTreeSet;
 
@@ -67,6 +67,18 @@ const STEPS: StepAttention = StepAttention {
     kv_heads: 2,
     scale: 0.125,
 };
+const HOPPER: HopperAttention = HopperAttention {
+    out: 0,
+    queries: 0,
+    keys: 0,
+    values: 0,
+    tokens: 129,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    is_causal: true,
+    scale: 0.125,
+};
 
 fn every_launch() -> Vec<Launch> {
     let scales = Some(CacheScales { keys: 0, values: 0, block_stride: 0, head_stride: 0 });
@@ -113,6 +125,8 @@ fn every_launch() -> Vec<Launch> {
     }
     launches.extend(Step::ALL.map(|step| STEPS.launch(step).unwrap()));
     launches
+        .extend([64, 128].map(|head_dim| HopperAttention { head_dim, ..HOPPER }.launch().unwrap()));
+    launches
 }
 
 /// What stands between a kernel's name and its body.
@@ -153,6 +167,7 @@ fn type_of(argument: &Argument) -> &'static str {
         Argument::Pointer(_) | Argument::I64(_) => "u64",
         Argument::U32(_) | Argument::I32(_) => "u32",
         Argument::F32(_) => "f32",
+        Argument::TensorMap(_) => "align",
     }
 }
 
