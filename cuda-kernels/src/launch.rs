@@ -1,6 +1,7 @@
 //! What a launch is, and the checks that all of them share.
 
 pub mod attention;
+pub mod cache;
 pub mod gemm;
 pub mod rows;
 pub mod sampling;

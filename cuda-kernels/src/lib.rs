@@ -15,5 +15,5 @@
 mod launch;
 
 pub use launch::{
-    Address, Argument, Error, Launch, TensorMap, attention, gemm, rows, sampling, steps,
+    Address, Argument, Error, Launch, TensorMap, attention, cache, gemm, rows, sampling, steps,
 };

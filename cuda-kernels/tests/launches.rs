@@ -1,8 +1,9 @@
 //! Launches and modules agree: names, parameters, threads; and shapes that do not fit are refused by name.
 
-use cuda_kernels::attention::{Batch, Cache, CacheScales, MlaDecode, PagedAttention, Workspace};
+use cuda_kernels::attention::{Batch, MlaDecode, PagedAttention, Workspace};
+use cuda_kernels::cache::{Cache, CacheScales, RopeCache};
 use cuda_kernels::gemm::{Gemm, Weights};
-use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, RopeCache, SwiGlu};
+use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use cuda_kernels::sampling::Sample;
 use cuda_kernels::steps::{HopperAttention, Step, StepAttention};
 use cuda_kernels::{Argument, Launch};
@@ -11,10 +12,10 @@ use std::collections::BTreeSet;
 const RMS_NORM: RmsNorm = RmsNorm { out: 0, x: 0, weight: 0, rows: 3, width: 100, epsilon: 1e-5 };
 const SWIGLU: SwiGlu = SwiGlu { out: 0, x: 0, rows: 5, width: 257 };
 const ARGMAX: Argmax = Argmax { tokens: 0, scores: 0, rows: 7, vocabulary: 100 };
+const CACHE: Cache = Cache { keys: 0, values: 0, block_stride: 0, head_stride: 0, scales: None };
 const ROPE_CACHE: RopeCache = RopeCache {
     queries: 0,
-    keys: 0,
-    values: 0,
+    cache: CACHE,
     qkv: 0,
     turns: 0,
     positions: 0,
@@ -23,8 +24,6 @@ const ROPE_CACHE: RopeCache = RopeCache {
     heads: 8,
     kv_heads: 2,
     head_dim: 128,
-    block_stride: 0,
-    head_stride: 0,
 };
 const BATCH: Batch = Batch {
     tables: 0,
@@ -39,7 +38,7 @@ const BATCH: Batch = Batch {
 const PAGED: PagedAttention = PagedAttention {
     out: 0,
     queries: 0,
-    cache: Cache { keys: 0, values: 0, block_stride: 0, head_stride: 0, scales: None },
+    cache: CACHE,
     batch: BATCH,
     heads: 8,
     kv_heads: 2,
@@ -83,9 +82,9 @@ const HOPPER: HopperAttention = HopperAttention {
 fn every_launch() -> Vec<Launch> {
     let scales = Some(CacheScales { keys: 0, values: 0, block_stride: 0, head_stride: 0 });
     let workspace = Workspace { parts: 0, states: 0 };
+    let bytes = Cache { scales, ..CACHE };
     let paged = [64, 128].into_iter().flat_map(|head_dim| {
-        let bytes = Cache { scales, ..PAGED.cache };
-        [PAGED.cache, bytes].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
+        [CACHE, bytes].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
     });
     let int8 = Weights::Int8 { codes: 0, scales: 0 };
     let mut launches = vec![
@@ -99,6 +98,7 @@ fn every_launch() -> Vec<Launch> {
             .unwrap(),
         ARGMAX.launch().unwrap(),
         ROPE_CACHE.launch().unwrap(),
+        RopeCache { cache: bytes, ..ROPE_CACHE }.launch().unwrap(),
         Sample {
             tokens: 0,
             scores: 0,

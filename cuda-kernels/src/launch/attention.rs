@@ -5,11 +5,10 @@
 //! share a kv head, by as many blocks of threads as there are splits; `prefill` reads them once for every 64, by one.
 
 use super::Argument::{F32, I32, I64, Pointer};
+use super::cache::{BLOCK_TOKENS, Cache};
 use super::{Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, count, must, within};
 use std::f32::consts::LOG2_E;
 
-/// Tokens of a block of the cache.
-pub const BLOCK_TOKENS: usize = 16;
 /// Keys after which a sum is closed; `SPLIT` in `cuda/attention.cuh`.
 pub const SPLIT: usize = 256;
 /// Elements of a latent with its part for RoPE, as [`MlaDecode`] reads it.
@@ -44,34 +43,6 @@ pub struct Batch {
     pub most_queries: usize,
     /// The largest of `lengths`, or more.
     pub most_keys: usize,
-}
-
-/// Where keys and values are: one layer's part of block 0, `[kv_heads][BLOCK_TOKENS][head_dim]`.
-#[derive(Debug, Clone, Copy)]
-pub struct Cache {
-    /// The keys, in bf16 or bytes.
-    pub keys: Address,
-    /// The values, in the same.
-    pub values: Address,
-    /// Elements from a block to the next.
-    pub block_stride: i64,
-    /// Elements from a kv head to the next.
-    pub head_stride: i64,
-    /// For keys and values in signed bytes: what they are multiplied with.
-    pub scales: Option<CacheScales>,
-}
-
-/// Scales of keys and values in bytes: one layer's part of block 0, `[kv_heads][BLOCK_TOKENS]` in f32.
-#[derive(Debug, Clone, Copy)]
-pub struct CacheScales {
-    /// The keys' scales.
-    pub keys: Address,
-    /// The values' scales.
-    pub values: Address,
-    /// Scales from a block to the next.
-    pub block_stride: i64,
-    /// Scales from a kv head to the next.
-    pub head_stride: i64,
 }
 
 /// Attention with grouped queries over the paged cache.
@@ -136,18 +107,6 @@ impl PagedAttention {
         Ok(if self.head_dim == 64 { narrow } else { wide })
     }
 
-    fn cache_pointers(&self) -> impl Iterator<Item = Argument> {
-        let scales = self.cache.scales.map(|scales| [scales.keys, scales.values]);
-        let cache = [self.cache.keys, self.cache.values];
-        cache.into_iter().chain(scales.into_iter().flatten()).map(Pointer)
-    }
-
-    fn strides(&self) -> impl Iterator<Item = Argument> {
-        let scales = self.cache.scales.map(|scales| [scales.block_stride, scales.head_stride]);
-        let cache = [self.cache.block_stride, self.cache.head_stride];
-        cache.into_iter().chain(scales.into_iter().flatten()).map(I64)
-    }
-
     /// One block of threads for each 64 rows of queries and heads of a group.
     ///
     /// # Errors
@@ -168,10 +127,10 @@ impl PagedAttention {
         ];
         let arguments = [Pointer(self.out), Pointer(self.queries)]
             .into_iter()
-            .chain(self.cache_pointers())
+            .chain(self.cache.pointers())
             .chain(batch)
             .chain([I32(self.heads as i32)])
-            .chain(self.strides())
+            .chain(self.cache.strides())
             .chain([F32(check_scale(entry, self.scale)?)])
             .collect();
         let shared_bytes = ((PREFILL_ROWS + 4 * TILE) * self.head_dim * 2) as u32;
@@ -195,10 +154,10 @@ impl PagedAttention {
         let arguments = [workspace.parts, workspace.states, self.queries]
             .map(Pointer)
             .into_iter()
-            .chain(self.cache_pointers())
+            .chain(self.cache.pointers())
             .chain(batch)
             .chain([I32(self.heads as i32), I32(self.kv_heads as i32)])
-            .chain(self.strides())
+            .chain(self.cache.strides())
             .chain([F32(scale)])
             .collect();
         let tile = DECODE_ROWS * self.head_dim + 4 * TILE * self.head_dim;

@@ -1,13 +1,12 @@
-//! Kernels that work through rows: norms, RoPE and the cache's writes, SwiGLU, embeddings, argmax.
+//! Kernels that work through rows: norms, SwiGLU, embeddings, argmax.
 
-use super::Argument::{F32, I32, I64, Pointer, U32};
+use super::Argument::{F32, Pointer, U32};
 use super::{Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, THREADS, count, within};
 
 const RMS_NORM: &str = include_str!("../../ptx/rms_norm.ptx");
 const SWIGLU: &str = include_str!("../../ptx/swiglu.ptx");
 const EMBEDDING: &str = include_str!("../../ptx/embedding.ptx");
 const ARGMAX: &str = include_str!("../../ptx/argmax.ptx");
-const ROPE_CACHE: &str = include_str!("../../ptx/rope_cache.ptx");
 
 /// One block for each row.
 fn by_row(
@@ -172,71 +171,5 @@ impl Argmax {
             self.rows,
             vec![Pointer(self.tokens), Pointer(self.scores), vocabulary],
         )
-    }
-}
-
-/// RoPE on queries and keys, and keys and values into the paged cache.
-#[derive(Debug, Clone, Copy)]
-pub struct RopeCache {
-    /// `[rows][heads][head_dim]` in bf16, written.
-    pub queries: Address,
-    /// One layer's keys in block 0, `[kv_heads][BLOCK_TOKENS][head_dim]` in bf16, written where `slots` say.
-    pub keys: Address,
-    /// The same for its values.
-    pub values: Address,
-    /// `[rows][heads + 2 * kv_heads][head_dim]` in bf16: a row's queries, keys, values.
-    pub qkv: Address,
-    /// `[positions][head_dim / 2]` pairs of cosine and sine in f32.
-    pub turns: Address,
-    /// `[rows]` in i32.
-    pub positions: Address,
-    /// `[rows]` in i64: block times `BLOCK_TOKENS` plus the place in it; negative for padding.
-    pub slots: Address,
-    /// Number of rows, at most 65,535.
-    pub rows: usize,
-    /// Query heads, at most 4,096.
-    pub heads: usize,
-    /// Heads of keys and values, at most 4,096.
-    pub kv_heads: usize,
-    /// 64 or 128.
-    pub head_dim: usize,
-    /// Elements from a block to the next.
-    pub block_stride: i64,
-    /// Elements from a kv head to the next.
-    pub head_stride: i64,
-}
-
-impl RopeCache {
-    /// The launch.
-    ///
-    /// # Errors
-    /// If the head size is not 64 or 128, if there are no heads or more than 4,096, or if there are no rows or more
-    /// than 65,535.
-    pub fn launch(&self) -> Result<Launch, Error> {
-        let entry = "rope_cache";
-        let is_known = [64, 128].contains(&self.head_dim);
-        super::must(is_known, entry, "head size", self.head_dim, "64 or 128")?;
-        let heads = within(entry, "number of heads", self.heads, 4_096)?;
-        let kv_heads = within(entry, "number of kv heads", self.kv_heads, 4_096)?;
-        let rows = within(entry, "number of rows", self.rows, MAX_GRID_YZ)?;
-        let pointers = [
-            self.queries,
-            self.keys,
-            self.values,
-            self.qkv,
-            self.turns,
-            self.positions,
-            self.slots,
-        ];
-        let numbers = [heads, kv_heads, self.head_dim as u32].map(|n| I32(n as i32));
-        let strides = [self.block_stride, self.head_stride].map(I64);
-        Ok(Launch {
-            ptx: ROPE_CACHE,
-            entry,
-            grid: [heads + 2 * kv_heads, rows, 1],
-            threads: self.head_dim as u32 / 2,
-            shared_bytes: 0,
-            arguments: pointers.map(Pointer).into_iter().chain(numbers).chain(strides).collect(),
-        })
     }
 }
