@@ -28,6 +28,11 @@ __device__ __forceinline__ float base_of(float highest, float scale) {
 __device__ __forceinline__ float weight_of(float score, float scale, float base) {
     return exp2_approx(__fmaf_rn(score, scale, -base));
 }
+// What sums relative to `highest` are multiplied with to be relative to `base`: exactly 1 if that has not changed, so that a
+// tile of which nothing is seen changes nothing. (weight_of would give the product's rounding error, and not always 1.)
+__device__ __forceinline__ float rescale_of(float highest, float scale, float base) {
+    return exp2_approx(__fmul_rn(highest, scale) - base);
+}
 
 // A batch, as every kernel over the paged cache is given it.
 struct Batch {
@@ -96,21 +101,22 @@ struct Int8Cache {
 #pragma unroll AT_ONCE
         for (int i = threadIdx.x; i < TILE * WIDTH / CODES; i += ATTENTION_THREADS) {
             const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES), token = key + row;
-            u32 words[4] = {0, 0, 0, 0};
+            uint4 codes = make_uint4(0, 0, 0, 0);
             float scale = 0.0f;
             if (token < length) {
                 const long long block = table[token / BLOCK_TOKENS];
                 const int place = token % BLOCK_TOKENS;
-                const uint4 codes = *reinterpret_cast<const uint4*>(first + block * block_stride + kv_head * head_stride +
-                                                                    place * WIDTH + part * CODES);
-                words[0] = codes.x, words[1] = codes.y, words[2] = codes.z, words[3] = codes.w;
+                codes = *reinterpret_cast<const uint4*>(first + block * block_stride + kv_head * head_stride +
+                                                        place * WIDTH + part * CODES);
                 scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
             }
-            for (int half = 0; half < 2; ++half) {
-                const u32 low = words[2 * half], high = words[2 * half + 1];
-                *reinterpret_cast<uint4*>(at<WIDTH>(tile, row, 2 * part + half)) =
-                    make_uint4(pack_codes(low, scale), pack_codes(low >> 16, scale), pack_codes(high, scale),
-                               pack_codes(high >> 16, scale));
+            // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second
+            // chunk, or they would use every second line of banks twice.
+            for (int turn = 0; turn < 2; ++turn) {
+                const int half = turn ^ part / 4 % 2;
+                const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
+                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes(low, scale), pack_codes(low >> 16, scale),
+                            pack_codes(high, scale), pack_codes(high >> 16, scale));
             }
         }
     }
@@ -133,7 +139,7 @@ struct Part {
     // Raises `highest`, and gives what all sums so far are to be multiplied with.
     __device__ __forceinline__ void raise(const float (&to)[2], float scale, float (&rescale)[2]) {
         for (int row = 0; row < 2; ++row) {
-            rescale[row] = weight_of(highest[row], scale, base_of(to[row], scale));
+            rescale[row] = rescale_of(highest[row], scale, base_of(to[row], scale));
             highest[row] = to[row];
         }
     }
@@ -179,8 +185,8 @@ struct Join {
 
     __device__ __forceinline__ Join(float highest_before, float highest_split, float scale) {
         const float base = base_of(fmaxf(highest_before, highest_split), scale);
-        before = weight_of(highest_before, scale, base);
-        split = weight_of(highest_split, scale, base);
+        before = rescale_of(highest_before, scale, base);
+        split = rescale_of(highest_split, scale, base);
     }
     __device__ __forceinline__ float operator()(float value_before, float value_split) const {
         return __fmaf_rn(value_split, split, __fmul_rn(value_before, before));

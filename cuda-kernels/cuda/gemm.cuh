@@ -52,9 +52,8 @@ struct Int8Weights {
                 bytes = *reinterpret_cast<const uint2*>(codes + row * inputs + k);
                 scale = scales[row * ((inputs + GROUP - 1) / GROUP) + k / GROUP];
             }
-            *reinterpret_cast<uint4*>(at<GEMM_STEP>(tile, r, chunk)) =
-                make_uint4(pack_codes(bytes.x, scale), pack_codes(bytes.x >> 16, scale), pack_codes(bytes.y, scale),
-                           pack_codes(bytes.y >> 16, scale));
+            store_chunk(at<GEMM_STEP>(tile, r, chunk), pack_codes(bytes.x, scale), pack_codes(bytes.x >> 16, scale),
+                        pack_codes(bytes.y, scale), pack_codes(bytes.y >> 16, scale));
         }
     }
 };

@@ -66,6 +66,12 @@ __device__ __forceinline__ u32 pack(float low, float high) {
 __device__ __forceinline__ float low_half(u32 both) { return __uint_as_float(both << 16); }
 __device__ __forceinline__ float high_half(u32 both) { return __uint_as_float(both & 0xffff0000u); }
 
+// 16 bytes to shared memory at once; left to itself the compiler may store word by word, and banks conflict.
+__device__ __forceinline__ void store_chunk(bf16* to, u32 a, u32 b, u32 c, u32 d) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
 // Two signed bytes times a scale, rounded to bfloat16.
 __device__ __forceinline__ u32 pack_codes(u32 bytes, float scale) {
     return pack(static_cast<signed char>(bytes) * scale, static_cast<signed char>(bytes >> 8) * scale);
