@@ -75,7 +75,8 @@ struct Bf16Cache {
     template <int WIDTH, int AT_ONCE>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
 #pragma unroll AT_ONCE
-        for (int i = threadIdx.x; i < TILE * WIDTH / CHUNK; i += ATTENTION_THREADS) {
+        for (int turn = 0; turn < TILE * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
+            const int i = threadIdx.x + turn * ATTENTION_THREADS;
             const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
             const bool there = token < length;
             const bf16* from = first;
@@ -99,7 +100,8 @@ struct Int8Cache {
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
         constexpr int CODES = 16;  // in 16 bytes
 #pragma unroll AT_ONCE
-        for (int i = threadIdx.x; i < TILE * WIDTH / CODES; i += ATTENTION_THREADS) {
+        for (int turn = 0; turn < TILE * WIDTH / CODES / ATTENTION_THREADS; ++turn) {
+            const int i = threadIdx.x + turn * ATTENTION_THREADS;
             const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES), token = key + row;
             uint4 codes = make_uint4(0, 0, 0, 0);
             float scale = 0.0f;
@@ -112,8 +114,8 @@ struct Int8Cache {
             }
             // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second
             // chunk, or they would use every second line of banks twice.
-            for (int turn = 0; turn < 2; ++turn) {
-                const int half = turn ^ part / 4 % 2;
+            for (int which = 0; which < 2; ++which) {
+                const int half = which ^ part / 4 % 2;
                 const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
                 store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes(low, scale), pack_codes(low >> 16, scale),
                             pack_codes(high, scale), pack_codes(high >> 16, scale));
@@ -219,7 +221,9 @@ __device__ __forceinline__ void scores_of(float (&scores)[2 * COUNT][4], bf16* q
 template <int WIDTH, int COUNT>
 __device__ __forceinline__ void load_queries(bf16* tile, const bf16* queries, int start, int first, int packed, int group,
                                              int heads, int kv_head) {
-    for (int i = threadIdx.x; i < COUNT * WIDTH / CHUNK; i += ATTENTION_THREADS) {
+#pragma unroll 1
+    for (int turn = 0; turn < COUNT * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
+        const int i = threadIdx.x + turn * ATTENTION_THREADS;
         const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), m = first + row;
         const bool there = m < packed;
         const bf16* from = queries;

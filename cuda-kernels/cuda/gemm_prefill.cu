@@ -56,9 +56,8 @@ __device__ __forceinline__ void gemm_prefill(bf16* out, const bf16* x, const Wei
         }
     }
 
-    // Through shared memory, so that whole sectors are written.
+    // Through shared memory, so that whole sectors are written. The groups that are not waited for are empty.
     bf16* const tile = stages;
-    wait_for_copies<0>();
     __syncthreads();
     for (int i = 0; i < TALL; ++i)
         for (int j = 0; j < WIDE; ++j)
@@ -68,7 +67,9 @@ __device__ __forceinline__ void gemm_prefill(bf16* out, const bf16* x, const Wei
                 reinterpret_cast<u32*>(chunk)[lane % 4] = pack(total[i][j][2 * half], total[i][j][2 * half + 1]);
             }
     __syncthreads();
-    for (int i = threadIdx.x; i < ROWS * OUTPUTS / CHUNK; i += GEMM_THREADS) {
+#pragma unroll 1
+    for (int turn = 0; turn < ROWS * OUTPUTS / CHUNK / GEMM_THREADS; ++turn) {
+        const int i = threadIdx.x + turn * GEMM_THREADS;
         const int row = i / (OUTPUTS / CHUNK), chunk = i % (OUTPUTS / CHUNK), output = first_output + chunk * CHUNK;
         if (first_row + row >= rows || output >= outputs) continue;
         *reinterpret_cast<uint4*>(out + static_cast<size_t>(first_row + row) * outputs + output) =

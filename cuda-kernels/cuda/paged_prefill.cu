@@ -95,7 +95,9 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
         }
     }
     __syncwarp();
-    for (int i = lane; i < 16 * WIDTH / CHUNK; i += WARP) {
+#pragma unroll 1
+    for (int turn = 0; turn < 16 * WIDTH / CHUNK / WARP; ++turn) {
+        const int i = lane + turn * WARP;
         const int row = warp * 16 + i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), m = first + row;
         if (m >= packed) continue;
         const size_t query = start + m / group;

@@ -31,10 +31,10 @@ __device__ __forceinline__ u64 sum_before_in_warp(u64 value) {
     return sum - value;
 }
 
-// The sum of the values of the threads before this one, and of all. `partial` is shared memory for WARPS values.
+// The sum of the values of the threads before this one, and of all. `partial` is shared memory for WARPS values; it may be
+// used again after the next barrier.
 __device__ __forceinline__ u64 sum_before(u64 value, u64* partial, u64& all) {
     const u64 before = sum_before_in_warp(value);
-    __syncthreads();  // whoever read `partial` before has done so
     if (threadIdx.x % WARP == WARP - 1) partial[threadIdx.x / WARP] = before + value;
     __syncthreads();
     u64 of_warps = 0;
@@ -79,7 +79,6 @@ __device__ __forceinline__ Kept keep(const Scores& scores, u32 lowest, u64 goal,
     u64 above = 0;
     u32 key = 0;
     for (int shift = 32 - DIGIT; shift >= 0; shift -= DIGIT) {
-        __syncthreads();
         shared.histogram[threadIdx.x] = 0;
         __syncthreads();
         for (u32 i = threadIdx.x; i < scores.count; i += THREADS) {

@@ -93,7 +93,9 @@ struct WarpRows {
 template <int ROWS, class Place>
 __device__ __forceinline__ void copy_rows(bf16* tile, const bf16* from, int token, int tokens, int head, int heads,
                                           Place place) {
-    for (int i = threadIdx.x; i < ROWS * HEAD / CHUNK; i += STEP_THREADS) {
+#pragma unroll
+    for (int turn = 0; turn < ROWS * HEAD / CHUNK / STEP_THREADS; ++turn) {
+        const int i = threadIdx.x + turn * STEP_THREADS;
         const int row = i / (HEAD / CHUNK), chunk = i % (HEAD / CHUNK);
         uint4 value = make_uint4(0, 0, 0, 0);
         if (token + row < tokens) {
@@ -107,7 +109,9 @@ __device__ __forceinline__ void copy_rows(bf16* tile, const bf16* from, int toke
 // The same without registers in between, and without waiting.
 template <int ROWS>
 __device__ __forceinline__ void copy_rows_async(bf16* tile, const bf16* from, int token, int tokens, int head, int heads) {
-    for (int i = threadIdx.x; i < ROWS * HEAD / CHUNK; i += STEP_THREADS) {
+#pragma unroll
+    for (int turn = 0; turn < ROWS * HEAD / CHUNK / STEP_THREADS; ++turn) {
+        const int i = threadIdx.x + turn * STEP_THREADS;
         const int row = i / (HEAD / CHUNK), chunk = i % (HEAD / CHUNK);
         const bool there = token + row < tokens;
         const bf16* const source = from + (static_cast<size_t>(there ? token + row : 0) * heads + head) * HEAD;

@@ -1,6 +1,7 @@
 //! Matrix products: right, the same bits from both kernels and in any batch, and no byte read in vain.
 
 use crate::gpu::Gpu;
+use crate::mutants::Prepared;
 use crate::numbers::{HALF_ULP, Random, assert_near, from_bf16, to_bf16};
 use cuda_kernels::gemm::{GROUP, Gemm, Weights, splits};
 use ptx_interpreter::{Buffer, Counts};
@@ -164,4 +165,22 @@ fn memory_is_read_in_whole_sectors_and_banks_do_not_conflict() {
     assert_eq!(prefill.global_store_sectors, sectors(rows * outputs));
     assert_eq!(prefill.bank_conflicts(), 0);
     assert_eq!(prefill.tensor_flops, (2 * 128 * 256 * inputs) as u64);
+}
+
+/// For mutants: several splits, every stage used twice, and the last step in the stage that the output goes through.
+pub(crate) fn prepared_prefill() -> Prepared {
+    let case = Case::new(70, 72, 448, false);
+    let mut gpu = Gpu::new();
+    let out = gpu.alloc::<u16>(case.rows() * case.outputs);
+    let launch = case.gemm(&mut gpu, out.address()).prefill().unwrap();
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
+}
+
+/// The same for the first of the other two kernels.
+pub(crate) fn prepared_decode() -> Prepared {
+    let case = Case::new(7, 72, 520, false);
+    let mut gpu = Gpu::new();
+    let parts = case.parts(&mut gpu);
+    let [launch, _] = case.gemm(&mut gpu, 0).decode(parts.address()).unwrap();
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(parts)) }
 }

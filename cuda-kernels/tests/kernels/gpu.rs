@@ -44,6 +44,10 @@ impl Gpu {
         self.device.download(buffer).unwrap()
     }
 
+    pub(crate) fn bytes<T: Pod>(&self, buffer: Buffer<T>) -> Vec<u8> {
+        bytemuck::cast_slice(&self.download(buffer)).to_vec()
+    }
+
     pub(crate) fn download_bf16(&self, buffer: Buffer<u16>) -> Vec<f32> {
         self.download(buffer).into_iter().map(from_bf16).collect()
     }

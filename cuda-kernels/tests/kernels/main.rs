@@ -10,10 +10,12 @@
 //! | `mla.rs` | multi-head latent attention |
 //! | `sampling.rs` | tokens drawn as the CPU's sampler draws them |
 //! | `steps.rs` | the numbered steps, and what each is better at than the one before |
+//! | `hopper.rs` | step 6 |
 //! | `mutants.rs` | kernels broken on purpose, and what notices |
 
 mod gemm;
 mod gpu;
+mod hopper;
 mod mla;
 mod mutants;
 mod numbers;

@@ -106,3 +106,28 @@ fn banks_do_not_conflict() {
         assert_eq!(case.decode().counts.bank_conflicts(), 0, "{name}: decode");
     }
 }
+
+#[test]
+fn keys_and_values_are_read_once_for_all_heads_of_a_group() {
+    let Heads { heads, kv_heads, head_dim } = NARROW;
+    for keys in [64, 256, 260] {
+        let case = Case::new(NARROW, &[Request::text(keys, 1)], false, 22);
+        let row = head_dim * 2 / 32;
+        let keys_and_values = 2 * keys * kv_heads * row;
+        // A warp copies 16 sectors at a time, all of one block, which it looks up first.
+        let tables = keys_and_values / 16;
+        // What each block of threads reads beside: its queries; and each of its warps the length and two starts.
+        let queries = heads / kv_heads * row;
+        let beside = |blocks: usize| blocks * (queries + 4 * 3);
+        let sectors = |blocks| (keys_and_values + tables + beside(blocks)) as u64;
+        let splits = keys.div_ceil(256);
+        let (prefill, decode) = (case.prefill().counts, case.decode().counts);
+        assert_eq!(prefill.global_load_sectors, sectors(kv_heads), "prefill, {keys} keys");
+        assert_eq!(decode.global_load_sectors, sectors(kv_heads * splits), "decode, {keys} keys");
+        // Outputs are written in whole sectors, decode's in f32. With each goes a pair of highest score and sum, where a
+        // sector holds four; a warp's first two rows are stored together.
+        assert_eq!(prefill.global_store_sectors, (heads * row) as u64);
+        let (parts, states) = (heads * splits * head_dim * 4 / 32, kv_heads * splits);
+        assert_eq!(decode.global_store_sectors, (parts + states) as u64, "{keys} keys");
+    }
+}

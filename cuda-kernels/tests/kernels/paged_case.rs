@@ -190,8 +190,11 @@ impl Case {
         1.0 / (self.heads.head_dim as f32).sqrt()
     }
 
-    /// The launches' description; `out` and the workspace are given back with it.
-    pub(crate) fn upload(&self, gpu: &mut Gpu) -> (PagedAttention, Workspace, Buffer<u16>) {
+    /// The launches' description, and where they write: the output, and what decode leaves to be joined.
+    pub(crate) fn upload(
+        &self,
+        gpu: &mut Gpu,
+    ) -> (PagedAttention, Workspace, Buffer<u16>, Buffer<f32>) {
         let Heads { heads, kv_heads, head_dim } = self.heads;
         let rows: usize = self.requests.iter().map(|r| r.queries).sum();
         let out = gpu.alloc::<u16>(rows * heads * head_dim);
@@ -199,8 +202,9 @@ impl Case {
         gpu.write(out, &vec![0x7fc0; rows * heads * head_dim]);
         let batch = upload_batch(gpu, &self.requests, &self.tables);
         let splits = splits(batch.most_keys);
+        let parts = gpu.alloc::<f32>(rows * heads * splits * head_dim);
         let workspace = Workspace {
-            parts: gpu.alloc::<f32>(rows * heads * splits * head_dim).address(),
+            parts: parts.address(),
             states: gpu.alloc::<f32>(rows * heads * splits * 2).address(),
         };
         let head_stride = BLOCK_TOKENS * head_dim;
@@ -237,7 +241,7 @@ impl Case {
             head_dim,
             scale,
         };
-        (attention, workspace, out)
+        (attention, workspace, out, parts)
     }
 
     fn ran(&self, gpu: &Gpu, out: Buffer<u16>, counts: Counts) -> Ran {
@@ -254,7 +258,7 @@ impl Case {
 
     pub(crate) fn prefill(&self) -> Ran {
         let mut gpu = Gpu::new();
-        let (attention, _, out) = self.upload(&mut gpu);
+        let (attention, _, out, _) = self.upload(&mut gpu);
         let counts = gpu.run(&attention.prefill().unwrap());
         self.ran(&gpu, out, counts)
     }
@@ -262,7 +266,7 @@ impl Case {
     /// The counts are those of the first of the two kernels.
     pub(crate) fn decode(&self) -> Ran {
         let mut gpu = Gpu::new();
-        let (attention, workspace, out) = self.upload(&mut gpu);
+        let (attention, workspace, out, _) = self.upload(&mut gpu);
         let [decode, join]: [Launch; 2] = attention.decode(workspace).unwrap();
         let counts = gpu.run(&decode);
         gpu.run(&join);

@@ -1,8 +1,11 @@
 //! Tokens drawn as the CPU's sampler draws them: top-k, then top-p of what stays, then up the ids.
 
 use crate::gpu::Gpu;
+use crate::mutants::Prepared;
 use crate::numbers::Random;
+use cuda_kernels::Launch;
 use cuda_kernels::sampling::Sample;
+use ptx_interpreter::Buffer;
 
 #[derive(Clone)]
 struct Row {
@@ -13,7 +16,7 @@ struct Row {
     draw: u64,
 }
 
-fn sample(rows: &[Row]) -> Vec<u32> {
+fn upload(rows: &[Row]) -> (Gpu, Launch, Buffer<u32>) {
     let mut gpu = Gpu::new();
     let tokens = gpu.alloc::<u32>(rows.len());
     let scores: Vec<f32> = rows.iter().flat_map(|row| row.scores.clone()).collect();
@@ -31,8 +34,19 @@ fn sample(rows: &[Row]) -> Vec<u32> {
         rows: rows.len(),
         vocabulary: rows[0].scores.len(),
     };
-    gpu.run(&launch.launch().unwrap());
+    (gpu, launch.launch().unwrap(), tokens)
+}
+
+fn sample(rows: &[Row]) -> Vec<u32> {
+    let (mut gpu, launch, tokens) = upload(rows);
+    gpu.run(&launch);
     gpu.download(tokens)
+}
+
+/// For mutants.
+pub(crate) fn prepared() -> Prepared {
+    let (gpu, launch, tokens) = upload(&rows(300));
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(tokens)) }
 }
 
 /// The kernel's weights are whole numbers, 2^40 the largest; here they are in f64.
