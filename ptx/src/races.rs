@@ -10,8 +10,16 @@
 
 use crate::error::{FaultKind, Problem};
 
-/// What a warp knows of each warp of its block.
-pub(crate) type Clock = [u32; 32];
+/// Whose clocks there are: 32 warps, and the tensor cores of eight warp groups.
+pub(crate) const AGENTS: usize = 40;
+
+/// What somebody knows of each of the others.
+pub(crate) type Clock = [u32; AGENTS];
+
+/// The tensor cores' agent of the warp group that a warp belongs to: their products read shared memory by themselves.
+pub(crate) fn tensor_agent(warp: u32) -> u32 {
+    32 + warp / 4
+}
 
 /// Takes over everything that `other` knows.
 pub(crate) fn join(clock: &mut Clock, other: &Clock) {
@@ -27,13 +35,17 @@ const IN_FLIGHT: u32 = u32::MAX;
 /// Bytes that are held together by products under way.
 const CHUNK: usize = 16;
 
-fn epoch(warp: u32, clock: u32) -> u32 {
-    (clock << 5 | warp) & !FLAG
+/// Lower bits of an epoch: the agent. The others: its clock.
+const AGENT_BITS: u32 = 6;
+const AGENT: u32 = (1 << AGENT_BITS) - 1;
+
+fn epoch(agent: u32, clock: u32) -> u32 {
+    ((clock << AGENT_BITS) | agent) & !FLAG
 }
 
 fn is_before(epoch: u32, clock: &Clock) -> bool {
     let epoch = epoch & !FLAG;
-    clock[(epoch & 31) as usize] >= epoch >> 5
+    clock[(epoch & AGENT) as usize] >= epoch >> AGENT_BITS
 }
 
 /// Who accesses.
@@ -86,15 +98,15 @@ impl Shadow {
                 continue;
             }
             if read & FLAG != 0 {
-                self.readers[(read & !FLAG) as usize][agent.warp as usize] = now >> 5;
+                self.readers[(read & !FLAG) as usize][agent.warp as usize] = now >> AGENT_BITS;
             } else if read == 0 || is_before(read, agent.clock) {
                 self.reads[byte] = now;
             } else {
-                let mut readers = [0; 32];
-                readers[(read & 31) as usize] = read >> 5;
-                readers[agent.warp as usize] = now >> 5;
+                let mut readers = [0; AGENTS];
+                readers[(read & AGENT) as usize] = read >> AGENT_BITS;
+                readers[agent.warp as usize] = now >> AGENT_BITS;
                 let index = self.free.pop().unwrap_or_else(|| {
-                    self.readers.push([0; 32]);
+                    self.readers.push([0; AGENTS]);
                     self.readers.len() as u32 - 1
                 });
                 self.readers[index as usize] = readers;
@@ -122,7 +134,7 @@ impl Shadow {
         if read & FLAG != 0 {
             let index = read & !FLAG;
             let unseen =
-                (0..32).find(|&warp| self.readers[index as usize][warp] > agent.clock[warp]);
+                (0..AGENTS).find(|&warp| self.readers[index as usize][warp] > agent.clock[warp]);
             if let Some(warp) = unseen {
                 return Err(race("writes", byte, "read", warp as u32));
             }
@@ -202,9 +214,13 @@ fn in_flight(does: &str, byte: usize) -> Problem {
 }
 
 fn race(does: &str, byte: usize, did: &str, epoch: u32) -> Problem {
-    let warp = epoch & 31;
+    let agent = epoch & AGENT;
+    let who = match agent.checked_sub(32) {
+        None => format!("warp {agent}"),
+        Some(group) => format!("a wgmma of warps {} to {}", 4 * group, 4 * group + 3),
+    };
     let text = format!(
-        "{does} byte {byte:#x} of shared memory, which warp {warp} {did}, with no barrier between the two"
+        "{does} byte {byte:#x} of shared memory, which {who} {did}, with no barrier between the two"
     );
     Problem::new(FaultKind::Race, text)
 }

@@ -5,11 +5,11 @@ use super::{Grid, Shared};
 use crate::Error;
 use crate::counts::Counts;
 use crate::error::{Fault, FaultKind, Problem};
-use crate::hopper::{BulkCopies, Mbarriers};
+use crate::hopper::{BulkCopies, Mbarriers, WarpGroups};
 use crate::isa::{BarrierKind, Connective, Pred, Reg};
 use crate::kernel::Kernel;
 use crate::memory::Device;
-use crate::races::{self, Clock};
+use crate::races::{self, AGENTS, Clock};
 use crate::trace::{Step, Trace};
 
 /// Instructions that a warp executes before the next one has its turn.
@@ -43,7 +43,7 @@ enum Tally {
 }
 
 /// One of the sixteen barriers of a block.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Barrier {
     arrived: u32,
     /// Threads that an arrival said there would be; `None` means all.
@@ -52,6 +52,20 @@ struct Barrier {
     clock: Clock,
     threads_true: u32,
     threads_voting: u32,
+}
+
+impl Default for Barrier {
+    fn default() -> Self {
+        let waiters = Vec::new();
+        Self {
+            arrived: 0,
+            expected: None,
+            waiters,
+            clock: [0; AGENTS],
+            threads_true: 0,
+            threads_voting: 0,
+        }
+    }
 }
 
 /// A block and what it shares.
@@ -65,6 +79,7 @@ pub(crate) struct Block<'a> {
     barriers: [Barrier; 16],
     pub(crate) mbarriers: Mbarriers,
     pub(crate) bulk: BulkCopies,
+    pub(crate) warp_groups: WarpGroups<'a>,
     live_warps: u32,
     /// Warps that a barrier has let go, by what they learn there.
     released: Vec<(Waiter, Clock, u32, u32)>,
@@ -90,11 +105,12 @@ impl<'a> Block<'a> {
             barriers: Default::default(),
             mbarriers: Mbarriers::default(),
             bulk: BulkCopies::default(),
+            warp_groups: WarpGroups::new(grid.threads),
             live_warps: 0,
             released: Vec::new(),
             cluster_arrived: 0,
             cluster_generation: 0,
-            cluster_clock: [0; 32],
+            cluster_clock: [0; AGENTS],
         }
     }
 
@@ -184,8 +200,8 @@ impl<'a> Block<'a> {
             observed.clear();
         }
         let flow = self.step(warp)?;
-        // Who waits at an mbarrier executes the instruction again: one step when it is over.
-        if matches!(warp.waiting, Some(Waiting::Mbarrier { .. } | Waiting::Cluster { .. })) {
+        // Who waits for anything but a barrier executes the instruction again: one step when it is over.
+        if warp.asks_again() {
             return Ok(flow);
         }
         let text = warp.kernel.text_of(instruction);
@@ -221,6 +237,7 @@ impl<'a> Block<'a> {
             Some(Waiting::Barrier { .. }) => false,
             Some(Waiting::Cluster { generation }) => self.cluster_generation > *generation,
             Some(Waiting::Mbarrier { at, until }) => self.mbarriers.is_over(*at, *until),
+            Some(Waiting::Product { number }) => self.warp_groups.is_started(warp.index, *number),
         };
         if over {
             warp.waiting = None;
@@ -373,6 +390,9 @@ impl<'a> Block<'a> {
                 }
                 Some(Waiting::Cluster { .. }) => "at the cluster's barrier".into(),
                 Some(Waiting::Mbarrier { at, until }) => self.mbarriers.describe(*at, *until),
+                Some(Waiting::Product { number }) => {
+                    format!("for the rest of their warp group to start its wgmma number {number}")
+                }
                 None => continue,
             };
             match waits.iter_mut().find(|(known, _)| *known == what) {

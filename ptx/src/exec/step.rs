@@ -28,7 +28,12 @@ pub(super) fn locate(address: u64) -> (Space, u64) {
     (Space::Global, address)
 }
 
-impl<'k> Warp<'k> {
+impl Warp<'_> {
+    /// Whether the warp executes the instruction at which it waits again, once the wait is over.
+    pub(super) fn asks_again(&self) -> bool {
+        !matches!(self.waiting, None | Some(Waiting::Barrier { .. }))
+    }
+
     /// The lanes of the path that the guard lets through.
     pub(super) fn executing(&self, instruction: &Instruction, active: u32) -> u32 {
         match instruction.guard {
@@ -49,9 +54,6 @@ impl<'a> Block<'a> {
         let instruction = &kernel.code[pc];
         top.pc = pc + 1;
         let executing = warp.executing(instruction, active);
-        warp.executed += 1;
-        self.counts.warp_instructions += 1;
-        self.counts.lane_instructions += u64::from(executing.count_ones());
         let flow = if executing == 0 {
             Flow::On
         } else {
@@ -60,11 +62,14 @@ impl<'a> Block<'a> {
             }
             self.execute(warp, &instruction.op, executing)?
         };
-        if matches!(warp.waiting, Some(Waiting::Mbarrier { .. } | Waiting::Cluster { .. })) {
-            // Asked again when the wait is over.
+        warp.executed += 1;
+        if warp.asks_again() {
             if let Some(top) = warp.paths.last_mut() {
                 top.pc = pc;
             }
+        } else {
+            self.counts.warp_instructions += 1;
+            self.counts.lane_instructions += u64::from(executing.count_ones());
         }
         warp.settle();
         Ok(flow)
@@ -247,7 +252,7 @@ impl<'a> Block<'a> {
             Op::WgmmaCommit => warp.products.commit(),
             Op::WgmmaWait { most } => {
                 whole(warp, mask, "a wait for products")?;
-                self.wait_products(warp, *most)?;
+                return self.wait_products(warp, *most);
             }
         }
         Ok(Flow::On)

@@ -6,7 +6,7 @@ use crate::cfg::NEVER;
 use crate::hopper::Products;
 use crate::isa::{Address, Condition, Operand, Pred, Reg, Special};
 use crate::kernel::Kernel;
-use crate::races::{Agent, Clock};
+use crate::races::{AGENTS, Agent, Clock};
 
 /// Lanes that go the same way, until they meet others.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,8 @@ pub(crate) enum Waiting {
     Cluster { generation: u64 },
     /// A phase of the mbarrier at this address.
     Mbarrier { at: u32, until: Until },
+    /// The other warps of the warp group, to start their part of this product.
+    Product { number: u32 },
 }
 
 /// When a wait at an mbarrier is over.
@@ -79,7 +81,7 @@ impl<'k> Warp<'k> {
                 tid[2][lane as usize] = thread / block[0] / block[1];
             }
         }
-        let mut clock = [0; 32];
+        let mut clock = [0; AGENTS];
         clock[index as usize] = 1;
         Self {
             kernel,

@@ -58,9 +58,9 @@ fn rows(map: &TensorMap, at: &[i64]) -> Vec<Row> {
     (0..count)
         .map(|index| {
             let (mut rest, mut start, mut outside) = (index, map.address as i64, false);
-            for axis in 1..map.dims.len() {
+            for (axis, first) in at.iter().enumerate().skip(1) {
                 let size = map.box_dims[axis] as usize;
-                let place = at[axis] + (rest % size) as i64;
+                let place = first + (rest % size) as i64;
                 rest /= size;
                 outside |= place < 0 || place >= map.dims[axis] as i64;
                 start = start.wrapping_add(place.wrapping_mul(map.strides[axis - 1] as i64));

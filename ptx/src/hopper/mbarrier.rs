@@ -6,7 +6,7 @@ use crate::counts::Counts;
 use crate::error::Problem;
 use crate::exec::{Block, Flow, Until, Waiting, Warp, lanes};
 use crate::isa::{Address, Mbarrier, WaitFor};
-use crate::races::{self, Clock};
+use crate::races::{self, AGENTS, Clock};
 
 /// Bytes of an mbarrier object.
 const BYTES: u32 = 8;
@@ -162,7 +162,7 @@ impl<'a> Block<'a> {
                         return Err(Problem::invalid(text).at(lane));
                     }
                     let expected = count[lane] as u32;
-                    let zero = [0; 32];
+                    let zero = [0; AGENTS];
                     let state = State {
                         phase: 0,
                         expected,
