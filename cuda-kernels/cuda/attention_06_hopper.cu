@@ -114,6 +114,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         shared.queries_full.expect(ROWS * WIDTH * sizeof(bf16));
         for (int box = 0; box < WIDTH / BOX; ++box)
             load_box(shared.queries[box], queries, &shared.queries_full, box * BOX, head, first);
+#pragma unroll 1
         for (int tile = 0; tile < count; ++tile) {
             const int stage = tile % STAGES;
             // The first time round nobody has to leave: waiting for the phase before the first does not wait.
@@ -154,6 +155,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     if (leads) shared.keys_empty[0].arrive();
     softmax.weigh(scores, scale, masked(0), row, 0, tokens, causal);
     pack_weights(weights, scores);
+#pragma unroll 1
     for (int tile = 1; tile < count; ++tile) {
         const int stage = tile % STAGES, before = (tile - 1) % STAGES;
         shared.keys_full[stage].wait(tile / STAGES % 2);

@@ -6,6 +6,9 @@ use crate::paged_case::textbook;
 use cuda_kernels::steps::HopperAttention;
 use ptx_interpreter::{Buffer, Counts};
 
+/// Queries of a block, and keys of a tile.
+const TILE: usize = 128;
+
 pub(crate) struct Case {
     tokens: usize,
     heads: usize,
@@ -86,6 +89,12 @@ fn step_6_is_right() {
         let what = format!("{} tokens, head size {}", case.tokens, case.head_dim);
         let (found, counts) = case.run();
         assert_near(&what, &found, &right, bound);
-        println!("{what}: {counts:?}");
+        // Boxes bring what is inside of the tensor: queries once, keys and values once for each tile of queries.
+        let ends = (1..=case.tokens.div_ceil(TILE)).map(|tile| (tile * TILE).min(case.tokens));
+        let seen: usize =
+            ends.map(|end| if case.is_causal { end } else { case.tokens }).sum::<usize>();
+        let row = case.head_dim * 2 / 32;
+        let sectors = case.heads * (case.tokens + 2 * seen) * row;
+        assert_eq!(counts.global_load_sectors, sectors as u64, "{what}");
     }
 }
