@@ -100,6 +100,25 @@ fn bytes_in_a_row() {
 }
 
 #[test]
+fn waiting_for_one_copy_says_nothing_of_another() {
+    let body = |wait: &str| {
+        format!(
+            "setp.eq.u32 %p1, %tid, 0; @!%p1 bra W; mbarrier.init.shared::cta.b64 [smem+16376], 1;\n\
+             mbarrier.init.shared::cta.b64 [smem+16368], 1;\n\
+             mbarrier.arrive.expect_tx.shared::cta.b64 _, [smem+16376], 16;\n\
+             cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [smem], [%in], 16, [smem+16376];\n\
+             mbarrier.arrive.expect_tx.shared::cta.b64 _, [smem+16368], 16;\n\
+             cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [smem+16], [%in], 16, [smem+16368];\n\
+             W: bar.sync 0; {wait} V: mbarrier.try_wait.parity.shared::cta.b64 %p2, [smem+16368], 0; @!%p2 bra V;\n\
+             ld.shared.u32 %r1, [smem];"
+        )
+    };
+    let first = "U: mbarrier.try_wait.parity.shared::cta.b64 %p2, [smem+16376], 0; @!%p2 bra U;";
+    run_words(&body(first), 64, &[0; 8], 1).unwrap();
+    assert_fault(&body(""), 64, FaultKind::InFlight, "byte 0x0");
+}
+
+#[test]
 fn bytes_on_the_way_out_are_held_until_the_wait() {
     let body = |wait: &str| {
         format!(
