@@ -222,7 +222,8 @@ impl<'a> Block<'a> {
     /// Where a box lies; a swizzle is a pattern over address bits, so that a box has to begin where the pattern does.
     fn box_place(&self, at: u64, map: &TensorMap) -> Result<usize, Problem> {
         let align = map.swizzle.span().map_or(128, |span| span * 8) as u32;
-        self.shared.place(at, map.box_bytes() as u32, align)
+        let bytes = u32::try_from(map.box_bytes()).unwrap_or(u32::MAX);
+        self.shared.place(at, bytes, align)
     }
 
     fn coordinates(

@@ -31,7 +31,6 @@ fn arrivals_complete_a_phase() {
     let part = "wait for the phase of parity 0 of the mbarrier at 0x3ff8, which is in phase 0 with 1 of 64 arrivals";
     assert_fault(&body(&one_less), 64, FaultKind::Deadlock, part);
     // One too many.
-    let two = "mbarrier.arrive.shared::cta.b64 _, [smem+16376], 2;";
     let too_many = "mbarrier.arrive.shared::cta.b64 _, [smem+16376], 65;";
     assert_fault(&body(too_many), 64, FaultKind::Invalid, "whose phase waits for 64 more of 64");
 }

@@ -4,7 +4,7 @@ use ptx_interpreter::{Arg, Counts, Device, Error, Fault, FaultKind, Launch, Modu
 
 /// A module with one kernel, `k`, whose parameters are `in` and `out`, already in `%in` and `%out` as global addresses, and
 /// `%tid` and `%lane`.
-pub fn module(body: &str) -> String {
+pub(crate) fn module(body: &str) -> String {
     format!(
         ".version 8.4\n.target sm_90a\n.address_size 64\n\
          .visible .entry k(.param .u64 p_in, .param .u64 p_out) {{\n\
@@ -18,14 +18,14 @@ pub fn module(body: &str) -> String {
 }
 
 /// Instructions that store a 32-bit register of every thread: thread `t` to `out[t]`.
-pub fn store(register: &str) -> String {
+pub(crate) fn store(register: &str) -> String {
     format!(
         "mul.wide.u32 %rd30, %tid, 4; add.s64 %rd31, %out, %rd30; st.global.b32 [%rd31], {register};"
     )
 }
 
 /// Runs one block of `threads` threads over 32-bit words in and out.
-pub fn run_words(
+pub(crate) fn run_words(
     body: &str,
     threads: u32,
     input: &[u32],
@@ -41,13 +41,13 @@ pub fn run_words(
 }
 
 /// What every one of 32 threads has in a register after `body`.
-pub fn each_lane(body: &str, register: &str) -> Vec<u32> {
+pub(crate) fn each_lane(body: &str, register: &str) -> Vec<u32> {
     let body = format!("{body}\n{}", store(register));
     run_words(&body, 32, &[0; 32], 32).unwrap_or_else(|error| panic!("{error}")).0
 }
 
 /// The mistake that a kernel is stopped for.
-pub fn fault_of(body: &str, threads: u32) -> Fault {
+pub(crate) fn fault_of(body: &str, threads: u32) -> Fault {
     match run_words(body, threads, &[0; 1024], 1024) {
         Err(Error::Fault(fault)) => *fault,
         other => panic!("expected a fault and got {:?}", other.map(|(_, counts)| counts)),
@@ -56,7 +56,7 @@ pub fn fault_of(body: &str, threads: u32) -> Fault {
 
 /// That a kernel is stopped for a mistake of this kind, in words that say `part`.
 #[track_caller]
-pub fn assert_fault(body: &str, threads: u32, kind: FaultKind, part: &str) {
+pub(crate) fn assert_fault(body: &str, threads: u32, kind: FaultKind, part: &str) {
     let fault = fault_of(body, threads);
     assert_eq!(fault.kind, kind, "{fault}");
     assert!(fault.to_string().contains(part), "`{fault}` does not say `{part}`");
@@ -64,7 +64,7 @@ pub fn assert_fault(body: &str, threads: u32, kind: FaultKind, part: &str) {
 
 /// The result of one instruction on constants. `code` reads `%r1`, `%rd1`, `%h1` and so on up to 3 (the same values in
 /// each width) and leaves its result in `%r0`, `%rd0`, `%h0` or `%p0`.
-pub fn result_of(code: &str, inputs: [u64; 3]) -> u64 {
+pub(crate) fn result_of(code: &str, inputs: [u64; 3]) -> u64 {
     let mut body =
         String::from("mov.b32 %r0, 0; mov.b64 %rd0, 0; mov.b16 %h0, 0; setp.ne.u32 %p0, 0, 0;\n");
     for (index, value) in inputs.iter().enumerate() {
@@ -84,7 +84,7 @@ pub fn result_of(code: &str, inputs: [u64; 3]) -> u64 {
 
 /// Rows of instruction, inputs and result.
 #[track_caller]
-pub fn check_table(table: &[(&str, [u64; 3], u64)]) {
+pub(crate) fn check_table(table: &[(&str, [u64; 3], u64)]) {
     let wrong: Vec<String> = table
         .iter()
         .filter_map(|(code, inputs, right)| {
@@ -97,11 +97,11 @@ pub fn check_table(table: &[(&str, [u64; 3], u64)]) {
 }
 
 /// The bits of a single-precision number.
-pub fn f(value: f32) -> u64 {
+pub(crate) fn f(value: f32) -> u64 {
     value.to_bits().into()
 }
 
 /// The bits of a double-precision number.
-pub fn d(value: f64) -> u64 {
+pub(crate) fn d(value: f64) -> u64 {
     value.to_bits()
 }

@@ -1,5 +1,6 @@
 //! Loads, stores and atomics in every state space, and what happens outside of them.
 
+use proptest::prelude::*;
 use ptx_interpreter::{Arg, Device, Error, FaultKind, Launch, Module, run};
 
 use crate::kernel::{assert_fault, each_lane, run_words, store};
@@ -218,4 +219,37 @@ fn buffers_from_the_host() {
         "unwritten memory looks like NaN"
     );
     assert!(Device::new().download(buffer).is_err(), "a buffer of another device");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Whatever is in an address, an amount or a descriptor: a result or an error, never a panic.
+    #[test]
+    fn no_operand_panics(value: u64, small in 0u64..70_000, which in 0usize..28) {
+        let code = [
+            "ld.global.u32 %r3, [%rd1];", "ld.u8 %r3, [%rd1+8];", "st.v4.u32 [%rd1], {%r1, %r1, %r1, %r1};",
+            "ld.shared.u64 %rd5, [%rd1];", "st.shared.u8 [%rd1+-5], %r1;", "ld.local.u32 %r3, [%rd1];",
+            "st.local.u32 [%rd1], %r1;", "ld.param.u8 %r3, [%rd1];", "ld.const.u32 %r3, [%rd1];",
+            "atom.global.add.u32 %r3, [%rd1], 1;", "red.shared.max.s32 [%rd1], 1;", "isspacep.local %p3, %rd1;",
+            "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r3, %r4}, [%rd1];",
+            "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%rd1], {%r3};",
+            "cp.async.cg.shared.global [%rd1], [%in], 16;", "cp.async.cg.shared.global [smem], [%rd1], 16, %r1;",
+            "shfl.sync.up.b32 %r3|%p3, %r1, %r1, %r1, -1;", "shfl.sync.idx.b32 %r3, %r1, %r1, 31, %r1;",
+            "bar.sync %r1;", "bar.sync 1, %r1;", "mbarrier.init.shared::cta.b64 [%rd1], %r1;",
+            "mbarrier.init.shared::cta.b64 [smem], %r1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [smem], %r1;",
+            "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [smem], %r1;",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [smem], [%in], %r1, [%rd1];",
+            "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r1}], [smem];",
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p0, 1, 1, 0, 1;",
+            "shl.b64 %rd5, %rd1, %r1; shr.s64 %rd5, %rd1, %r1; bfe.s64 %rd5, %rd1, %r1, %r1; bfi.b64 %rd5, %rd1, %rd1, %r1, %r1; shf.l.wrap.b32 %r3, %r1, %r1, %r1;",
+            "div.s64 %rd5, %rd1, %rd1; rem.s32 %r3, %r1, 0; mul.hi.s64 %rd5, %rd1, %rd1; mad.hi.sat.s32 %r3, %r1, %r1, %r1; abs.s64 %rd5, %rd1; neg.s64 %rd5, %rd1;",
+        ][which];
+        for value in [value, small, value | 0xffff_ffff_ffff_0000] {
+            let body = format!(
+                ".local .align 16 .b8 depot[32]; mov.b64 %rd1, {value}; cvt.u32.u64 %r1, %rd1; setp.ne.u32 %p0, 0, 0; {code}"
+            );
+            let _ = run_words(&body, 128, &[0; 64], 64);
+        }
+    }
 }
