@@ -81,7 +81,7 @@ pub(crate) fn stage(
     }
     let has_trees = ancestors.iter().any(|&marks| marks != 0);
 
-    let mut place = |offset: u64| base + offset;
+    let place = |offset: u64| base + offset;
     Ok(Staged {
         tokens: place(staging.add(&tokens)),
         positions: place(staging.add(&positions)),

@@ -82,8 +82,9 @@ pub(crate) fn wavefronts(words: &mut Vec<u32>) -> u64 {
 
 /// Sectors of 32 bytes among accesses of `bytes` bytes each.
 pub(crate) fn sectors(addresses: impl Iterator<Item = u64>, bytes: u64) -> u64 {
-    let mut found: Vec<u64> =
-        addresses.flat_map(|address| address / 32..(address + bytes.max(1)).div_ceil(32)).collect();
+    // Addresses come from registers: any number.
+    let last = |address: u64| address.saturating_add(bytes.max(1) - 1) / 32;
+    let mut found: Vec<u64> = addresses.flat_map(|address| address / 32..=last(address)).collect();
     found.sort_unstable();
     found.dedup();
     found.len() as u64

@@ -75,16 +75,6 @@ impl Kernel {
         &self.name
     }
 
-    /// How many instructions it has.
-    pub fn len(&self) -> usize {
-        self.code.len()
-    }
-
-    /// Whether it has none; every kernel has at least its end.
-    pub fn is_empty(&self) -> bool {
-        self.code.is_empty()
-    }
-
     /// Names and sizes in bytes of its parameters, in order.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, u32)> {
         self.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter.bytes))

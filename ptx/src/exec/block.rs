@@ -144,7 +144,7 @@ impl<'a> Block<'a> {
                 return Ok(self.counts);
             }
             if !progress
-                && !self.land_one()
+                && !self.land_one(&waited(&warps))
                 && warps.iter().all(|warp| warp.is_done() || warp.waiting.is_some())
             {
                 return Err(self.deadlock(&warps));
@@ -417,4 +417,13 @@ impl<'a> Block<'a> {
 
 fn people(expected: Option<u32>) -> String {
     expected.map_or_else(|| "all threads".into(), |threads| format!("{threads} threads"))
+}
+
+/// The mbarriers at which warps wait.
+fn waited(warps: &[Warp<'_>]) -> Vec<u32> {
+    let at = |warp: &Warp<'_>| match warp.waiting {
+        Some(Waiting::Mbarrier { at, .. }) => Some(at),
+        _ => None,
+    };
+    warps.iter().filter_map(at).collect()
 }

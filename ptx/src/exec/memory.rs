@@ -231,7 +231,7 @@ impl<'a> Block<'a> {
                 aligned(address, bytes, "local")?;
                 let size = self.kernel.local_bytes as usize;
                 let memory = &mut warp.local[lane * size..][..size];
-                if address + u64::from(bytes) > size as u64 {
+                if address.checked_add(bytes.into()).is_none_or(|end| end > size as u64) {
                     return Err(outside("local", address, bytes, size));
                 }
                 for (index, value) in values.enumerate() {

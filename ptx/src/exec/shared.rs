@@ -92,7 +92,7 @@ impl Shared {
             words.clear();
             for (lane, address) in addresses {
                 if (first..first + lanes_each).contains(lane) {
-                    words.extend(address / 4..(address + bytes).div_ceil(4));
+                    words.extend(address / 4..=address.saturating_add(bytes - 1) / 4);
                 }
             }
             if !words.is_empty() {
@@ -111,7 +111,7 @@ impl Shared {
     /// Counts the rows of one 8x8 matrix, 16 bytes each.
     pub(super) fn count_matrix(&mut self, counts: &mut Counts, rows: &[(u32, u32)], writes: bool) {
         let mut words: Vec<u32> =
-            rows.iter().flat_map(|(_, address)| address / 4..address / 4 + 4).collect();
+            rows.iter().flat_map(|(_, address)| address / 4..=address / 4 + 3).collect();
         let wavefronts = counts::wavefronts(&mut words);
         counts.shared_requests += 1;
         counts.shared_wavefronts += wavefronts;

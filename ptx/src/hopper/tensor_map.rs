@@ -98,7 +98,7 @@ impl TensorMap {
     ) -> Self {
         let strides =
             dims.iter().take(dims.len().saturating_sub(1)).scan(element.bytes(), |bytes, dim| {
-                *bytes *= dim;
+                *bytes = bytes.saturating_mul(*dim);
                 Some(*bytes)
             });
         Self {
@@ -113,7 +113,9 @@ impl TensorMap {
 
     /// Bytes of one box.
     pub fn box_bytes(&self) -> u64 {
-        self.box_dims.iter().map(|&dim| u64::from(dim)).product::<u64>() * self.element.bytes()
+        self.box_dims
+            .iter()
+            .fold(self.element.bytes(), |bytes, &dim| bytes.saturating_mul(dim.into()))
     }
 
     /// What is wrong with the map; what `cuTensorMapEncodeTiled` would refuse.

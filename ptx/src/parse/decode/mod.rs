@@ -349,9 +349,11 @@ impl<'d, 'a> Decoder<'d, 'a> {
                 Some((_, start)) => constant(start.wrapping_add(*offset as u64)),
                 None => Err(format!("`{name}` is not a variable")),
             },
-            Raw::Integer(value) if ty.is_float() && ty.bytes() > 2 && *value != 0 => Err(format!(
-                "{value} is a whole number; a constant of this type is written 0f00000000 or 1.0"
-            )),
+            Raw::Integer(value) if matches!(ty, Type::F32 | Type::F64) && *value != 0 => {
+                Err(format!(
+                    "{value} is a whole number; a constant of this type is written 0f00000000 or 1.0"
+                ))
+            }
             Raw::Integer(value) => constant(*value),
             Raw::Single(bits) if ty == Type::F64 => {
                 constant(f64::from(f32::from_bits(*bits)).to_bits())
