@@ -13,7 +13,12 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 WHEEL = "nvidia-cuda-nvrtc-cu12"
-FLAGS = ["--gpu-architecture=compute_80", "--std=c++17"]
+FLAGS = ["--std=c++17"]
+
+
+def architecture_of(name):
+    """What a source is compiled for: anything from an A100 on, unless it is about Hopper's own instructions."""
+    return "compute_90a" if "hopper" in name else "compute_80"
 
 
 def load_nvrtc():
@@ -46,7 +51,8 @@ def to_ptx(nvrtc, name, source, headers):
     names, texts = strings(list(headers)), strings(list(headers.values()))
     checked(nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), name.encode(), len(headers), texts, names))
-    code = nvrtc.nvrtcCompileProgram(program, len(FLAGS), strings(FLAGS))
+    flags = [f"--gpu-architecture={architecture_of(name)}", *FLAGS]
+    code = nvrtc.nvrtcCompileProgram(program, len(flags), strings(flags))
     log = text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
     if log.strip():  # a warning is as bad as an error
         raise SystemExit(log)
@@ -67,7 +73,7 @@ def compile_all():
         to = f"ptx/{name.removesuffix('.cu')}.ptx"
         files[to] = ptx
         kernels.append({
-            "source": f"cuda/{name}", "source_sha256": sha256(source), "ptx": to, "ptx_sha256": sha256(ptx)})
+            "source": f"cuda/{name}", "architecture": architecture_of(name), "source_sha256": sha256(source), "ptx": to, "ptx_sha256": sha256(ptx)})
     manifest = {
         "compiler": f"{WHEEL}=={importlib.metadata.version(WHEEL)}",
         "flags": FLAGS,

@@ -3,6 +3,7 @@
 
 typedef unsigned short bf16;  // the 16 bits of a bfloat16
 typedef unsigned int u32;
+typedef unsigned long long u64;
 
 constexpr int WARP = 32;
 constexpr int THREADS = 256;  // threads of a block; the launch must agree

@@ -6,13 +6,14 @@
 //! | `ptx/*.ptx` | what they compile to; committed, so that using them needs a driver and no compiler |
 //! | `manifest.json` | which source, headers, flags and compiler gave which PTX, by SHA-256 |
 //! | `compile.py` | writes the two above; with `--check` compares them byte for byte |
-//! | `src/launch.rs` | grids and blocks, checked |
+//! | `src/launch/*.rs` | for each kernel a struct of its arrays and shapes, and from it a checked [`Launch`] |
 //!
 //! Every kernel is batch-invariant: what a row gives does not depend on the rows beside it. Activations are bfloat16,
-//! sums are f32, and the order of every sum is fixed by the width alone.
+//! sums are f32, and the order of every sum is fixed by the row's own shape alone. A [`Launch`] says all that there is
+//! to say, so the interpreter that the tests run and a driver are given the same.
 
 mod launch;
 
 pub use launch::{
-    BLOCK_TOKENS, Error, Launch, add_rms_norm, argmax, embedding, rms_norm, rope_cache, swiglu,
+    Address, Argument, Error, Launch, TensorMap, attention, cache, gemm, rows, sampling, steps,
 };

@@ -28,6 +28,7 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Kernel {
     source: String,
+    architecture: String,
     source_sha256: String,
     ptx: String,
     ptx_sha256: String,
@@ -78,4 +79,15 @@ fn every_file_is_listed() {
 fn the_compiler_is_the_pinned_one() {
     let pinned = std::fs::read_to_string(here().join("requirements.txt")).unwrap();
     assert_eq!(manifest().compiler, pinned.trim());
+}
+
+#[test]
+fn every_module_is_for_its_architecture() {
+    for kernel in manifest().kernels {
+        let ptx = std::fs::read_to_string(here().join(&kernel.ptx)).unwrap();
+        let target = format!(".target {}", kernel.architecture.replace("compute_", "sm_"));
+        assert!(ptx.contains(&target), "{} is not for {}", kernel.ptx, kernel.architecture);
+        // PTX of version 8.4 is what drivers from r550 on take.
+        assert!(ptx.contains(".version 8.4"), "{}", kernel.ptx);
+    }
 }

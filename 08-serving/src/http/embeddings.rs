@@ -4,7 +4,7 @@ use super::App;
 use super::auth::Tenant;
 use super::pieces::refusal;
 use crate::api::embeddings::*;
-use crate::api::{ApiError, Envelope, read};
+use crate::api::{ApiError, read};
 use crate::engine::{EngineRequest, Event, Ticket};
 use axum::Json;
 use axum::body::Bytes;
@@ -16,15 +16,7 @@ use tokio::task::spawn_blocking;
 /// two are is for the model to say; one that was trained to continue texts, and not for this, says it roughly.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "embeddings", request_body = EmbeddingRequest,
-    responses(
-        (status = 200, description = "One embedding for each input, in order", body = Embeddings),
-        (status = 400, description = "A parameter is wrong; `param` names it", body = Envelope),
-        (status = 401, description = "No key, or a wrong one", body = Envelope),
-        (status = 404, description = "No such model", body = Envelope),
-        (status = 413, description = "The body is too large", body = Envelope),
-        (status = 429, description = "Too many requests wait", body = Envelope),
-        (status = 503, description = "The server is shutting down", body = Envelope),
-    ),
+    responses((status = 200, description = "One embedding for each input, in order", body = Embeddings)),
 )]
 pub(super) async fn embeddings(
     State(app): State<Arc<App>>,

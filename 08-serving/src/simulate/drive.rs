@@ -90,7 +90,7 @@ impl Asked {
                     self.is_done = true;
                 }
                 Event::Failed(error) => bail!(error),
-                Event::Prompt(_) => {}
+                Event::Prompt(_) | Event::Embedding(_) => {}
             }
         }
         Ok(())

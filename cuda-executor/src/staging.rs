@@ -1,0 +1,154 @@
+//! A pass as the kernels want it: small arrays, brought to the device in one copy.
+
+use crate::sequences::Sequences;
+use cuda_kernels::Address;
+use cuda_kernels::attention::Batch;
+use cuda_kernels::cache::BLOCK_TOKENS;
+use naive_decode::{Error, Pass, Result, Span, Visible};
+
+/// Arrays one after the other, each at a multiple of 16 bytes.
+#[derive(Default)]
+pub(crate) struct Staging {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Staging {
+    /// Adds an array; how far from the start it begins.
+    fn add<T: bytemuck::Pod>(&mut self, numbers: &[T]) -> u64 {
+        let offset = self.bytes.len() as u64;
+        self.bytes.extend_from_slice(bytemuck::cast_slice(numbers));
+        self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
+        offset
+    }
+}
+
+/// Where a pass's arrays are, and how large what they describe is.
+pub(crate) struct Staged {
+    /// `[rows]` in u32.
+    pub(crate) tokens: Address,
+    /// `[rows]` in i32.
+    pub(crate) positions: Address,
+    /// `[rows]` in i64.
+    pub(crate) slots: Address,
+    /// `[wanted]` in u32.
+    pub(crate) wanted: Address,
+    pub(crate) batch: Batch,
+}
+
+/// Bytes that a pass of so many rows can need, whatever its spans: see [`stage`].
+pub(crate) fn most_bytes(rows: usize, sequences: usize, capacity: usize) -> usize {
+    let tables = sequences * capacity.div_ceil(BLOCK_TOKENS) * 4;
+    rows * (4 + 4 + 8 + 8 + 4) + tables + (2 * sequences + 1) * 4 + 8 * 16
+}
+
+/// The arrays of a pass whose blocks have been taken, as they will lie from `base` on.
+pub(crate) fn stage(
+    staging: &mut Staging,
+    base: Address,
+    pass: &Pass,
+    sequences: &Sequences,
+) -> Result<Staged> {
+    let spans = &pass.spans;
+    let tokens: Vec<u32> = spans.iter().flat_map(|span| span.tokens.iter().copied()).collect();
+    let positions: Vec<i32> = pass.positions().into_iter().map(|p| p as i32).collect();
+    let slots = spans.iter().flat_map(|span| {
+        let table = sequences.table(span.sequence);
+        (span.start..span.end()).map(|slot| {
+            let block = table[slot / BLOCK_TOKENS].index();
+            (block * BLOCK_TOKENS + slot % BLOCK_TOKENS) as i64
+        })
+    });
+    let slots: Vec<i64> = slots.collect();
+    let wanted: Vec<u32> = pass.wanted().into_iter().map(|row| row as u32).collect();
+
+    let most_keys = spans.iter().map(Span::end).max().unwrap_or(0);
+    let table_width = most_keys.div_ceil(BLOCK_TOKENS);
+    let mut tables = vec![0i32; spans.len() * table_width];
+    for (to, span) in tables.chunks_mut(table_width.max(1)).zip(spans) {
+        for (to, block) in to.iter_mut().zip(sequences.table(span.sequence)) {
+            *to = block.0 as i32;
+        }
+    }
+    let lengths: Vec<i32> = spans.iter().map(|span| span.end() as i32).collect();
+    let starts = spans.iter().scan(0, |start, span| {
+        *start += span.rows() as i32;
+        Some(*start)
+    });
+    let starts: Vec<i32> = std::iter::once(0).chain(starts).collect();
+    let mut ancestors = Vec::with_capacity(slots.len());
+    for span in spans {
+        ancestors.extend(marks(span)?);
+    }
+    let has_trees = ancestors.iter().any(|&marks| marks != 0);
+
+    let place = |offset: u64| base + offset;
+    Ok(Staged {
+        tokens: place(staging.add(&tokens)),
+        positions: place(staging.add(&positions)),
+        slots: place(staging.add(&slots)),
+        wanted: place(staging.add(&wanted)),
+        batch: Batch {
+            tables: place(staging.add(&tables)),
+            lengths: place(staging.add(&lengths)),
+            query_starts: place(staging.add(&starts)),
+            ancestors: has_trees.then(|| place(staging.add(&ancestors))),
+            requests: spans.len(),
+            table_width,
+            most_queries: spans.iter().map(Span::rows).max().unwrap_or(0),
+            most_keys,
+        },
+    })
+}
+
+/// For each row of a span which of the span's own rows it sees, as bits; 0 for all rows if each sees all up to itself.
+fn marks(span: &Span) -> Result<Vec<u64>> {
+    let is_causal =
+        (span.start..).zip(&span.sees).all(|(slot, sees)| *sees == Visible::until(slot + 1));
+    if is_causal {
+        return Ok(vec![0; span.rows()]);
+    }
+    let refused = |what: &str, found: String, expected: &str| {
+        Err(Error::invalid(
+            format!("{what} of sequence {} on CUDA", span.sequence),
+            found,
+            expected,
+        ))
+    };
+    if span.rows() > 64 {
+        return refused("rows of a tree", span.rows().to_string(), "at most 64");
+    }
+    let mut all = Vec::with_capacity(span.rows());
+    for (row, sees) in span.sees.iter().enumerate() {
+        let own = span.start + row;
+        let is_whole = sees.range.start == 0 && sees.range.end >= span.start && sees.contains(own);
+        if !is_whole || sees.end() > span.end() {
+            let expected = "all slots before the span, some of it, and its own";
+            return refused("what a row sees", format!("{sees:?}"), expected);
+        }
+        let marks = (0..span.rows()).filter(|&node| sees.contains(span.start + node));
+        all.push(marks.fold(0, |marks, node| marks | 1 << node));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use naive_decode::Want;
+
+    #[test]
+    fn trees_become_bits_and_windows_are_refused() {
+        let mut span = Span::new(0, 5, &[1, 2, 3], Want::All);
+        assert_eq!(marks(&span).unwrap(), [0, 0, 0]);
+        // Nodes 1 and 2 both follow node 0.
+        span.sees[2] = Visible { range: 0..6, also: vec![7] };
+        assert_eq!(marks(&span).unwrap(), [0b001, 0b011, 0b101]);
+        span.sees[2] = Visible { range: 2..6, also: vec![7] };
+        assert!(marks(&span).unwrap_err().to_string().starts_with("what a row sees of sequence 0"));
+        span.sees[2] = Visible { range: 0..4, also: vec![7] };
+        assert!(marks(&span).is_err());
+        let mut long = Span::new(0, 0, &[0; 65], Want::All);
+        long.sees[64] = Visible { range: 0..63, also: vec![64] };
+        assert!(marks(&long).unwrap_err().to_string().contains("65, expected at most 64"));
+    }
+}

@@ -1,0 +1,305 @@
+//! Whole models on the interpreter: what the processor says, and the same bits however the work is cut.
+
+use cuda_executor::{CudaDecoder, CudaExecutor, Gpu, Room};
+use cuda_kernels::{Address, Argument, Launch};
+use half::bf16;
+use naive_decode::{
+    Config, CpuExecutor, Decoder, Error, Executor, LoadOptions, Logits, Model, NaiveAttention,
+    Pass, Result, Span, Visible, Want, dense, random_tensors,
+};
+use ptx_interpreter::{Arg, Buffer, Device, Module};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// Modules that were read already, by where their text is.
+static MODULES: LazyLock<Mutex<HashMap<usize, Arc<Module>>>> = LazyLock::new(Mutex::default);
+
+/// The interpreter as a device.
+struct Interpreter {
+    device: Device,
+    buffers: Vec<Buffer<u8>>,
+}
+
+impl Interpreter {
+    fn new() -> Self {
+        Interpreter { device: Device::new(), buffers: Vec::new() }
+    }
+
+    /// The buffer that an address is in, and where in it.
+    fn find(&self, address: Address) -> (Buffer<u8>, usize) {
+        let after = self.buffers.partition_point(|buffer| buffer.address() <= address);
+        let buffer = self.buffers[after - 1];
+        (buffer, (address - buffer.address()) as usize)
+    }
+}
+
+fn said(error: ptx_interpreter::Error) -> Error {
+    Error::file("interpreter", error)
+}
+
+impl Gpu for Interpreter {
+    fn alloc(&mut self, bytes: usize) -> Result<Address> {
+        let buffer = self.device.alloc(bytes);
+        self.buffers.push(buffer);
+        Ok(buffer.address())
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<()> {
+        let (buffer, at) = self.find(to);
+        let mut all = self.device.download(buffer).map_err(said)?;
+        all[at..at + bytes.len()].copy_from_slice(bytes);
+        self.device.write(buffer, &all).map_err(said)
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        let (buffer, at) = self.find(from);
+        let all = self.device.download(buffer).map_err(said)?;
+        bytes.copy_from_slice(&all[at..at + bytes.len()]);
+        Ok(())
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        let module = {
+            let mut modules = MODULES.lock().unwrap();
+            let read = || Arc::new(Module::parse(launch.ptx).unwrap());
+            Arc::clone(modules.entry(launch.ptx.as_ptr() as usize).or_insert_with(read))
+        };
+        let args = launch.arguments.iter().map(|argument| match *argument {
+            Argument::Pointer(address) => Arg::from(address),
+            Argument::U32(number) => number.into(),
+            Argument::I32(number) => number.into(),
+            Argument::I64(number) => number.into(),
+            Argument::F32(number) => number.into(),
+            Argument::TensorMap(_) => unreachable!("only Hopper's kernels have one"),
+        });
+        let run = ptx_interpreter::Launch {
+            grid: launch.grid,
+            block: [launch.threads, 1, 1],
+            shared_bytes: launch.shared_bytes,
+            args: args.collect(),
+        };
+        let kernel = module.kernel(launch.entry).map_err(said)?;
+        ptx_interpreter::run(kernel, &mut self.device, &run).map_err(said).map(|_| ())
+    }
+}
+
+/// A Llama with every size that the kernels ask for, and none beyond.
+fn config() -> Config {
+    Config {
+        hidden_size: 72,
+        layers: 2,
+        heads: 3,
+        kv_heads: 1,
+        head_dim: 64,
+        intermediate_size: 136,
+        vocab_size: 80,
+        rms_norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: None,
+        trained_context: 320,
+        tied_head: false,
+        end_tokens: Vec::new(),
+    }
+}
+
+const SEED: u64 = 5;
+
+/// Weights as the device has them.
+fn rounded(name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    let numbers = random_tensors(SEED)(name, shape)?;
+    Ok(numbers.into_iter().map(|number| bf16::from_f32(number).to_f32()).collect())
+}
+
+fn on_processor() -> Arc<Model> {
+    let options = LoadOptions::default();
+    Arc::new(Model::assemble(config(), options, &rounded, &dense(options.isa)).unwrap())
+}
+
+const ROOM: Room = Room { sequences: 3, tokens: 640, capacity: 320, rows: 128 };
+
+fn on_device(room: Room) -> CudaExecutor<Interpreter> {
+    let rope = &on_processor().rope;
+    CudaExecutor::new(Interpreter::new(), config(), rope, &random_tensors(SEED), room).unwrap()
+}
+
+fn text(length: usize) -> Vec<u32> {
+    (0..length as u32).map(|i| (i * i + 3 * i) % 79).collect()
+}
+
+/// The same spans on the processor, which keeps nothing: all earlier tokens are run again.
+fn right(spans: &[(&[u32], usize)]) -> Vec<Vec<f32>> {
+    let model = on_processor();
+    let mut logits = Vec::new();
+    for (text, rows) in spans {
+        let attention = NaiveAttention::new(model.isa);
+        let mut executor = CpuExecutor { model: Arc::clone(&model), attention };
+        let pass = Pass::one(Span::new(0, 0, text, Want::All));
+        let all = executor.execute(&pass).unwrap();
+        logits.extend(all.rows().into_iter().skip(text.len() - rows).map(|row| row.to_vec()));
+    }
+    logits
+}
+
+/// Activations are rounded to bf16, to 2^-9 of themselves on average, some ten times a layer; errors of many elements add up
+/// as their root. A hundredth of a logit's usual size is about what that comes to; five of them are not exceeded.
+fn assert_near(found: &Logits, right: &[Vec<f32>]) {
+    assert_eq!(found.nrows(), right.len());
+    for (row, (found, right)) in found.rows().into_iter().zip(right).enumerate() {
+        let size = (right.iter().map(|x| x * x).sum::<f32>() / right.len() as f32).sqrt();
+        for (token, (found, right)) in found.iter().zip(right).enumerate() {
+            let off = (found - right).abs() / size;
+            assert!(off < 0.05, "row {row}, token {token}: {found}, right is {right}");
+        }
+    }
+}
+
+#[test]
+fn logits_are_those_of_the_processor() {
+    let (long, short) = (text(90), &text(40)[3..]);
+    let mut executor = on_device(ROOM);
+    // A prompt that is long, and one beside it.
+    let pass = Pass {
+        spans: vec![
+            Span::new(2, 0, &long[..80], Want::Last),
+            Span::new(0, 0, &short[..20], Want::All),
+        ],
+    };
+    let found = executor.execute(&pass).unwrap();
+    let mut wanted = right(&[(&long[..80], 1)]);
+    wanted.extend(right(&[(&short[..20], 20)]));
+    assert_near(&found, &wanted);
+    // A step of each; one of them in several rows.
+    let pass = Pass {
+        spans: vec![
+            Span::new(0, 20, &short[20..21], Want::All),
+            Span::new(2, 80, &long[80..83], Want::All),
+        ],
+    };
+    let found = executor.execute(&pass).unwrap();
+    assert_near(&found, &right(&[(&short[..21], 1), (&long[..83], 3)]));
+}
+
+/// Logits of a text's last row, fed in pieces that end at these places.
+fn fed(ends: &[usize], text: &[u32]) -> Vec<f32> {
+    let mut executor = on_device(ROOM);
+    let mut start = 0;
+    let mut last = None;
+    for &end in ends {
+        last =
+            Some(executor.execute(&Pass::one(Span::new(1, start, &text[start..end], Want::Last))));
+        start = end;
+    }
+    last.unwrap().unwrap().into_raw_vec_and_offset().0
+}
+
+#[test]
+fn a_text_has_the_same_bits_in_any_pieces() {
+    // Longer than a split of attention, with the kernels for many rows and for few.
+    let text = text(290);
+    let pieces = fed(&[100, 101, 200, 250, 289, 290], &text);
+    assert_eq!(fed(&[128, 256, 290], &text), pieces);
+}
+
+#[test]
+fn a_sequence_has_the_same_bits_alone_and_among_others() {
+    let (text, other) = (text(40), text(100));
+    let mut executor = on_device(ROOM);
+    let beside = Span::new(0, 0, &other[..60], Want::Nothing);
+    let spans = vec![beside, Span::new(1, 0, &text[..39], Want::Nothing)];
+    executor.execute(&Pass { spans }).unwrap();
+    let spans = vec![
+        Span::new(1, 39, &text[39..], Want::Last),
+        Span::new(0, 60, &other[60..], Want::Nothing),
+    ];
+    let among = executor.execute(&Pass { spans }).unwrap();
+    assert_eq!(among.into_raw_vec_and_offset().0, fed(&[40], &text));
+}
+
+#[test]
+fn what_is_rolled_back_leaves_nothing_behind() {
+    let text = text(40);
+    let mut executor = on_device(ROOM);
+    let run = |executor: &mut CudaExecutor<_>, start: usize, tokens: &[u32]| {
+        executor.execute(&Pass::one(Span::new(1, start, tokens, Want::Last))).unwrap()
+    };
+    run(&mut executor, 0, &text[..20]);
+    run(&mut executor, 20, &[7; 18]);
+    executor.truncate(1, 20).unwrap();
+    assert_eq!(executor.len(1), 20);
+    let again = run(&mut executor, 20, &text[20..]);
+    assert_eq!(again.into_raw_vec_and_offset().0, fed(&[20, 40], &text));
+}
+
+#[test]
+fn the_nodes_of_a_tree_see_their_ancestors_only() {
+    let text = text(30);
+    let mut executor = on_device(ROOM);
+    executor.execute(&Pass::one(Span::new(0, 0, &text, Want::Nothing))).unwrap();
+    // Two guesses after the text, and one after the second of them.
+    let mut span = Span::new(0, 30, &[4, 5, 6], Want::All);
+    span.positions = vec![30, 30, 31];
+    span.sees[1] = Visible { range: 0..30, also: vec![31] };
+    span.sees[2] = Visible { range: 0..30, also: vec![31, 32] };
+    let found = executor.execute(&Pass::one(span)).unwrap();
+    let after = |tokens: &[u32]| [&text[..], tokens].concat();
+    assert_near(&found, &right(&[(&after(&[4]), 1), (&after(&[5, 6]), 2)]));
+}
+
+#[test]
+fn a_decoder_says_what_the_processor_says() {
+    let text = text(140); // two passes and a step
+    let mut decoder = CudaDecoder::new(on_device(ROOM));
+    decoder.feed(&text[..139]).unwrap();
+    let last = decoder.feed(&text[139..]).unwrap();
+    let found = Logits::from_shape_vec((1, last.len()), last).unwrap();
+    assert_near(&found, &right(&[(&text, 1)]));
+    assert_eq!((decoder.rows(), decoder.kv_bytes_per_token()), (140, 2 * 2 * 64 * 2));
+    assert!(decoder.feed(&[]).is_err() && decoder.feed(&[1; 181]).is_err());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let mut executor = on_device(Room { tokens: 32, ..ROOM });
+    let text = text(33);
+    let mut refused = |span: Span| {
+        let error = executor.execute(&Pass::one(span)).unwrap_err().to_string();
+        assert_eq!(executor.len(0), 0);
+        error
+    };
+    let span = |tokens: &[u32]| Span::new(0, 0, tokens, Want::Last);
+    assert_eq!(refused(span(&[1, 80])), "token is 80, expected below the vocabulary's 80");
+    assert_eq!(refused(span(&text)), "the pool on the device holds 32 tokens; 48 were asked for");
+    assert_eq!(
+        refused(span(&[0; 129])),
+        "rows of a pass on CUDA is 129, expected at most 128, for which there is room"
+    );
+    let mut far = span(&[1]);
+    far.positions = vec![320];
+    assert_eq!(refused(far), "positions on the device holds 320 tokens; 321 were asked for");
+    // There is room for what does fit.
+    executor.execute(&Pass::one(span(&text[..32]))).unwrap();
+    let empty = executor.execute(&Pass { spans: Vec::new() }).unwrap();
+    assert_eq!(empty.dim(), (0, 80));
+
+    let room = |room: Room, config: Config| {
+        let rope = &on_processor().rope;
+        let tensors = random_tensors(SEED);
+        CudaExecutor::new(Interpreter::new(), config, rope, &tensors, room)
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert_eq!(
+        room(Room { capacity: 321, ..ROOM }, config()),
+        "the model's context holds 320 tokens; 321 were asked for"
+    );
+    assert_eq!(
+        room(ROOM, Config { head_dim: 32, ..config() }),
+        "head_dim for CUDA is 32, expected 64 or 128"
+    );
+    assert_eq!(
+        room(ROOM, Config { vocab_size: 81, ..config() }),
+        "vocab_size for CUDA is 81, expected a multiple of 8"
+    );
+    assert!(room(Room { rows: 0, ..ROOM }, config()).contains("none of it 0"));
+}

@@ -1,0 +1,236 @@
+// What all attention over the paged cache shares: where keys lie, which of them a query sees, and the order of sums.
+//
+// The order is fixed: keys in splits of SPLIT from the first key on, a split in tiles of TILE, and splits joined one
+// after the other. Neither depends on how many queries or requests there are, nor on which kernel runs: a query's output
+// has the same bits from paged_prefill and from paged_decode with join_splits, alone and among others.
+#pragma once
+#include "tensor_core.cuh"
+
+constexpr int BLOCK_TOKENS = 16;  // tokens of a block of the cache
+constexpr int TILE = 64;          // keys that meet the tensor cores at a time
+constexpr int SPLIT = 256;        // keys after which a sum is closed
+constexpr int ATTENTION_THREADS = 128;
+constexpr int ATTENTION_WARPS = ATTENTION_THREADS / WARP;
+
+__device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xff800000u); }
+
+__device__ __forceinline__ float exp2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// 2^(score * scale - base); base_of(highest) makes it at most 1. A masked score is -inf and weighs 0, also where
+// everything so far is masked.
+__device__ __forceinline__ float base_of(float highest, float scale) {
+    return highest == negative_infinity() ? 0.0f : __fmul_rn(highest, scale);
+}
+__device__ __forceinline__ float weight_of(float score, float scale, float base) {
+    return exp2_approx(__fmaf_rn(score, scale, -base));
+}
+// What sums relative to `highest` are multiplied with to be relative to `base`: exactly 1 if that has not changed, so that a
+// tile of which nothing is seen changes nothing. (weight_of would give the product's rounding error, and not always 1.)
+__device__ __forceinline__ float rescale_of(float highest, float scale, float base) {
+    return exp2_approx(__fmul_rn(highest, scale) - base);
+}
+
+// A batch, as every kernel over the paged cache is given it.
+struct Batch {
+    const int* __restrict__ tables;        // [requests][table_width] blocks of the cache
+    const int* __restrict__ lengths;       // [requests] keys of a request, those of its queries included
+    const int* __restrict__ query_starts;  // [requests + 1] a request's first row among the queries
+    const u64* __restrict__ ancestors;     // [rows] or null: a tree's rows, below
+    int table_width;
+};
+
+// Which keys a query sees: those before `prefix`, and of the 64 after it those that are marked.
+//
+// Causal: query i of n sees the keys up to its own, which is key length - n + i. Tree: the n queries are the nodes of a
+// tree behind the first length - n keys; bit j of a row's `ancestors` says that it sees node j, itself included. 0 says
+// that the request is causal.
+struct Visible {
+    int prefix;
+    u64 marks;
+
+    __device__ __forceinline__ Visible(const Batch& batch, int request, int query) {
+        const int start = batch.query_starts[request];
+        const int before = batch.lengths[request] - (batch.query_starts[request + 1] - start);
+        marks = batch.ancestors ? batch.ancestors[start + query] : 0;
+        prefix = marks ? before : before + query + 1;
+    }
+    __device__ __forceinline__ bool operator()(int key) const {
+        const int node = key - prefix;
+        return node < 0 || (node < 64 && (marks >> node & 1));
+    }
+};
+
+// Keys or values in bfloat16: `first` is one layer's part of block 0, [kv head][BLOCK_TOKENS][width].
+struct Bf16Cache {
+    const bf16* __restrict__ first;
+    long long block_stride;  // elements from a block to the next
+    long long head_stride;   // elements from a kv head to the next
+
+    // Begins to fill a tile [TILE][WIDTH] with the keys from `key` on; zeros from `length` on. AT_ONCE copies of a
+    // thread are prepared together: more hide more latency and take more registers.
+    template <int WIDTH, int AT_ONCE>
+    __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
+#pragma unroll AT_ONCE
+        for (int turn = 0; turn < TILE * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
+            const int i = threadIdx.x + turn * ATTENTION_THREADS;
+            const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
+            const bool there = token < length;
+            const bf16* from = first;
+            if (there) {
+                from += table[token / BLOCK_TOKENS] * block_stride + kv_head * head_stride +
+                        token % BLOCK_TOKENS * WIDTH + chunk * CHUNK;
+            }
+            copy_async(at<WIDTH>(tile, row, chunk), from, there);
+        }
+    }
+};
+
+// Keys or values in signed bytes with a scale for each token and kv head. They become bfloat16 on the way into the tile.
+struct Int8Cache {
+    const signed char* __restrict__ first;  // as Bf16Cache's
+    const float* __restrict__ scales;       // one layer's part of block 0, [kv head][BLOCK_TOKENS]
+    long long block_stride, head_stride;
+    long long scale_block_stride, scale_head_stride;
+
+    template <int WIDTH, int AT_ONCE>
+    __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
+        constexpr int CODES = 16;  // in 16 bytes
+#pragma unroll AT_ONCE
+        for (int turn = 0; turn < TILE * WIDTH / CODES / ATTENTION_THREADS; ++turn) {
+            const int i = threadIdx.x + turn * ATTENTION_THREADS;
+            const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES), token = key + row;
+            uint4 codes = make_uint4(0, 0, 0, 0);
+            float scale = 0.0f;
+            if (token < length) {
+                const long long block = table[token / BLOCK_TOKENS];
+                const int place = token % BLOCK_TOKENS;
+                codes = *reinterpret_cast<const uint4*>(first + block * block_stride + kv_head * head_stride +
+                                                        place * WIDTH + part * CODES);
+                scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
+            }
+            // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second
+            // chunk, or they would use every second line of banks twice.
+            for (int which = 0; which < 2; ++which) {
+                const int half = which ^ part / 4 % 2;
+                const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
+                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes(low, scale), pack_codes(low >> 16, scale),
+                            pack_codes(high, scale), pack_codes(high >> 16, scale));
+            }
+        }
+    }
+};
+
+// Two rows' softmax over the keys of a split so far, as one lane of a warp holds it: rows l / 4 and l / 4 + 8 of sixteen,
+// and of COLUMNS columns of the output the lane's share.
+template <int COLUMNS>
+struct Part {
+    float highest[2];
+    float sum[2];  // the lane's share until close()
+    float out[COLUMNS / 8][4];
+
+    __device__ __forceinline__ void clear() {
+        for (int row = 0; row < 2; ++row) highest[row] = negative_infinity(), sum[row] = 0.0f;
+        for (int i = 0; i < COLUMNS / 8; ++i)
+            for (int e = 0; e < 4; ++e) out[i][e] = 0.0f;
+    }
+
+    // Raises `highest`, and gives what all sums so far are to be multiplied with.
+    __device__ __forceinline__ void raise(const float (&to)[2], float scale, float (&rescale)[2]) {
+        for (int row = 0; row < 2; ++row) {
+            rescale[row] = rescale_of(highest[row], scale, base_of(to[row], scale));
+            highest[row] = to[row];
+        }
+    }
+
+    // Adds a tile: weights [16][TILE] as A's operands, values [TILE][WIDTH] from `column` on. The weights that are
+    // summed are the rounded ones, those that the values are multiplied with.
+    template <int WIDTH>
+    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], bf16* values,
+                                        int column) {
+        for (int row = 0; row < 2; ++row) {
+            sum[row] = __fmul_rn(sum[row], rescale[row]);
+            for (int step = 0; step < TILE / 16; ++step)
+                for (int half = 0; half < 2; ++half) {
+                    const u32 both = weights[step][row + 2 * half];
+                    sum[row] = __fadd_rn(__fadd_rn(sum[row], low_half(both)), high_half(both));
+                }
+        }
+        for (int i = 0; i < COLUMNS / 8; ++i)
+            for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
+#pragma unroll
+        for (int step = 0; step < TILE / 16; ++step)
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 16; ++i) {
+                u32 b[4];
+                load_columns_transposed<WIDTH>(b, values, step, column + 16 * i);
+                multiply_add(out[2 * i], weights[step], b[0], b[1]);
+                multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
+            }
+    }
+
+    // After a split's last tile: the four lanes of a row add up.
+    __device__ __forceinline__ void close() {
+        for (int row = 0; row < 2; ++row)
+            for (int step = 1; step < 4; step *= 2) {
+                sum[row] = __fadd_rn(sum[row], __shfl_xor_sync(ALL_LANES, sum[row], step));
+            }
+    }
+};
+
+// Joins a split with those before it: what they and it are multiplied with.
+struct Join {
+    float before, split;
+
+    __device__ __forceinline__ Join(float highest_before, float highest_split, float scale) {
+        const float base = base_of(fmaxf(highest_before, highest_split), scale);
+        before = rescale_of(highest_before, scale, base);
+        split = rescale_of(highest_split, scale, base);
+    }
+    __device__ __forceinline__ float operator()(float value_before, float value_split) const {
+        return __fmaf_rn(value_split, split, __fmul_rn(value_before, before));
+    }
+};
+
+__device__ __forceinline__ float inverse(float sum) { return sum > 0.0f ? __frcp_rn(sum) : 0.0f; }
+
+// Scores of 16 queries against 16 * COUNT keys, rows `query`.. and `key`.. of the tiles.
+template <int WIDTH, int COUNT>
+__device__ __forceinline__ void scores_of(float (&scores)[2 * COUNT][4], bf16* queries, int query, bf16* keys, int key) {
+    for (int i = 0; i < 2 * COUNT; ++i)
+        for (int e = 0; e < 4; ++e) scores[i][e] = 0.0f;
+#pragma unroll
+    for (int step = 0; step < WIDTH / 16; ++step) {
+        u32 a[4];
+        load_rows<WIDTH>(a, queries, query, step);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            u32 b[4];
+            load_columns<WIDTH>(b, keys, key + 16 * i, step);
+            multiply_add(scores[2 * i], a, b[0], b[1]);
+            multiply_add(scores[2 * i + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+// Queries [rows][heads][WIDTH] into a tile of COUNT rows: row m is query m / group, head m % group of the kv head, so
+// that all heads that read the same keys meet them together. Zeros behind the last.
+template <int WIDTH, int COUNT>
+__device__ __forceinline__ void load_queries(bf16* tile, const bf16* queries, int start, int first, int packed, int group,
+                                             int heads, int kv_head) {
+#pragma unroll 1
+    for (int turn = 0; turn < COUNT * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
+        const int i = threadIdx.x + turn * ATTENTION_THREADS;
+        const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), m = first + row;
+        const bool there = m < packed;
+        const bf16* from = queries;
+        if (there) {
+            const size_t query = start + m / group;
+            from += (query * heads + kv_head * group + m % group) * WIDTH + chunk * CHUNK;
+        }
+        copy_async(at<WIDTH>(tile, row, chunk), from, there);
+    }
+}

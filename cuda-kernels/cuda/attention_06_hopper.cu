@@ -1,0 +1,205 @@
+// Step 6: Hopper. One warpgroup only fetches, by the tensor memory accelerator; two multiply, straight from shared memory,
+// and take turns: while one is at its softmax, the other has the tensor cores (FlashAttention-3, arXiv 2407.08608).
+#include "hopper.cuh"
+
+constexpr int ROWS = 128;     // queries of a block, 64 to a warpgroup
+constexpr int TILE = 128;     // keys of a tile
+constexpr int STAGES = 2;
+constexpr int GROUP = 128;    // threads of a warpgroup
+constexpr int MULTIPLIERS = 2;
+constexpr int HOPPER_THREADS = GROUP * (1 + MULTIPLIERS);
+constexpr int BOX = 64;       // columns of a box: 128 bytes, all that the accelerator's exchange of chunks allows
+
+template <int WIDTH>
+struct Shared {
+    bf16 queries[WIDTH / BOX][ROWS][BOX];
+    bf16 keys[STAGES][WIDTH / BOX][TILE][BOX];
+    bf16 values[STAGES][WIDTH / BOX][TILE][BOX];
+    Barrier queries_full, keys_full[STAGES], keys_empty[STAGES], values_full[STAGES], values_empty[STAGES];
+};
+
+__device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xff800000u); }
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// scores [64][TILE] = queries * keys, transposed; begun, not waited for.
+template <int WIDTH>
+__device__ __forceinline__ void begin_scores(float (&scores)[TILE / 2], Shared<WIDTH>& shared, int rows, int stage) {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < WIDTH / 16; ++step) {
+        const int box = step / (BOX / 16), column = step % (BOX / 16) * 16;
+        wgmma_shared(scores, operand(&shared.queries[box][rows][column], 16), operand(&shared.keys[stage][box][0][column], 16),
+                     step > 0);
+    }
+    wgmma_commit();
+}
+
+// total [64][WIDTH] += weights * values; begun, not waited for.
+template <int WIDTH>
+__device__ __forceinline__ void begin_output(float (&total)[WIDTH / 2], const u32 (&weights)[TILE / 16][4],
+                                             Shared<WIDTH>& shared, int stage) {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < TILE / 16; ++step)
+        wgmma_registers(total, weights[step], operand(&shared.values[stage][0][16 * step][0], TILE * BOX * sizeof(bf16)));
+    wgmma_commit();
+}
+
+// A lane's two rows of scores to weights; `row` is the number of the first, the other is eight on.
+struct Softmax {
+    float highest[2], sum[2], rescale[2];
+
+    __device__ __forceinline__ void weigh(float (&scores)[TILE / 2], float scale, bool masked, int row, int key, int tokens,
+                                          bool causal) {
+        const int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float high = highest[r];
+#pragma unroll
+            for (int i = 0; i < TILE / 4; ++i) {
+                float& score = scores[i / 2 * 4 + 2 * r + i % 2];
+                const int at = key + i / 2 * 8 + lane % 4 * 2 + i % 2;
+                if (masked && (at >= tokens || (causal && at > row + 8 * r))) score = negative_infinity();
+                high = fmaxf(high, score);
+            }
+            for (int step = 1; step < 4; step *= 2) high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, step));
+            const float base = high == negative_infinity() ? 0.0f : high * scale;
+            rescale[r] = power_of_two(highest[r] * scale - base);
+            highest[r] = high;
+            float added = 0.0f;
+#pragma unroll
+            for (int i = 0; i < TILE / 4; ++i) {
+                float& score = scores[i / 2 * 4 + 2 * r + i % 2];
+                score = power_of_two(score * scale - base);
+                added += score;
+            }
+            sum[r] = sum[r] * rescale[r] + added;
+        }
+    }
+};
+
+__device__ __forceinline__ void pack_weights(u32 (&weights)[TILE / 16][4], const float (&scores)[TILE / 2]) {
+#pragma unroll
+    for (int i = 0; i < TILE / 4; ++i) weights[i / 4][i % 4] = pack(scores[2 * i], scores[2 * i + 1]);
+}
+
+template <int WIDTH>
+__device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, const TensorMap* keys, const TensorMap* values,
+                                       int tokens, int heads, int kv_heads, int causal, float scale) {
+    Shared<WIDTH>& shared = *reinterpret_cast<Shared<WIDTH>*>(dynamic_shared);
+    const int group = threadIdx.x / GROUP, head = blockIdx.y, kv_head = head / (heads / kv_heads);
+    const int first = blockIdx.x * ROWS;
+    const int end = causal ? min(first + ROWS, tokens) : tokens;
+    const int count = (end + TILE - 1) / TILE;
+    if (threadIdx.x == 0) {
+        shared.queries_full.init(1);
+        for (int stage = 0; stage < STAGES; ++stage) {
+            shared.keys_full[stage].init(1);
+            shared.values_full[stage].init(1);
+            shared.keys_empty[stage].init(MULTIPLIERS);
+            shared.values_empty[stage].init(MULTIPLIERS);
+        }
+        fence_barriers();
+    }
+    __syncthreads();
+
+    if (group == 0) {
+        give_registers<24>();
+        if (threadIdx.x != 0) return;
+        constexpr u32 BYTES = TILE * WIDTH * sizeof(bf16);
+        shared.queries_full.expect(ROWS * WIDTH * sizeof(bf16));
+        for (int box = 0; box < WIDTH / BOX; ++box)
+            load_box(shared.queries[box], queries, &shared.queries_full, box * BOX, head, first);
+#pragma unroll 1
+        for (int tile = 0; tile < count; ++tile) {
+            const int stage = tile % STAGES;
+            // The first time round nobody has to leave: waiting for the phase before the first does not wait.
+            const u32 parity = (tile / STAGES + 1) % 2;
+            shared.keys_empty[stage].wait(parity);
+            shared.keys_full[stage].expect(BYTES);
+            for (int box = 0; box < WIDTH / BOX; ++box)
+                load_box(shared.keys[stage][box], keys, &shared.keys_full[stage], box * BOX, kv_head, tile * TILE);
+            shared.values_empty[stage].wait(parity);
+            shared.values_full[stage].expect(BYTES);
+            for (int box = 0; box < WIDTH / BOX; ++box)
+                load_box(shared.values[stage][box], values, &shared.values_full[stage], box * BOX, kv_head, tile * TILE);
+        }
+        return;
+    }
+
+    take_registers<240>();
+    const int member = group - 1, lane = threadIdx.x % WARP, warp = threadIdx.x % GROUP / WARP;
+    const int rows = member * 64, row = first + rows + warp * 16 + lane / 4;
+    const bool leads = threadIdx.x % GROUP == 0;
+    auto wait_turn = [&] { sync_named(1 + member, MULTIPLIERS * GROUP); };
+    auto end_turn = [&] { arrive_named(2 - member, MULTIPLIERS * GROUP); };
+    auto masked = [&](int tile) { return (tile + 1) * TILE > tokens || (causal && (tile + 1) * TILE - 1 > first + rows); };
+
+    float total[WIDTH / 2], scores[TILE / 2];
+#pragma unroll
+    for (int i = 0; i < WIDTH / 2; ++i) total[i] = 0.0f;
+    u32 weights[TILE / 16][4];
+    Softmax softmax = {{negative_infinity(), negative_infinity()}, {0.0f, 0.0f}, {0.0f, 0.0f}};
+
+    if (member == 1) end_turn();  // the first turn is the other's
+    shared.queries_full.wait(0);
+    shared.keys_full[0].wait(0);
+    wait_turn();
+    begin_scores(scores, shared, rows, 0);
+    end_turn();
+    wgmma_wait<0>(scores);
+    if (leads) shared.keys_empty[0].arrive();
+    softmax.weigh(scores, scale, masked(0), row, 0, tokens, causal);
+    pack_weights(weights, scores);
+#pragma unroll 1
+    for (int tile = 1; tile < count; ++tile) {
+        const int stage = tile % STAGES, before = (tile - 1) % STAGES;
+        shared.keys_full[stage].wait(tile / STAGES % 2);
+        wait_turn();
+        begin_scores(scores, shared, rows, stage);
+        shared.values_full[before].wait((tile - 1) / STAGES % 2);
+        begin_output(total, weights, shared, before);
+        end_turn();
+        wgmma_wait<1>(scores);  // the output of the tile before goes on while this one's scores are weighed
+        if (leads) shared.keys_empty[stage].arrive();
+        softmax.weigh(scores, scale, masked(tile), row, tile * TILE, tokens, causal);
+        wgmma_wait<0>(total);
+        if (leads) shared.values_empty[before].arrive();
+#pragma unroll
+        for (int i = 0; i < WIDTH / 2; ++i) total[i] *= softmax.rescale[i / 2 % 2];
+        pack_weights(weights, scores);
+    }
+    const int last = (count - 1) % STAGES;
+    shared.values_full[last].wait((count - 1) / STAGES % 2);
+    wait_turn();
+    begin_output(total, weights, shared, last);
+    if (member == 0) end_turn();  // nobody waits for the turn after the last
+    wgmma_wait<0>(total);
+
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float sum = softmax.sum[r];
+        for (int step = 1; step < 4; step *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, step);
+        if (row + 8 * r >= tokens) continue;
+        u32* const to = reinterpret_cast<u32*>(out + (static_cast<size_t>(row + 8 * r) * heads + head) * WIDTH);
+#pragma unroll
+        for (int i = 0; i < WIDTH / 8; ++i)
+            to[i * 4 + lane % 4] = pack(total[4 * i + 2 * r] / sum, total[4 * i + 2 * r + 1] / sum);
+    }
+}
+
+// out: [tokens][heads][width]; tensor maps of queries [tokens][heads][width], keys and values [tokens][kv_heads][width],
+// with boxes of 64 columns, one head and 128 tokens whose chunks are exchanged within 128 bytes; causal: 0 or 1; scale:
+// what a score is multiplied with, times log2(e). Grid: (ceil(tokens / ROWS), heads). Shared memory: Shared<width>.
+#define ATTENTION_06_HOPPER(NAME, WIDTH)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(HOPPER_THREADS, 1)                                                       \
+    NAME(bf16* __restrict__ out, const __grid_constant__ TensorMap queries, const __grid_constant__ TensorMap keys,       \
+         const __grid_constant__ TensorMap values, int tokens, int heads, int kv_heads, int causal, float scale) {        \
+        attend<WIDTH>(out, &queries, &keys, &values, tokens, heads, kv_heads, causal, scale);                             \
+    }
+ATTENTION_06_HOPPER(attention_06_hopper_64, 64)
+ATTENTION_06_HOPPER(attention_06_hopper_128, 128)

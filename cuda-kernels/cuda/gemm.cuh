@@ -1,0 +1,59 @@
+// What both matrix products share: how weights are stored, and the order of sums.
+//
+// out [rows][outputs] = x [rows][inputs] * weights [outputs][inputs], transposed. A sum is taken over GEMM_SPLIT inputs
+// at a time, sixteen by sixteen in the tensor cores, and the splits are added one after the other. That depends on
+// `inputs` alone: a row has the same bits from gemm_prefill and from gemm_decode with add_splits, in any batch.
+// `inputs` and `outputs` are multiples of 8.
+#pragma once
+#include "tensor_core.cuh"
+
+constexpr int GEMM_SPLIT = 256;  // inputs after which a sum is closed
+constexpr int GEMM_STEP = 64;    // inputs in shared memory at a time
+constexpr int GROUP = 64;        // weights in bytes that share a scale
+static_assert(GROUP == GEMM_STEP, "a tile's row has one scale");
+
+// Begins to fill a tile [ROWS][GEMM_STEP] from a matrix [rows][inputs]; zeros outside of it.
+template <int ROWS, int THREADS_OF_BLOCK>
+__device__ __forceinline__ void load_tile(bf16* tile, const bf16* matrix, int row, int rows, int input, int inputs) {
+#pragma unroll
+    for (int i = 0; i < ROWS * GEMM_STEP / CHUNK / THREADS_OF_BLOCK; ++i) {
+        const int e = threadIdx.x + i * THREADS_OF_BLOCK;
+        const int r = e / (GEMM_STEP / CHUNK), chunk = e % (GEMM_STEP / CHUNK), k = input + chunk * CHUNK;
+        const bool there = row + r < rows && k < inputs;
+        copy_async(at<GEMM_STEP>(tile, r, chunk), there ? matrix + static_cast<size_t>(row + r) * inputs + k : matrix,
+                   there);
+    }
+}
+
+struct Bf16Weights {
+    const bf16* __restrict__ weights;  // [outputs][inputs]
+
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ void load(bf16* tile, int output, int outputs, int input, int inputs) const {
+        load_tile<ROWS, THREADS_OF_BLOCK>(tile, weights, output, outputs, input, inputs);
+    }
+};
+
+// Signed bytes with a scale for each GROUP inputs of an output; a weight is code * scale, rounded to bfloat16.
+struct Int8Weights {
+    const signed char* __restrict__ codes;  // [outputs][inputs]
+    const float* __restrict__ scales;       // [outputs][ceil(inputs / GROUP)]
+
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ void load(bf16* tile, int output, int outputs, int input, int inputs) const {
+#pragma unroll
+        for (int i = 0; i < ROWS * GEMM_STEP / CHUNK / THREADS_OF_BLOCK; ++i) {
+            const int e = threadIdx.x + i * THREADS_OF_BLOCK;
+            const int r = e / (GEMM_STEP / CHUNK), chunk = e % (GEMM_STEP / CHUNK), k = input + chunk * CHUNK;
+            uint2 bytes = make_uint2(0, 0);
+            float scale = 0.0f;
+            if (output + r < outputs && k < inputs) {
+                const size_t row = output + r;
+                bytes = *reinterpret_cast<const uint2*>(codes + row * inputs + k);
+                scale = scales[row * ((inputs + GROUP - 1) / GROUP) + k / GROUP];
+            }
+            store_chunk(at<GEMM_STEP>(tile, r, chunk), pack_codes(bytes.x, scale), pack_codes(bytes.x >> 16, scale),
+                        pack_codes(bytes.y, scale), pack_codes(bytes.y >> 16, scale));
+        }
+    }
+};

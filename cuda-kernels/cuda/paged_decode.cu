@@ -1,0 +1,178 @@
+// Attention over the paged cache for few queries of a request, as decoding and the checking of guesses have them: a
+// block of threads for each SPLIT keys, and a second kernel that joins them (Flash-Decoding).
+#include "attention.cuh"
+
+constexpr int ROWS = 16;  // queries times heads of a group
+
+// Warps share a tile's work: in the scores each has sixteen keys, in the output each has a quarter of the columns.
+// Where VALUES_IN_KEYS, a value is the first VALUE_WIDTH elements of its key, and `values` is not looked at.
+template <int KEY_WIDTH, int VALUE_WIDTH, int STAGES, bool VALUES_IN_KEYS, class Cache>
+__device__ __forceinline__ void paged_decode(float* parts, float2* states, const bf16* queries, const Cache& keys,
+                                             const Cache& values, const Batch& batch, int heads, int kv_heads,
+                                             float scale) {
+    constexpr int COLUMNS = VALUE_WIDTH / ATTENTION_WARPS;
+    constexpr int STAGE = TILE * (VALUES_IN_KEYS ? KEY_WIDTH : KEY_WIDTH + VALUE_WIDTH);
+    static_assert(TILE == 16 * ATTENTION_WARPS, "each warp has sixteen keys of a tile");
+    bf16* const query_tile = reinterpret_cast<bf16*>(dynamic_shared);
+    bf16* const tiles = query_tile + ROWS * KEY_WIDTH;  // [STAGES][keys, values]
+    bf16* const weight_tile = tiles + STAGES * STAGE;   // [ROWS][TILE]
+    float* const tile_highest = reinterpret_cast<float*>(weight_tile + ROWS * TILE);  // [warps][ROWS]
+
+    const int group = heads / kv_heads, request = blockIdx.z, split = blockIdx.x;
+    const int kv_head = blockIdx.y % kv_heads, first = blockIdx.y / kv_heads * ROWS;
+    const int start = batch.query_starts[request];
+    const int packed = (batch.query_starts[request + 1] - start) * group;
+    const int length = batch.lengths[request];
+    if (first >= packed || split * SPLIT >= length) return;
+    const int* const table = batch.tables + static_cast<size_t>(request) * batch.table_width;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    auto visible_to = [&](int row) { return Visible(batch, request, min(first + row, packed - 1) / group); };
+    const Visible visible[2] = {visible_to(lane / 4), visible_to(lane / 4 + 8)};
+
+    const int first_tile = split * (SPLIT / TILE);
+    const int end_tile = min(first_tile + SPLIT / TILE, (length + TILE - 1) / TILE);
+    auto stage_of = [&](int tile) { return tiles + tile % STAGES * STAGE; };
+    auto load = [&](int tile) {
+        keys.template load<KEY_WIDTH, 4>(stage_of(tile), table, tile * TILE, length, kv_head);
+        if (!VALUES_IN_KEYS)
+            values.template load<VALUE_WIDTH, 4>(stage_of(tile) + TILE * KEY_WIDTH, table, tile * TILE, length, kv_head);
+        commit_copies();
+    };
+    load_queries<KEY_WIDTH, ROWS>(query_tile, queries, start, first, packed, group, heads, kv_head);
+    load(first_tile);
+
+    Part<COLUMNS> part;
+    part.clear();
+    for (int tile = first_tile; tile < end_tile; ++tile) {
+        wait_for_copies<0>();
+        __syncthreads();  // this tile is there, and nobody reads the one before it any more
+        if (STAGES > 1 && tile + 1 < end_tile) load(tile + 1);
+        float scores[2][4];
+        scores_of<KEY_WIDTH, 1>(scores, query_tile, 0, stage_of(tile), warp * 16);
+        float highest[2];
+        for (int row = 0; row < 2; ++row) {
+            highest[row] = negative_infinity();
+            for (int i = 0; i < 2; ++i)
+                for (int e = 0; e < 2; ++e) {
+                    float& score = scores[i][2 * row + e];
+                    if (!visible[row](tile * TILE + warp * 16 + i * 8 + lane % 4 * 2 + e)) score = negative_infinity();
+                    highest[row] = fmaxf(highest[row], score);
+                }
+            for (int step = 1; step < 4; step *= 2)
+                highest[row] = fmaxf(highest[row], __shfl_xor_sync(ALL_LANES, highest[row], step));
+            if (lane % 4 == 0) tile_highest[warp * ROWS + lane / 4 + 8 * row] = highest[row];
+        }
+        __syncthreads();
+        float rescale[2];
+        for (int row = 0; row < 2; ++row) {
+            highest[row] = part.highest[row];
+            for (int other = 0; other < ATTENTION_WARPS; ++other)
+                highest[row] = fmaxf(highest[row], tile_highest[other * ROWS + lane / 4 + 8 * row]);
+        }
+        part.raise(highest, scale, rescale);
+        for (int row = 0; row < 2; ++row) {
+            const float base = base_of(highest[row], scale);
+            for (int i = 0; i < 2; ++i) {
+                bf16* const chunk = at<TILE>(weight_tile, lane / 4 + 8 * row, warp * 2 + i);
+                reinterpret_cast<u32*>(chunk)[lane % 4] = pack(weight_of(scores[i][2 * row], scale, base),
+                                                               weight_of(scores[i][2 * row + 1], scale, base));
+            }
+        }
+        __syncthreads();
+        u32 weights[TILE / 16][4];
+        for (int step = 0; step < TILE / 16; ++step) load_rows<TILE>(weights[step], weight_tile, 0, step);
+        bf16* const value_tile = VALUES_IN_KEYS ? stage_of(tile) : stage_of(tile) + TILE * KEY_WIDTH;
+        constexpr int ROW = VALUES_IN_KEYS ? KEY_WIDTH : VALUE_WIDTH;
+        part.template add<ROW>(weights, rescale, value_tile, warp * COLUMNS);
+        if (STAGES == 1 && tile + 1 < end_tile) {
+            __syncthreads();
+            load(tile + 1);
+        }
+    }
+
+    part.close();
+    for (int row = 0; row < 2; ++row) {
+        const int m = first + lane / 4 + 8 * row;
+        if (m >= packed) continue;
+        const size_t query = start + m / group;
+        const size_t place = (query * heads + kv_head * group + m % group) * gridDim.x + split;
+        float* const to = parts + place * VALUE_WIDTH + warp * COLUMNS + lane % 4 * 2;
+        for (int i = 0; i < COLUMNS / 8; ++i)
+            *reinterpret_cast<float2*>(to + i * 8) = make_float2(part.out[i][2 * row], part.out[i][2 * row + 1]);
+        if (threadIdx.x % 4 == 0 && warp == 0) states[place] = make_float2(part.highest[row], part.sum[row]);
+    }
+}
+
+// parts: [rows][heads][splits][head_dim] and states: [rows][heads][splits] pairs (highest score, sum of weights), for
+// join_splits. The rest as paged_prefill. Grid: (splits, kv_heads * ceil(most rows of a request * heads / kv_heads /
+// ROWS), requests), with splits enough for the longest request; more change nothing.
+// Shared memory: (ROWS + 4 * TILE) * head_dim + ROWS * TILE bf16, and 4 * ROWS f32.
+#define PAGED_DECODE(NAME, WIDTH)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
+    NAME(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,                        \
+         const bf16* __restrict__ keys, const bf16* __restrict__ values, const int* __restrict__ tables,                  \
+         const int* __restrict__ lengths, const int* __restrict__ query_starts, const u64* __restrict__ ancestors,        \
+         int table_width, int heads, int kv_heads, long long block_stride, long long head_stride, float scale) {          \
+        paged_decode<WIDTH, WIDTH, 2, false>(parts, states, queries, Bf16Cache{keys, block_stride, head_stride},          \
+                                             Bf16Cache{values, block_stride, head_stride},                                \
+                                             Batch{tables, lengths, query_starts, ancestors, table_width}, heads,         \
+                                             kv_heads, scale);                                                            \
+    }
+PAGED_DECODE(paged_decode_64, 64)
+PAGED_DECODE(paged_decode_128, 128)
+
+// The same with keys and values in bytes; scales as in attention.cuh.
+#define PAGED_DECODE_INT8(NAME, WIDTH)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
+    NAME(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,                        \
+         const signed char* __restrict__ keys, const signed char* __restrict__ values,                                    \
+         const float* __restrict__ key_scales, const float* __restrict__ value_scales, const int* __restrict__ tables,    \
+         const int* __restrict__ lengths, const int* __restrict__ query_starts, const u64* __restrict__ ancestors,        \
+         int table_width, int heads, int kv_heads, long long block_stride, long long head_stride,                         \
+         long long scale_block_stride, long long scale_head_stride, float scale) {                                        \
+        const Int8Cache key_cache{keys, key_scales, block_stride, head_stride, scale_block_stride, scale_head_stride};    \
+        const Int8Cache value_cache{values,      value_scales,       block_stride,                                        \
+                                    head_stride, scale_block_stride, scale_head_stride};                                  \
+        paged_decode<WIDTH, WIDTH, 2, false>(parts, states, queries, key_cache, value_cache,                              \
+                                             Batch{tables, lengths, query_starts, ancestors, table_width}, heads,         \
+                                             kv_heads, scale);                                                            \
+    }
+PAGED_DECODE_INT8(paged_decode_int8_64, 64)
+PAGED_DECODE_INT8(paged_decode_int8_128, 128)
+
+// Multi-head latent attention in its absorbed form: one head of keys for all queries, the latent's 512 elements and 64
+// with RoPE, and a value is the latent. latents: one layer's part of block 0, [BLOCK_TOKENS][576]; queries:
+// [rows][heads][576]; parts: [rows][heads][splits][512]. Grid as paged_decode's with one kv head.
+// Shared memory: (ROWS + TILE) * 576 + ROWS * TILE bf16, and 4 * ROWS f32: two blocks fit on a multiprocessor of an H100.
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+mla_decode(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,
+           const bf16* __restrict__ latents, const int* __restrict__ tables, const int* __restrict__ lengths,
+           const int* __restrict__ query_starts, const u64* __restrict__ ancestors, int table_width, int heads,
+           long long block_stride, float scale) {
+    const Bf16Cache cache{latents, block_stride, 0};
+    paged_decode<576, 512, 1, true>(parts, states, queries, cache, cache,
+                                    Batch{tables, lengths, query_starts, ancestors, table_width}, heads, 1, scale);
+}
+
+// out: [rows][heads][width] from the splits of paged_decode or mla_decode; splits: how many each row has room for.
+// Splits are joined from the first on. Grid: (heads, most rows of a request, requests).
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+join_splits(bf16* __restrict__ out, const float* __restrict__ parts, const float2* __restrict__ states,
+            const int* __restrict__ lengths, const int* __restrict__ query_starts, int splits, int width, float scale) {
+    const int request = blockIdx.z, start = query_starts[request];
+    if (start + static_cast<int>(blockIdx.y) >= query_starts[request + 1]) return;
+    const size_t row = static_cast<size_t>(start + blockIdx.y) * gridDim.x + blockIdx.x;
+    const int count = (lengths[request] + SPLIT - 1) / SPLIT;
+    for (int column = threadIdx.x; column < width; column += ATTENTION_THREADS) {
+        float highest = negative_infinity(), sum = 0.0f, value = 0.0f;
+        for (int split = 0; split < count; ++split) {
+            const float2 state = states[row * splits + split];
+            if (state.y == 0.0f) continue;
+            const Join join(highest, state.x, scale);
+            highest = fmaxf(highest, state.x);
+            sum = join(sum, state.y);
+            value = join(value, parts[(row * splits + split) * width + column]);
+        }
+        out[row * width + column] = to_bf16(value * inverse(sum));
+    }
+}

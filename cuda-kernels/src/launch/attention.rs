@@ -1,0 +1,275 @@
+//! Attention over the paged cache.
+//!
+//! [`PagedAttention::prefill`] and [`PagedAttention::decode`] give the same bits for the same queries; which one to
+//! launch is a question of speed. `decode` reads a request's keys once for every sixteen rows of queries and heads that
+//! share a kv head, by as many blocks of threads as there are splits; `prefill` reads them once for every 64, by one.
+
+use super::Argument::{F32, I32, I64, Pointer};
+use super::cache::{BLOCK_TOKENS, Cache};
+use super::{Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, count, must, within};
+use std::f32::consts::LOG2_E;
+
+/// Keys after which a sum is closed; `SPLIT` in `cuda/attention.cuh`.
+pub const SPLIT: usize = 256;
+/// Elements of a latent with its part for RoPE, as [`MlaDecode`] reads it.
+pub const MLA_KEY: usize = 576;
+/// Elements of a latent without it.
+pub const MLA_VALUE: usize = 512;
+
+const TILE: usize = 64;
+const PREFILL_ROWS: usize = 64;
+const DECODE_ROWS: usize = 16;
+const THREADS: u32 = 128;
+const PREFILL: &str = include_str!("../../ptx/paged_prefill.ptx");
+const DECODE: &str = include_str!("../../ptx/paged_decode.ptx");
+
+/// Queries of several requests, and the keys that they meet.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch {
+    /// `[requests][table_width]` in i32: blocks of the cache, of each request in order.
+    pub tables: Address,
+    /// `[requests]` in i32: keys of a request, those of its queries included.
+    pub lengths: Address,
+    /// `[requests + 1]` in i32: a request's first row among the queries, and the number of rows.
+    pub query_starts: Address,
+    /// `[rows]` in u64, if some requests' queries are trees: bit j says that the row sees node j of its tree, itself
+    /// included; a request with n queries has them as nodes behind its first length - n keys. 0 for a causal row.
+    pub ancestors: Option<Address>,
+    /// Number of requests.
+    pub requests: usize,
+    /// Blocks that a request's table has room for.
+    pub table_width: usize,
+    /// The largest number of queries of a request.
+    pub most_queries: usize,
+    /// The largest of `lengths`, or more.
+    pub most_keys: usize,
+}
+
+/// Attention with grouped queries over the paged cache.
+#[derive(Debug, Clone, Copy)]
+pub struct PagedAttention {
+    /// `[rows][heads][head_dim]` in bf16, written.
+    pub out: Address,
+    /// `[rows][heads][head_dim]` in bf16.
+    pub queries: Address,
+    /// Keys and values.
+    pub cache: Cache,
+    /// Whose queries they are, and how far they see.
+    pub batch: Batch,
+    /// Query heads; a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// 64 or 128.
+    pub head_dim: usize,
+    /// What a score is multiplied with before the softmax; positive.
+    pub scale: f32,
+}
+
+/// Room for what the blocks of threads of a decoding step leave for the kernel that joins them.
+#[derive(Debug, Clone, Copy)]
+pub struct Workspace {
+    /// `[rows][heads][splits(most_keys)][head_dim]` in f32.
+    pub parts: Address,
+    /// `[rows][heads][splits(most_keys)][2]` in f32.
+    pub states: Address,
+}
+
+/// In how many splits so many keys are read.
+pub fn splits(keys: usize) -> usize {
+    keys.div_ceil(SPLIT)
+}
+
+fn check_heads(entry: &'static str, heads: usize, kv_heads: usize) -> Result<usize, Error> {
+    within(entry, "number of kv heads", kv_heads, 4_096)?;
+    within(entry, "number of heads", heads, 4_096)?;
+    must(
+        heads.is_multiple_of(kv_heads),
+        entry,
+        "number of heads",
+        heads,
+        "a multiple of kv heads",
+    )?;
+    Ok(heads / kv_heads)
+}
+
+fn check_scale(entry: &'static str, scale: f32) -> Result<f32, Error> {
+    let is_fine = scale > 0.0 && scale.is_finite();
+    must(is_fine, entry, "the scale, rounded", scale as usize, "positive and finite")?;
+    Ok(scale * LOG2_E)
+}
+
+impl PagedAttention {
+    fn entry(&self, of: [[&'static str; 2]; 2]) -> Result<&'static str, Error> {
+        let [narrow, wide] = of[usize::from(self.cache.scales.is_some())];
+        let is_known = [64, 128].contains(&self.head_dim);
+        must(is_known, narrow, "head size", self.head_dim, "64 or 128")?;
+        Ok(if self.head_dim == 64 { narrow } else { wide })
+    }
+
+    /// One block of threads for each 64 rows of queries and heads of a group.
+    ///
+    /// # Errors
+    /// If the head size is not 64 or 128, if heads are no multiple of kv heads, if there is nothing to do, or more than a
+    /// grid or a 32-bit index can hold.
+    pub fn prefill(&self) -> Result<Launch, Error> {
+        let entry = self.entry([
+            ["paged_prefill_64", "paged_prefill_128"],
+            ["paged_prefill_int8_64", "paged_prefill_int8_128"],
+        ])?;
+        let group = check_heads(entry, self.heads, self.kv_heads)?;
+        let batch = self.batch.check(entry)?;
+        let tiles = (self.batch.most_queries * group).div_ceil(PREFILL_ROWS);
+        let grid = [
+            within(entry, "tiles of queries", tiles, MAX_GRID_X)?,
+            self.kv_heads as u32,
+            self.batch.requests as u32,
+        ];
+        let arguments = [Pointer(self.out), Pointer(self.queries)]
+            .into_iter()
+            .chain(self.cache.pointers())
+            .chain(batch)
+            .chain([I32(self.heads as i32)])
+            .chain(self.cache.strides())
+            .chain([F32(check_scale(entry, self.scale)?)])
+            .collect();
+        let shared_bytes = ((PREFILL_ROWS + 4 * TILE) * self.head_dim * 2) as u32;
+        Ok(Launch { ptx: PREFILL, entry, grid, threads: THREADS, shared_bytes, arguments })
+    }
+
+    /// One block of threads for each [`SPLIT`] keys and 16 rows of queries and heads of a group; and the kernel that
+    /// joins the splits.
+    ///
+    /// # Errors
+    /// As [`PagedAttention::prefill`].
+    pub fn decode(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
+        let entry = self.entry([
+            ["paged_decode_64", "paged_decode_128"],
+            ["paged_decode_int8_64", "paged_decode_int8_128"],
+        ])?;
+        let group = check_heads(entry, self.heads, self.kv_heads)?;
+        let batch = self.batch.check(entry)?;
+        let tiles = (self.batch.most_queries * group).div_ceil(DECODE_ROWS) * self.kv_heads;
+        let scale = check_scale(entry, self.scale)?;
+        let arguments = [workspace.parts, workspace.states, self.queries]
+            .map(Pointer)
+            .into_iter()
+            .chain(self.cache.pointers())
+            .chain(batch)
+            .chain([I32(self.heads as i32), I32(self.kv_heads as i32)])
+            .chain(self.cache.strides())
+            .chain([F32(scale)])
+            .collect();
+        let tile = DECODE_ROWS * self.head_dim + 4 * TILE * self.head_dim;
+        let decode = Launch {
+            ptx: DECODE,
+            entry,
+            grid: self.batch.decode_grid(entry, tiles)?,
+            threads: THREADS,
+            shared_bytes: decode_shared_bytes(tile),
+            arguments,
+        };
+        Ok([decode, self.batch.join(self.out, workspace, self.heads, self.head_dim, scale)?])
+    }
+}
+
+/// Queries and keys beside what all of paged_decode's variants have: the tile's weights, and its highest scores.
+fn decode_shared_bytes(elements: usize) -> u32 {
+    ((elements + DECODE_ROWS * TILE) * 2 + 4 * DECODE_ROWS * 4) as u32
+}
+
+/// Multi-head latent attention in its absorbed form: one head of keys for all queries, [`MLA_KEY`] elements, whose first
+/// [`MLA_VALUE`] are the value.
+#[derive(Debug, Clone, Copy)]
+pub struct MlaDecode {
+    /// `[rows][heads][MLA_VALUE]` in bf16, written.
+    pub out: Address,
+    /// `[rows][heads][MLA_KEY]` in bf16.
+    pub queries: Address,
+    /// One layer's part of block 0, `[BLOCK_TOKENS][MLA_KEY]` in bf16.
+    pub latents: Address,
+    /// Elements from a block to the next.
+    pub block_stride: i64,
+    /// Whose queries they are, and how far they see.
+    pub batch: Batch,
+    /// Query heads.
+    pub heads: usize,
+    /// What a score is multiplied with before the softmax; positive.
+    pub scale: f32,
+}
+
+impl MlaDecode {
+    /// As [`PagedAttention::decode`]; the workspace's parts have [`MLA_VALUE`] elements.
+    ///
+    /// # Errors
+    /// If there is nothing to do, or more than a grid or a 32-bit index can hold.
+    pub fn launch(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
+        let entry = "mla_decode";
+        let group = check_heads(entry, self.heads, 1)?;
+        let batch = self.batch.check(entry)?;
+        let scale = check_scale(entry, self.scale)?;
+        let arguments = [workspace.parts, workspace.states, self.queries, self.latents]
+            .map(Pointer)
+            .into_iter()
+            .chain(batch)
+            .chain([I32(self.heads as i32), I64(self.block_stride), F32(scale)])
+            .collect();
+        let tiles = (self.batch.most_queries * group).div_ceil(DECODE_ROWS);
+        let decode = Launch {
+            ptx: DECODE,
+            entry,
+            grid: self.batch.decode_grid(entry, tiles)?,
+            threads: THREADS,
+            shared_bytes: decode_shared_bytes((DECODE_ROWS + TILE) * MLA_KEY),
+            arguments,
+        };
+        Ok([decode, self.batch.join(self.out, workspace, self.heads, MLA_VALUE, scale)?])
+    }
+}
+
+impl Batch {
+    /// The kernels' parameters for it.
+    fn check(&self, entry: &'static str) -> Result<[Argument; 5], Error> {
+        within(entry, "number of requests", self.requests, MAX_GRID_YZ)?;
+        // Rows are counted with heads.
+        within(entry, "queries of a request", self.most_queries, 1 << 18)?;
+        within(entry, "keys of a request", self.most_keys, 1 << 30)?;
+        let room = self.table_width.saturating_mul(BLOCK_TOKENS);
+        let expected = || format!("at most the {room} that a table has room for");
+        must(self.most_keys <= room, entry, "keys of a request", self.most_keys, expected())?;
+        let ancestors = self.ancestors.unwrap_or(0);
+        let [tables, lengths, starts, ancestors] =
+            [self.tables, self.lengths, self.query_starts, ancestors].map(Pointer);
+        let width = count(entry, "blocks of a table", self.table_width)?;
+        Ok([tables, lengths, starts, ancestors, width])
+    }
+
+    fn decode_grid(&self, entry: &'static str, tiles: usize) -> Result<[u32; 3], Error> {
+        let tiles = within(entry, "tiles of queries", tiles, MAX_GRID_YZ)?;
+        Ok([splits(self.most_keys) as u32, tiles, self.requests as u32])
+    }
+
+    /// The kernel that joins the splits of a decoding step.
+    fn join(
+        &self,
+        out: Address,
+        workspace: Workspace,
+        heads: usize,
+        width: usize,
+        scale: f32,
+    ) -> Result<Launch, Error> {
+        let entry = "join_splits";
+        let rows = within(entry, "queries of a request", self.most_queries, MAX_GRID_YZ)?;
+        let pointers =
+            [out, workspace.parts, workspace.states, self.lengths, self.query_starts].map(Pointer);
+        let counts = [splits(self.most_keys), width].map(|n| I32(n as i32));
+        Ok(Launch {
+            ptx: DECODE,
+            entry,
+            grid: [heads as u32, rows, self.requests as u32],
+            threads: THREADS,
+            shared_bytes: 0,
+            arguments: pointers.into_iter().chain(counts).chain([F32(scale)]).collect(),
+        })
+    }
+}

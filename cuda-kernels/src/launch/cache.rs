@@ -1,0 +1,109 @@
+//! Keys and values in the paged cache, and the kernel that writes them.
+
+use super::Argument::{self, I32, I64, Pointer};
+use super::{Address, Error, Launch, MAX_GRID_YZ, must, within};
+
+/// Tokens of a block of the cache.
+pub const BLOCK_TOKENS: usize = 16;
+
+const ROPE_CACHE: &str = include_str!("../../ptx/rope_cache.ptx");
+
+/// Where keys and values are: one layer's part of block 0, `[kv_heads][BLOCK_TOKENS][head_dim]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Cache {
+    /// The keys, in bf16 or bytes.
+    pub keys: Address,
+    /// The values, in the same.
+    pub values: Address,
+    /// Elements from a block to the next.
+    pub block_stride: i64,
+    /// Elements from a kv head to the next.
+    pub head_stride: i64,
+    /// For keys and values in signed bytes: what they are multiplied with.
+    pub scales: Option<CacheScales>,
+}
+
+/// Scales of keys and values in bytes: one layer's part of block 0, `[kv_heads][BLOCK_TOKENS]` in f32.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheScales {
+    /// The keys' scales.
+    pub keys: Address,
+    /// The values' scales.
+    pub values: Address,
+    /// Scales from a block to the next.
+    pub block_stride: i64,
+    /// Scales from a kv head to the next.
+    pub head_stride: i64,
+}
+
+impl Cache {
+    /// Keys, values, and their scales if they have some.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = Argument> {
+        let scales = self.scales.map(|scales| [scales.keys, scales.values]);
+        [self.keys, self.values].into_iter().chain(scales.into_iter().flatten()).map(Pointer)
+    }
+
+    /// The strides of both.
+    pub(super) fn strides(&self) -> impl Iterator<Item = Argument> {
+        let scales = self.scales.map(|scales| [scales.block_stride, scales.head_stride]);
+        let numbers = [self.block_stride, self.head_stride];
+        numbers.into_iter().chain(scales.into_iter().flatten()).map(I64)
+    }
+}
+
+/// RoPE on queries and keys, and keys and values into the paged cache.
+#[derive(Debug, Clone, Copy)]
+pub struct RopeCache {
+    /// `[rows][heads][head_dim]` in bf16, written.
+    pub queries: Address,
+    /// Keys and values, written where `slots` say. In bytes, the largest element of a token's head becomes 127.
+    pub cache: Cache,
+    /// `[rows][heads + 2 * kv_heads][head_dim]` in bf16: a row's queries, keys, values.
+    pub qkv: Address,
+    /// `[positions][head_dim / 2]` pairs of cosine and sine in f32.
+    pub turns: Address,
+    /// `[rows]` in i32.
+    pub positions: Address,
+    /// `[rows]` in i64: block times [`BLOCK_TOKENS`] plus the place in it; negative for padding.
+    pub slots: Address,
+    /// Number of rows, at most 65,535.
+    pub rows: usize,
+    /// Query heads, at most 4,096.
+    pub heads: usize,
+    /// Heads of keys and values, at most 4,096.
+    pub kv_heads: usize,
+    /// 64 or 128.
+    pub head_dim: usize,
+}
+
+impl RopeCache {
+    /// The launch.
+    ///
+    /// # Errors
+    /// If the head size is not 64 or 128, if there are no heads or more than 4,096, or if there are no rows or more
+    /// than 65,535.
+    pub fn launch(&self) -> Result<Launch, Error> {
+        let entry = if self.cache.scales.is_some() { "rope_cache_int8" } else { "rope_cache" };
+        let is_known = [64, 128].contains(&self.head_dim);
+        must(is_known, entry, "head size", self.head_dim, "64 or 128")?;
+        let heads = within(entry, "number of heads", self.heads, 4_096)?;
+        let kv_heads = within(entry, "number of kv heads", self.kv_heads, 4_096)?;
+        let rows = within(entry, "number of rows", self.rows, MAX_GRID_YZ)?;
+        let inputs = [self.qkv, self.turns, self.positions, self.slots].map(Pointer);
+        let numbers = [heads, kv_heads, self.head_dim as u32].map(|n| I32(n as i32));
+        Ok(Launch {
+            ptx: ROPE_CACHE,
+            entry,
+            grid: [heads + 2 * kv_heads, rows, 1],
+            threads: self.head_dim as u32 / 2,
+            shared_bytes: 0,
+            arguments: [Pointer(self.queries)]
+                .into_iter()
+                .chain(self.cache.pointers())
+                .chain(inputs)
+                .chain(numbers)
+                .chain(self.cache.strides())
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! Kernels broken on purpose, by editing their PTX. Each must be noticed: by the interpreter (a race, a copy read before it
+//! landed, a deadlock), by its result, or by a count that is asserted elsewhere.
+
+use crate::gpu::Gpu;
+use crate::numbers::Random;
+use crate::paged_case::{Case, Heads, Request};
+use crate::{gemm, hopper, sampling, steps};
+use cuda_kernels::Launch;
+use cuda_kernels::rows::{Argmax, RmsNorm};
+use cuda_kernels::steps::Step;
+use ptx_interpreter::{Error, FaultKind};
+
+/// A device with all that a launch needs, and how to read what it wrote.
+pub(crate) struct Prepared {
+    pub(crate) gpu: Gpu,
+    pub(crate) launch: Launch,
+    pub(crate) read: Read,
+}
+
+/// What a kernel wrote.
+pub(crate) type Read = Box<dyn Fn(&Gpu) -> Vec<u8>>;
+
+/// What a run shows: what was written, and bank conflicts.
+type Shown = (Vec<u8>, u64);
+
+impl Prepared {
+    fn run(mut self, ptx: &str) -> Result<Shown, Error> {
+        let counts = self.gpu.try_run(ptx, &self.launch)?;
+        Ok(((self.read)(&self.gpu), counts.bank_conflicts()))
+    }
+}
+
+/// How a mutant was noticed.
+#[derive(Debug, PartialEq, Eq)]
+enum Noticed {
+    Fault(FaultKind),
+    Result,
+    Conflicts,
+}
+
+impl Noticed {
+    /// Whether the interpreter has said what is wrong, whatever came of it.
+    fn is_fault(&self) -> bool {
+        matches!(self, Noticed::Fault(_))
+    }
+}
+
+fn notice(right: &Shown, prepared: Prepared, ptx: &str) -> Option<Noticed> {
+    match prepared.run(ptx) {
+        Err(Error::Fault(fault)) => Some(Noticed::Fault(fault.kind)),
+        Err(error) => panic!("the mutant is no PTX: {error}"),
+        Ok((written, _)) if written != right.0 => Some(Noticed::Result),
+        Ok((_, conflicts)) if conflicts != right.1 => Some(Noticed::Conflicts),
+        Ok(_) => None,
+    }
+}
+
+fn norm() -> Prepared {
+    let (mut gpu, mut random) = (Gpu::new(), Random(1));
+    let (rows, width) = (2, 600);
+    let out = gpu.alloc::<u16>(rows * width);
+    let launch = RmsNorm {
+        out: out.address(),
+        x: gpu.upload_bf16(&random.bf16s(rows * width, 2.0)),
+        weight: gpu.upload_bf16(&random.bf16s(width, 2.0)),
+        rows,
+        width,
+        epsilon: 1e-5,
+    };
+    let read = move |gpu: &Gpu| gpu.bytes(out);
+    Prepared { gpu, launch: launch.launch().unwrap(), read: Box::new(read) }
+}
+
+fn argmax() -> Prepared {
+    let (mut gpu, mut random) = (Gpu::new(), Random(2));
+    let tokens = gpu.alloc::<u32>(1);
+    let scores = gpu.upload(&random.bf16s(1000, 4.0));
+    let launch = Argmax { tokens: tokens.address(), scores, rows: 1, vocabulary: 1000 };
+    let read = move |gpu: &Gpu| gpu.bytes(tokens);
+    Prepared { gpu, launch: launch.launch().unwrap(), read: Box::new(read) }
+}
+
+/// Two splits, and tiles enough that each stage is used again.
+fn paged(is_prefill: bool) -> Prepared {
+    let heads = Heads { heads: 4, kv_heads: 2, head_dim: 64 };
+    let case = Case::new(heads, &[Request::text(300, 20)], false, 3);
+    let mut gpu = Gpu::new();
+    let (attention, workspace, out, parts) = case.upload(&mut gpu);
+    if is_prefill {
+        let read = move |gpu: &Gpu| gpu.bytes(out);
+        Prepared { gpu, launch: attention.prefill().unwrap(), read: Box::new(read) }
+    } else {
+        let [launch, _] = attention.decode(workspace).unwrap();
+        let read = move |gpu: &Gpu| gpu.bytes(parts);
+        Prepared { gpu, launch, read: Box::new(read) }
+    }
+}
+
+fn step(step: Step) -> Prepared {
+    let mut gpu = Gpu::new();
+    let (attention, out) = steps::Case::new(200, 1, 1).upload(&mut gpu);
+    let read = move |gpu: &Gpu| gpu.bytes(out);
+    Prepared { gpu, launch: attention.launch(step).unwrap(), read: Box::new(read) }
+}
+
+fn hopper() -> Prepared {
+    let mut gpu = Gpu::new();
+    let (attention, out) = hopper::Case::new(400, [1, 1], 64, true).upload(&mut gpu);
+    let read = move |gpu: &Gpu| gpu.bytes(out);
+    Prepared { gpu, launch: attention.launch().unwrap(), read: Box::new(read) }
+}
+
+/// Kernels with barriers.
+fn subjects() -> Vec<fn() -> Prepared> {
+    vec![
+        norm,
+        argmax,
+        || paged(true),
+        || paged(false),
+        || step(Step::Tiled),
+        || step(Step::Swizzled),
+        || step(Step::Pipelined),
+        || step(Step::TensorCores),
+        gemm::prepared_prefill,
+        gemm::prepared_decode,
+        sampling::prepared,
+    ]
+}
+
+/// The kernel's lines that `edit` would change, each changed alone, in the text of a module that has this kernel only.
+fn mutants<'a>(
+    launch: &'a Launch,
+    edit: impl Fn(&str) -> Option<String> + 'a,
+) -> impl Iterator<Item = (String, String)> + 'a {
+    const ENTRY: &str = ".visible .entry ";
+    let head = &launch.ptx[..launch.ptx.find(ENTRY).unwrap()];
+    let body = &launch.ptx[launch.ptx.find(&format!("{ENTRY}{}(", launch.entry)).unwrap()..];
+    let body = &body[..body[1..].find(ENTRY).map_or(body.len(), |next| next + 1)];
+    let lines: Vec<&str> = body.lines().collect();
+    (0..lines.len()).filter_map(move |i| {
+        let edited = edit(lines[i])?;
+        let mut changed: Vec<&str> = lines.clone();
+        changed[i] = &edited;
+        Some((lines[i].trim().into(), format!("{head}{}\n", changed.join("\n"))))
+    })
+}
+
+/// Runs each mutant of a kernel; those that nothing noticed, and how the others were.
+fn survivors(
+    prepare: fn() -> Prepared,
+    edit: impl Fn(&str) -> Option<String>,
+) -> (Vec<String>, Vec<Noticed>) {
+    let launch = prepare().launch;
+    let right = prepare().run(launch.ptx).unwrap();
+    let (mut survivors, mut noticed) = (Vec::new(), Vec::new());
+    for (line, ptx) in mutants(&launch, edit) {
+        match notice(&right, prepare(), &ptx) {
+            Some(how) => noticed.push(how),
+            None => survivors.push(format!("{}: {line}", launch.entry)),
+        }
+    }
+    assert!(!noticed.is_empty(), "{} has nothing to change", launch.entry);
+    (survivors, noticed)
+}
+
+#[test]
+fn a_dropped_barrier_is_noticed() {
+    for prepare in subjects() {
+        let (survivors, noticed) =
+            survivors(prepare, |line| line.contains("bar.sync").then(String::new));
+        assert_eq!(survivors, [""; 0]);
+        assert!(noticed.iter().all(Noticed::is_fault), "{}: {noticed:?}", prepare().launch.entry);
+    }
+}
+
+#[test]
+fn a_chunk_in_the_wrong_place_is_noticed() {
+    for prepare in [|| step(Step::Swizzled), || step(Step::TensorCores), || paged(false)] {
+        let (survivors, _) =
+            survivors(prepare, |line| line.contains("xor.b32").then(|| line.replace("xor", "or")));
+        assert_eq!(survivors, [""; 0]);
+    }
+}
+
+#[test]
+fn a_copy_that_is_not_waited_for_is_noticed() {
+    let prepares = [
+        || step(Step::Pipelined),
+        || step(Step::TensorCores),
+        || paged(true),
+        || paged(false),
+        gemm::prepared_prefill,
+        gemm::prepared_decode,
+    ];
+    for prepare in prepares {
+        let later = |line: &str| {
+            let (before, pending) = line.split_once("cp.async.wait_group ")?;
+            let pending: u32 = pending.trim_end_matches(';').parse().unwrap();
+            Some(format!("{before}cp.async.wait_group {};", pending + 1))
+        };
+        let (survivors, noticed) = survivors(prepare, later);
+        assert_eq!(survivors, [""; 0]);
+        assert!(noticed.iter().all(Noticed::is_fault), "{}: {noticed:?}", prepare().launch.entry);
+    }
+}
+
+#[test]
+fn a_weight_or_rescale_that_is_1_is_noticed() {
+    for prepare in
+        [|| step(Step::Pipelined), || step(Step::TensorCores), || paged(true), || paged(false)]
+    {
+        let (survivors, noticed) = survivors(prepare, |line| {
+            // 2 to the x becomes 1: a weight, or what sums are multiplied with.
+            let (_, operands) = line.split_once("ex2.approx.ftz.f32 ")?;
+            let (to, _) = operands.split_once(',')?;
+            Some(format!("mov.f32 {to}, 0f3F800000;"))
+        });
+        assert_eq!(survivors, [""; 0]);
+        let all = noticed.iter().all(|how| *how == Noticed::Result);
+        assert!(all, "{}: {noticed:?}", prepare().launch.entry);
+    }
+}
+
+/// What becomes of a line, if it is to change.
+type Edit<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+#[test]
+fn on_hopper_a_wait_or_arrival_that_is_missing_is_noticed() {
+    let without_wait = |line: &str| {
+        let wait = line.contains("mbarrier.try_wait");
+        wait.then(|| "setp.eq.u32 done, 0, 0;".into())
+    };
+    let without_arrival = |line: &str| line.contains("mbarrier.arrive.shared").then(String::new);
+    // Fewer bytes, so that the phase ends before they have landed; more, so that it never ends.
+    let expecting = |bytes: &'static str| {
+        move |line: &str| {
+            let (before, _) = line.rsplit_once(',')?;
+            line.contains("expect_tx").then(|| format!("{before}, {bytes};"))
+        }
+    };
+    let sooner = |line: &str| {
+        let (before, pending) = line.split_once("wgmma.wait_group.sync.aligned ")?;
+        let pending: u32 = pending.trim_end_matches(';').parse().unwrap();
+        Some(format!("{before}wgmma.wait_group.sync.aligned {};", pending + 1))
+    };
+    // The interpreter's copies land in the order in which they were begun, so the waits for the queries and for the values
+    // of the tile before are covered by later ones. On a device they are not.
+    let edits: [(&str, usize, Edit); 5] = [
+        ("wait", 2, &without_wait),
+        ("arrival", 0, &without_arrival),
+        ("fewer bytes", 0, &expecting("64")),
+        ("more bytes", 0, &expecting("1000000")),
+        ("product", 0, &sooner),
+    ];
+    for (what, unnoticed, edit) in edits {
+        let (survivors, noticed) = survivors(hopper, edit);
+        assert_eq!(survivors.len(), unnoticed, "{what}: {survivors:?}");
+        assert!(noticed.iter().all(Noticed::is_fault), "{what}: {noticed:?}");
+    }
+}

@@ -1,0 +1,254 @@
+//! Launches and modules agree: names, parameters, threads; and shapes that do not fit are refused by name.
+
+use cuda_kernels::attention::{Batch, MlaDecode, PagedAttention, Workspace};
+use cuda_kernels::cache::{Cache, CacheScales, RopeCache};
+use cuda_kernels::gemm::{Gemm, Weights};
+use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
+use cuda_kernels::sampling::Sample;
+use cuda_kernels::steps::{HopperAttention, Step, StepAttention};
+use cuda_kernels::{Argument, Launch};
+use std::collections::BTreeSet;
+
+const RMS_NORM: RmsNorm = RmsNorm { out: 0, x: 0, weight: 0, rows: 3, width: 100, epsilon: 1e-5 };
+const SWIGLU: SwiGlu = SwiGlu { out: 0, x: 0, rows: 5, width: 257 };
+const ARGMAX: Argmax = Argmax { tokens: 0, scores: 0, rows: 7, vocabulary: 100 };
+const CACHE: Cache = Cache { keys: 0, values: 0, block_stride: 0, head_stride: 0, scales: None };
+const ROPE_CACHE: RopeCache = RopeCache {
+    queries: 0,
+    cache: CACHE,
+    qkv: 0,
+    turns: 0,
+    positions: 0,
+    slots: 0,
+    rows: 9,
+    heads: 8,
+    kv_heads: 2,
+    head_dim: 128,
+};
+const BATCH: Batch = Batch {
+    tables: 0,
+    lengths: 0,
+    query_starts: 0,
+    ancestors: None,
+    requests: 3,
+    table_width: 100,
+    most_queries: 33,
+    most_keys: 300,
+};
+const PAGED: PagedAttention = PagedAttention {
+    out: 0,
+    queries: 0,
+    cache: CACHE,
+    batch: BATCH,
+    heads: 8,
+    kv_heads: 2,
+    head_dim: 64,
+    scale: 0.125,
+};
+const MLA: MlaDecode = MlaDecode {
+    out: 0,
+    queries: 0,
+    latents: 0,
+    block_stride: 0,
+    batch: BATCH,
+    heads: 16,
+    scale: 0.1,
+};
+const GEMM: Gemm =
+    Gemm { out: 0, x: 0, weights: Weights::Bf16(0), rows: 17, outputs: 72, inputs: 520 };
+const STEPS: StepAttention = StepAttention {
+    out: 0,
+    queries: 0,
+    keys: 0,
+    values: 0,
+    tokens: 65,
+    heads: 4,
+    kv_heads: 2,
+    scale: 0.125,
+};
+const HOPPER: HopperAttention = HopperAttention {
+    out: 0,
+    queries: 0,
+    keys: 0,
+    values: 0,
+    tokens: 129,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    is_causal: true,
+    scale: 0.125,
+};
+
+fn every_launch() -> Vec<Launch> {
+    let scales = Some(CacheScales { keys: 0, values: 0, block_stride: 0, head_stride: 0 });
+    let workspace = Workspace { parts: 0, states: 0 };
+    let bytes = Cache { scales, ..CACHE };
+    let paged = [64, 128].into_iter().flat_map(|head_dim| {
+        [CACHE, bytes].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
+    });
+    let int8 = Weights::Int8 { codes: 0, scales: 0 };
+    let mut launches = vec![
+        RMS_NORM.launch().unwrap(),
+        AddRmsNorm { out: 0, residual: 0, x: 0, weight: 0, rows: 3, width: 100, epsilon: 1e-5 }
+            .launch()
+            .unwrap(),
+        SWIGLU.launch().unwrap(),
+        Embedding { out: 0, table: 0, tokens: 0, rows: 3, vocabulary: 9, width: 100 }
+            .launch()
+            .unwrap(),
+        ARGMAX.launch().unwrap(),
+        ROPE_CACHE.launch().unwrap(),
+        RopeCache { cache: bytes, ..ROPE_CACHE }.launch().unwrap(),
+        Sample {
+            tokens: 0,
+            scores: 0,
+            temperatures: 0,
+            top_ks: 0,
+            top_ps: 0,
+            draws: 0,
+            rows: 3,
+            vocabulary: 100,
+        }
+        .launch()
+        .unwrap(),
+    ];
+    for attention in paged {
+        launches.push(attention.prefill().unwrap());
+        launches.extend(attention.decode(workspace).unwrap());
+    }
+    launches.extend(MLA.launch(workspace).unwrap());
+    for weights in [GEMM.weights, int8] {
+        let gemm = Gemm { weights, ..GEMM };
+        launches.push(gemm.prefill().unwrap());
+        launches.extend(gemm.decode(0).unwrap());
+        launches.extend(gemm.decode_f32(0).unwrap());
+    }
+    launches.extend(Step::ALL.map(|step| STEPS.launch(step).unwrap()));
+    launches
+        .extend([64, 128].map(|head_dim| HopperAttention { head_dim, ..HOPPER }.launch().unwrap()));
+    launches
+}
+
+/// What stands between a kernel's name and its body.
+fn head_of(launch: &Launch) -> &'static str {
+    let entry = format!(".visible .entry {}(", launch.entry);
+    let begin = launch.ptx.find(&entry);
+    let begin = begin.unwrap_or_else(|| panic!("{} is not in its module", launch.entry));
+    let head = &launch.ptx[begin..];
+    &head[..head.find("\n{").unwrap()]
+}
+
+#[test]
+fn a_launch_passes_what_its_kernel_takes() {
+    for launch in every_launch() {
+        let head = head_of(&launch);
+        let taken = head.lines().filter_map(|line| line.trim().strip_prefix(".param ."));
+        let taken: Vec<&str> = taken.map(|line| line.split_whitespace().next().unwrap()).collect();
+        let given: Vec<&str> = launch.arguments.iter().map(type_of).collect();
+        assert_eq!(given, taken, "{}", launch.entry);
+        // Kernels that say how many threads they take are given so many.
+        let most = head.lines().find_map(|line| line.strip_prefix(".maxntid "));
+        if let Some(most) = most {
+            assert_eq!(most, format!("{}, 1, 1", launch.threads), "{}", launch.entry);
+        }
+        assert_eq!(launch.threads % 32, 0, "{}: whole warps", launch.entry);
+        // What a block of threads may have on an A100.
+        assert!(
+            launch.shared_bytes <= 163 * 1024,
+            "{}: {} bytes",
+            launch.entry,
+            launch.shared_bytes
+        );
+    }
+}
+
+fn type_of(argument: &Argument) -> &'static str {
+    match argument {
+        Argument::Pointer(_) | Argument::I64(_) => "u64",
+        Argument::U32(_) | Argument::I32(_) => "u32",
+        Argument::F32(_) => "f32",
+        Argument::TensorMap(_) => "align",
+    }
+}
+
+#[test]
+fn every_kernel_has_a_launch() {
+    let launches = every_launch();
+    let launched: BTreeSet<&str> = launches.iter().map(|launch| launch.entry).collect();
+    let modules: BTreeSet<&str> = launches.iter().map(|launch| launch.ptx).collect();
+    let entries = modules.iter().flat_map(|ptx| ptx.split(".visible .entry ").skip(1));
+    let there: BTreeSet<&str> = entries.map(|rest| rest.split_once('(').unwrap().0).collect();
+    assert_eq!(launched, there);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/ptx");
+    assert_eq!(modules.len(), std::fs::read_dir(folder).unwrap().count());
+}
+
+#[test]
+fn grids_cover_every_row_and_column() {
+    assert_eq!(ARGMAX.launch().unwrap().grid, [7, 1, 1]);
+    assert_eq!(SWIGLU.launch().unwrap().grid, [2, 5, 1]);
+    assert_eq!(SwiGlu { width: 256, ..SWIGLU }.launch().unwrap().grid, [1, 5, 1]);
+    let launch = ROPE_CACHE.launch().unwrap();
+    assert_eq!((launch.grid, launch.threads), ([12, 9, 1], 64));
+    // 33 queries of 4 heads to a kv head: 132 rows, by 64 and by 16; 300 keys in two splits.
+    assert_eq!(PAGED.prefill().unwrap().grid, [3, 2, 3]);
+    let [decode, join] = PAGED.decode(Workspace { parts: 0, states: 0 }).unwrap();
+    assert_eq!((decode.grid, join.grid), ([2, 18, 3], [8, 33, 3]));
+    assert_eq!(GEMM.prefill().unwrap().grid, [1, 1, 1]);
+    let [decode, add] = GEMM.decode(0).unwrap();
+    assert_eq!((decode.grid, add.grid), ([2, 3, 2], [5, 1, 1]));
+    assert_eq!(STEPS.launch(Step::Tiled).unwrap().grid, [3, 4, 1]);
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused_by_name() {
+    let refused = |result: Result<Launch, cuda_kernels::Error>| result.unwrap_err().to_string();
+    assert_eq!(
+        refused(RopeCache { head_dim: 80, ..ROPE_CACHE }.launch()),
+        "rope_cache: head size is 80; it must be 64 or 128"
+    );
+    assert_eq!(
+        refused(SwiGlu { rows: 65_536, ..SWIGLU }.launch()),
+        "swiglu: number of rows is 65536; it must be from 1 to 65535"
+    );
+    assert_eq!(
+        refused(PagedAttention { heads: 7, ..PAGED }.prefill()),
+        "paged_prefill_64: number of heads is 7; it must be a multiple of kv heads"
+    );
+    assert_eq!(
+        refused(Gemm { inputs: 100, ..GEMM }.prefill()),
+        "gemm_prefill: number of inputs is 100; it must be a multiple of 8"
+    );
+    let batch = Batch { table_width: 18, ..BATCH };
+    assert_eq!(
+        refused(PagedAttention { batch, ..PAGED }.prefill()),
+        "paged_prefill_64: keys of a request is 300; it must be at most the 288 that a table has room for"
+    );
+    let workspace = Workspace { parts: 0, states: 0 };
+    for heads in [0, usize::MAX] {
+        assert!(PagedAttention { heads, ..PAGED }.decode(workspace).is_err());
+        assert!(PagedAttention { kv_heads: heads, ..PAGED }.decode(workspace).is_err());
+        assert!(MlaDecode { heads, ..MLA }.launch(workspace).is_err());
+        assert!(RopeCache { heads, ..ROPE_CACHE }.launch().is_err());
+        assert!(StepAttention { heads, ..STEPS }.launch(Step::Naive).is_err());
+        assert!(StepAttention { kv_heads: heads, ..STEPS }.launch(Step::Naive).is_err());
+    }
+    for many in [0, usize::MAX, usize::MAX - 7] {
+        assert!(RmsNorm { rows: many, ..RMS_NORM }.launch().is_err());
+        assert!(RmsNorm { width: many, ..RMS_NORM }.launch().is_err());
+        assert!(Argmax { vocabulary: many, ..ARGMAX }.launch().is_err());
+        assert!(Gemm { rows: many, ..GEMM }.prefill().is_err());
+        assert!(Gemm { outputs: many, ..GEMM }.decode(0).is_err());
+        for batch in [
+            Batch { requests: many, ..BATCH },
+            Batch { most_queries: many, ..BATCH },
+            Batch { most_keys: many, ..BATCH },
+            Batch { table_width: many, most_keys: many, ..BATCH },
+        ] {
+            assert!(PagedAttention { batch, ..PAGED }.prefill().is_err());
+            assert!(PagedAttention { batch, ..PAGED }.decode(workspace).is_err());
+        }
+    }
+    assert!(PagedAttention { scale: f32::NAN, ..PAGED }.prefill().is_err());
+    assert!(PagedAttention { scale: 0.0, ..PAGED }.prefill().is_err());
+}

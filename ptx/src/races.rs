@@ -1,0 +1,226 @@
+//! Who may touch which byte of shared memory: happens-before, by vector clocks.
+//!
+//! Every warp has a clock, which goes on whenever the warp lets others know what it has done: at a barrier, at an arrival
+//! at an mbarrier, at the start of an asynchronous copy. A warp that waits takes over the clocks of those it waited for.
+//! Of every byte the last write and the reads since are kept as (warp, clock). An access is fine if the warp has taken
+//! over the clock of what it conflicts with. The method is FastTrack (Flanagan and Freund, 2009). It does not depend on
+//! the order in which the interpreter happens to run warps: a missing barrier is found even where the result is right.
+//!
+//! Lanes of one warp count as ordered by the warp's instructions.
+
+use crate::error::{FaultKind, Problem};
+
+/// Whose clocks there are: 32 warps, and the tensor cores of eight warp groups.
+pub(crate) const AGENTS: usize = 40;
+
+/// What somebody knows of each of the others.
+pub(crate) type Clock = [u32; AGENTS];
+
+/// The tensor cores' agent of the warp group that a warp belongs to: their products read shared memory by themselves.
+pub(crate) fn tensor_agent(warp: u32) -> u32 {
+    32 + warp / 4
+}
+
+/// Takes over everything that `other` knows.
+pub(crate) fn join(clock: &mut Clock, other: &Clock) {
+    for (mine, theirs) in clock.iter_mut().zip(other) {
+        *mine = (*mine).max(*theirs);
+    }
+}
+
+/// Of a write: the byte was last written by an atomic. Of a read: the lower bits are an index into `readers`.
+const FLAG: u32 = 1 << 31;
+/// Of a write: an asynchronous copy will write the byte at a time unknown.
+const IN_FLIGHT: u32 = u32::MAX;
+/// Bytes that are held together by products under way.
+const CHUNK: usize = 16;
+
+/// Lower bits of an epoch: the agent. The others: its clock.
+const AGENT_BITS: u32 = 6;
+const AGENT: u32 = (1 << AGENT_BITS) - 1;
+
+fn epoch(agent: u32, clock: u32) -> u32 {
+    ((clock << AGENT_BITS) | agent) & !FLAG
+}
+
+fn is_before(epoch: u32, clock: &Clock) -> bool {
+    let epoch = epoch & !FLAG;
+    clock[(epoch & AGENT) as usize] >= epoch >> AGENT_BITS
+}
+
+/// Who accesses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Agent<'c> {
+    pub(crate) warp: u32,
+    pub(crate) clock: &'c Clock,
+}
+
+/// What is known of every byte of a block's shared memory.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    writes: Vec<u32>,
+    reads: Vec<u32>,
+    readers: Vec<Clock>,
+    free: Vec<u32>,
+    /// How many products under way will still read each chunk.
+    held: Vec<u16>,
+}
+
+impl Shadow {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self {
+            writes: vec![0; bytes],
+            reads: vec![0; bytes],
+            readers: Vec::new(),
+            free: Vec::new(),
+            held: vec![0; bytes.div_ceil(CHUNK)],
+        }
+    }
+
+    /// A read of `len` bytes at `at`, which lie inside.
+    pub(crate) fn read(&mut self, at: usize, len: usize, agent: Agent<'_>) -> Result<(), Problem> {
+        let now = epoch(agent.warp, agent.clock[agent.warp as usize]);
+        for byte in at..at + len {
+            let write = self.writes[byte];
+            if write == 0 {
+                let text =
+                    format!("reads byte {byte:#x} of shared memory, which nothing has written yet");
+                return Err(Problem::new(FaultKind::Uninitialised, text));
+            }
+            if write == IN_FLIGHT {
+                return Err(in_flight("reads", byte));
+            }
+            if !is_before(write, agent.clock) {
+                return Err(race("reads", byte, "wrote", write));
+            }
+            let read = self.reads[byte];
+            if read == now {
+                continue;
+            }
+            if read & FLAG != 0 {
+                self.readers[(read & !FLAG) as usize][agent.warp as usize] = now >> AGENT_BITS;
+            } else if read == 0 || is_before(read, agent.clock) {
+                self.reads[byte] = now;
+            } else {
+                let mut readers = [0; AGENTS];
+                readers[(read & AGENT) as usize] = read >> AGENT_BITS;
+                readers[agent.warp as usize] = now >> AGENT_BITS;
+                let index = self.free.pop().unwrap_or_else(|| {
+                    self.readers.push([0; AGENTS]);
+                    self.readers.len() as u32 - 1
+                });
+                self.readers[index as usize] = readers;
+                self.reads[byte] = index | FLAG;
+            }
+        }
+        Ok(())
+    }
+
+    fn may_write(&mut self, byte: usize, agent: Agent<'_>, atomic: bool) -> Result<(), Problem> {
+        if self.held[byte / CHUNK] > 0 {
+            let text = format!(
+                "writes byte {byte:#x} of shared memory, which an asynchronous operation under way still reads"
+            );
+            return Err(Problem::new(FaultKind::InFlight, text));
+        }
+        let write = self.writes[byte];
+        if write == IN_FLIGHT {
+            return Err(in_flight("writes", byte));
+        }
+        if !(is_before(write, agent.clock) || atomic && write & FLAG != 0) {
+            return Err(race("writes", byte, "wrote", write));
+        }
+        let read = self.reads[byte];
+        if read & FLAG != 0 {
+            let index = read & !FLAG;
+            let unseen =
+                (0..AGENTS).find(|&warp| self.readers[index as usize][warp] > agent.clock[warp]);
+            if let Some(warp) = unseen {
+                return Err(race("writes", byte, "read", warp as u32));
+            }
+            self.free.push(index);
+        } else if !is_before(read, agent.clock) {
+            return Err(race("writes", byte, "read", read));
+        }
+        self.reads[byte] = 0;
+        Ok(())
+    }
+
+    /// A write of `len` bytes at `at`, which lie inside.
+    pub(crate) fn write(
+        &mut self,
+        at: usize,
+        len: usize,
+        agent: Agent<'_>,
+        atomic: bool,
+    ) -> Result<(), Problem> {
+        let now =
+            epoch(agent.warp, agent.clock[agent.warp as usize]) | if atomic { FLAG } else { 0 };
+        for byte in at..at + len {
+            self.may_write(byte, agent, atomic)?;
+            self.writes[byte] = now;
+        }
+        Ok(())
+    }
+
+    /// An asynchronous copy into these bytes begins.
+    pub(crate) fn begin_copy(
+        &mut self,
+        at: usize,
+        len: usize,
+        agent: Agent<'_>,
+    ) -> Result<(), Problem> {
+        for byte in at..at + len {
+            self.may_write(byte, agent, false)?;
+            self.writes[byte] = IN_FLIGHT;
+        }
+        Ok(())
+    }
+
+    /// The copy has landed: written as of `clock` of the warp that began it.
+    pub(crate) fn end_copy(&mut self, at: usize, len: usize, warp: u32, clock: u32) {
+        self.writes[at..at + len].fill(epoch(warp, clock));
+    }
+
+    /// Reading by an asynchronous operation begins, or ends.
+    pub(crate) fn hold(&mut self, at: usize, len: usize, begins: bool) {
+        for held in &mut self.held[at / CHUNK..(at + len).div_ceil(CHUNK)] {
+            *held = if begins { held.saturating_add(1) } else { held.saturating_sub(1) };
+        }
+    }
+
+    /// That the last write of these bytes is known to the warp, without a read: for what looks at an mbarrier.
+    pub(crate) fn check_written(
+        &self,
+        at: usize,
+        len: usize,
+        agent: Agent<'_>,
+    ) -> Result<(), Problem> {
+        for byte in at..at + len {
+            let write = self.writes[byte];
+            if write != 0 && !is_before(write, agent.clock) {
+                return Err(race("uses the mbarrier at", byte, "initialised", write));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_flight(does: &str, byte: usize) -> Problem {
+    let text = format!(
+        "{does} byte {byte:#x} of shared memory, into which an asynchronous copy has not landed yet"
+    );
+    Problem::new(FaultKind::InFlight, text)
+}
+
+fn race(does: &str, byte: usize, did: &str, epoch: u32) -> Problem {
+    let agent = epoch & AGENT;
+    let who = match agent.checked_sub(32) {
+        None => format!("warp {agent}"),
+        Some(group) => format!("a wgmma of warps {} to {}", 4 * group, 4 * group + 3),
+    };
+    let text = format!(
+        "{does} byte {byte:#x} of shared memory, which {who} {did}, with no barrier between the two"
+    );
+    Problem::new(FaultKind::Race, text)
+}

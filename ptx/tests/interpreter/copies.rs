@@ -1,0 +1,121 @@
+//! `cp.async`: bytes land when they are waited for, and who looks before is stopped.
+
+use ptx_interpreter::FaultKind;
+
+use crate::kernel::{assert_fault, run_words, store};
+
+/// Each lane copies its four words; then `%r2` is where they go.
+const COPY: &str = "mov.u32 %r1, smem; mad.lo.u32 %r2, %tid, 16, %r1; mul.wide.u32 %rd1, %tid, 16; add.s64 %rd1, %rd1, %in;\n\
+     cp.async.cg.shared.global [%r2], [%rd1], 16; cp.async.commit_group;\n";
+
+#[test]
+fn copies_land_at_the_wait() {
+    let input: Vec<u32> = (0..128).collect();
+    let body =
+        format!("{COPY} cp.async.wait_group 0; ld.shared.u32 %r3, [%r2+8]; {}", store("%r3"));
+    let (found, counts) = run_words(&body, 32, &input, 32).unwrap();
+    assert!(found.iter().enumerate().all(|(lane, value)| *value as usize == 4 * lane + 2));
+    assert_eq!(
+        (counts.global_load_requests, counts.global_load_sectors, counts.global_load_bytes),
+        (1, 16, 512)
+    );
+}
+
+#[test]
+fn reading_before_the_wait_is_caught() {
+    let early = format!("{COPY} ld.shared.u32 %r3, [%r2];");
+    assert_fault(
+        &early,
+        32,
+        FaultKind::InFlight,
+        "into which an asynchronous copy has not landed yet",
+    );
+    // Two groups, and a wait for all but one: the second one may not be looked at.
+    let second = COPY.replace("[%r2]", "[%r2+2048]");
+    let body = |offset: u32| {
+        format!("{COPY}{second} cp.async.wait_group 1; ld.shared.u32 %r3, [%r2+{offset}];")
+    };
+    run_words(&body(0), 32, &[0; 128], 1).unwrap();
+    assert_fault(&body(2048), 32, FaultKind::InFlight, "byte 0x800");
+    // A copy that nobody has committed is in no group.
+    let open = COPY.replace("cp.async.commit_group;", "");
+    assert_fault(
+        &format!("{open} cp.async.wait_group 0; ld.shared.u32 %r3, [%r2];"),
+        32,
+        FaultKind::InFlight,
+        "",
+    );
+    run_words(&format!("{open} cp.async.wait_all; ld.shared.u32 %r3, [%r2];"), 32, &[0; 128], 1)
+        .unwrap();
+}
+
+#[test]
+fn writing_where_a_copy_will_land_is_caught() {
+    let body = format!("{COPY} st.shared.u32 [%r2], 1;");
+    assert_fault(&body, 32, FaultKind::InFlight, "writes byte 0x0");
+}
+
+#[test]
+fn a_wait_is_for_the_own_warp_alone() {
+    let other = "xor.b32 %r4, %tid, 32; mad.lo.u32 %r5, %r4, 16, %r1; ld.shared.u32 %r3, [%r5];";
+    let body = format!("{COPY} cp.async.wait_group 0; {other}");
+    assert!(matches!(
+        crate::kernel::fault_of(&body, 64).kind,
+        FaultKind::Race | FaultKind::InFlight | FaultKind::Uninitialised
+    ));
+    let body = format!("{COPY} cp.async.wait_group 0; bar.sync 0; {other}");
+    run_words(&body, 64, &[0; 256], 1).unwrap();
+    // The barrier before the wait orders nothing.
+    let body = format!("{COPY} bar.sync 0; cp.async.wait_group 0; {other}");
+    assert!(matches!(
+        crate::kernel::fault_of(&body, 64).kind,
+        FaultKind::Race | FaultKind::InFlight
+    ));
+}
+
+#[test]
+fn a_buffer_is_not_filled_again_while_others_read_it() {
+    let read = "xor.b32 %r4, %tid, 32; mad.lo.u32 %r5, %r4, 16, %r1; ld.shared.u32 %r3, [%r5];";
+    let again = COPY.replace("mov.u32 %r1, smem;", "");
+    let body = |barrier: &str| {
+        format!(
+            "{COPY} cp.async.wait_group 0; bar.sync 0; {read} {barrier} {again} cp.async.wait_group 0;"
+        )
+    };
+    run_words(&body("bar.sync 0;"), 64, &[0; 256], 1).unwrap();
+    let fault = crate::kernel::fault_of(&body(""), 64);
+    assert!(matches!(fault.kind, FaultKind::Race | FaultKind::InFlight), "{fault}");
+}
+
+#[test]
+fn what_is_not_wanted_is_zero_and_not_read() {
+    let body = format!(
+        "mov.u32 %r1, smem; mad.lo.u32 %r2, %lane, 16, %r1; mul.wide.u32 %rd1, %lane, 16; add.s64 %rd1, %rd1, %in;\n\
+         setp.lt.u32 %p1, %lane, 2; selp.b32 %r3, 16, 0, %p1; setp.eq.u32 %p2, %lane, 2; selp.b32 %r3, 4, %r3, %p2;\n\
+         cp.async.cg.shared.global [%r2], [%rd1], 16, %r3; cp.async.wait_all;\n\
+         ld.shared.v2.u32 {{%r4, %r5}}, [%r2]; add.u32 %r4, %r4, %r5; {}",
+        store("%r4")
+    );
+    // The input has nothing for lanes 3 and on, and one word for lane 2.
+    let (found, counts) = run_words(&body, 32, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 32).unwrap();
+    assert_eq!(found[..4], [3, 11, 9, 0]);
+    assert_eq!(counts.global_load_bytes, 36);
+}
+
+#[test]
+fn small_copies_and_their_alignment() {
+    let body = "mov.u32 %r1, smem; cp.async.ca.shared.global [%r1+4], [%in+4], 4; cp.async.wait_all; ld.shared.u32 %r2, [%r1+4]; st.global.u32 [%out], %r2;";
+    assert_eq!(run_words(body, 1, &[1, 2], 1).unwrap().0, [2]);
+    assert_fault(
+        "cp.async.cg.shared.global [smem+8], [%in], 16;",
+        1,
+        FaultKind::Misaligned,
+        "multiple of 16",
+    );
+    assert_fault(
+        "cp.async.cg.shared.global [smem], [%in+8], 16;",
+        1,
+        FaultKind::Misaligned,
+        "of global memory",
+    );
+}
