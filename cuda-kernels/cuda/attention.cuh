@@ -4,7 +4,7 @@
 // after the other. Neither depends on how many queries or requests there are, nor on which kernel runs: a query's output
 // has the same bits from paged_prefill and from paged_decode with join_splits, alone and among others.
 #pragma once
-#include "tensor_core.cuh"
+#include "codes.cuh"
 
 constexpr int BLOCK_TOKENS = 16;  // tokens of a block of the cache
 constexpr int TILE = 64;          // keys that meet the tensor cores at a time
@@ -89,10 +89,11 @@ struct Bf16Cache {
     }
 };
 
-// Keys or values in signed bytes with a scale for each token and kv head. They become bfloat16 on the way into the tile.
-struct Int8Cache {
-    const signed char* __restrict__ first;  // as Bf16Cache's
-    const float* __restrict__ scales;       // one layer's part of block 0, [kv head][BLOCK_TOKENS]
+// Keys or values in bytes with a scale for each token and kv head. They become bfloat16 on the way into the tile.
+template <class Code>
+struct ByteCache {
+    const typename Code::Stored* __restrict__ first;  // as Bf16Cache's
+    const float* __restrict__ scales;                 // one layer's part of block 0, [kv head][BLOCK_TOKENS]
     long long block_stride, head_stride;
     long long scale_block_stride, scale_head_stride;
 
@@ -117,8 +118,8 @@ struct Int8Cache {
             for (int which = 0; which < 2; ++which) {
                 const int half = which ^ part / 4 % 2;
                 const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
-                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes(low, scale), pack_codes(low >> 16, scale),
-                            pack_codes(high, scale), pack_codes(high >> 16, scale));
+                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes<Code>(low, scale), pack_codes<Code>(low >> 16, scale),
+                            pack_codes<Code>(high, scale), pack_codes<Code>(high >> 16, scale));
             }
         }
     }

@@ -5,7 +5,7 @@
 // `inputs` alone: a row has the same bits from gemm_prefill and from gemm_decode with add_splits, in any batch.
 // `inputs` and `outputs` are multiples of 8.
 #pragma once
-#include "tensor_core.cuh"
+#include "codes.cuh"
 
 constexpr int GEMM_SPLIT = 256;  // inputs after which a sum is closed
 constexpr int GEMM_STEP = 64;    // inputs in shared memory at a time
@@ -52,8 +52,8 @@ struct Int8Weights {
                 bytes = *reinterpret_cast<const uint2*>(codes + row * inputs + k);
                 scale = scales[row * ((inputs + GROUP - 1) / GROUP) + k / GROUP];
             }
-            store_chunk(at<GEMM_STEP>(tile, r, chunk), pack_codes(bytes.x, scale), pack_codes(bytes.x >> 16, scale),
-                        pack_codes(bytes.y, scale), pack_codes(bytes.y >> 16, scale));
+            store_chunk(at<GEMM_STEP>(tile, r, chunk), pack_codes<Int8>(bytes.x, scale), pack_codes<Int8>(bytes.x >> 16, scale),
+                        pack_codes<Int8>(bytes.y, scale), pack_codes<Int8>(bytes.y >> 16, scale));
         }
     }
 };

@@ -122,23 +122,26 @@ PAGED_DECODE(paged_decode_64, 64)
 PAGED_DECODE(paged_decode_128, 128)
 
 // The same with keys and values in bytes; scales as in attention.cuh.
-#define PAGED_DECODE_INT8(NAME, WIDTH)                                                                                    \
+#define PAGED_DECODE_BYTES(NAME, WIDTH, CODE)                                                                             \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
     NAME(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,                        \
-         const signed char* __restrict__ keys, const signed char* __restrict__ values,                                    \
+         const CODE::Stored* __restrict__ keys, const CODE::Stored* __restrict__ values,                                  \
          const float* __restrict__ key_scales, const float* __restrict__ value_scales, const int* __restrict__ tables,    \
          const int* __restrict__ lengths, const int* __restrict__ query_starts, const u64* __restrict__ ancestors,        \
          int table_width, int heads, int kv_heads, long long block_stride, long long head_stride,                         \
          long long scale_block_stride, long long scale_head_stride, float scale) {                                        \
-        const Int8Cache key_cache{keys, key_scales, block_stride, head_stride, scale_block_stride, scale_head_stride};    \
-        const Int8Cache value_cache{values,      value_scales,       block_stride,                                        \
-                                    head_stride, scale_block_stride, scale_head_stride};                                  \
+        const ByteCache<CODE> key_cache{keys,        key_scales,         block_stride,                                    \
+                                        head_stride, scale_block_stride, scale_head_stride};                              \
+        const ByteCache<CODE> value_cache{values,      value_scales,       block_stride,                                  \
+                                          head_stride, scale_block_stride, scale_head_stride};                            \
         paged_decode<WIDTH, WIDTH, 2, false>(parts, states, queries, key_cache, value_cache,                              \
                                              Batch{tables, lengths, query_starts, ancestors, table_width}, heads,         \
                                              kv_heads, scale);                                                            \
     }
-PAGED_DECODE_INT8(paged_decode_int8_64, 64)
-PAGED_DECODE_INT8(paged_decode_int8_128, 128)
+PAGED_DECODE_BYTES(paged_decode_int8_64, 64, Int8)
+PAGED_DECODE_BYTES(paged_decode_int8_128, 128, Int8)
+PAGED_DECODE_BYTES(paged_decode_fp8_64, 64, E4m3)
+PAGED_DECODE_BYTES(paged_decode_fp8_128, 128, E4m3)
 
 // Multi-head latent attention in its absorbed form: one head of keys for all queries, the latent's 512 elements and 64
 // with RoPE, and a value is the latent. latents: one layer's part of block 0, [BLOCK_TOKENS][576]; queries:

@@ -123,19 +123,22 @@ PAGED_PREFILL(paged_prefill_64, 64)
 PAGED_PREFILL(paged_prefill_128, 128)
 
 // The same with keys and values in bytes; scales as in attention.cuh.
-#define PAGED_PREFILL_INT8(NAME, WIDTH)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                     \
-    NAME(bf16* __restrict__ out, const bf16* __restrict__ queries, const signed char* __restrict__ keys,                  \
-         const signed char* __restrict__ values, const float* __restrict__ key_scales,                                    \
+#define PAGED_PREFILL_BYTES(NAME, WIDTH, CODE)                                                                            \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                    \
+    NAME(bf16* __restrict__ out, const bf16* __restrict__ queries, const CODE::Stored* __restrict__ keys,                 \
+         const CODE::Stored* __restrict__ values, const float* __restrict__ key_scales,                                   \
          const float* __restrict__ value_scales, const int* __restrict__ tables, const int* __restrict__ lengths,         \
          const int* __restrict__ query_starts, const u64* __restrict__ ancestors, int table_width, int heads,             \
          long long block_stride, long long head_stride, long long scale_block_stride, long long scale_head_stride,        \
          float scale) {                                                                                                   \
-        const Int8Cache key_cache{keys, key_scales, block_stride, head_stride, scale_block_stride, scale_head_stride};    \
-        const Int8Cache value_cache{values,      value_scales,       block_stride,                                        \
-                                    head_stride, scale_block_stride, scale_head_stride};                                  \
+        const ByteCache<CODE> key_cache{keys,        key_scales,         block_stride,                                    \
+                                        head_stride, scale_block_stride, scale_head_stride};                              \
+        const ByteCache<CODE> value_cache{values,      value_scales,       block_stride,                                  \
+                                          head_stride, scale_block_stride, scale_head_stride};                            \
         paged_prefill<WIDTH>(out, queries, key_cache, value_cache,                                                        \
                              Batch{tables, lengths, query_starts, ancestors, table_width}, heads, scale);                 \
     }
-PAGED_PREFILL_INT8(paged_prefill_int8_64, 64)
-PAGED_PREFILL_INT8(paged_prefill_int8_128, 128)
+PAGED_PREFILL_BYTES(paged_prefill_int8_64, 64, Int8)
+PAGED_PREFILL_BYTES(paged_prefill_int8_128, 128, Int8)
+PAGED_PREFILL_BYTES(paged_prefill_fp8_64, 64, E4m3)
+PAGED_PREFILL_BYTES(paged_prefill_fp8_128, 128, E4m3)

@@ -1,7 +1,7 @@
 //! Launches and modules agree: names, parameters, threads; and shapes that do not fit are refused by name.
 
 use cuda_kernels::attention::{Batch, MlaDecode, PagedAttention, Workspace};
-use cuda_kernels::cache::{Cache, CacheScales, RopeCache};
+use cuda_kernels::cache::{Cache, CacheScales, Code, RopeCache};
 use cuda_kernels::gemm::{Gemm, Weights};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use cuda_kernels::sampling::Sample;
@@ -80,11 +80,14 @@ const HOPPER: HopperAttention = HopperAttention {
 };
 
 fn every_launch() -> Vec<Launch> {
-    let scales = Some(CacheScales { keys: 0, values: 0, block_stride: 0, head_stride: 0 });
+    let in_bytes = |code| {
+        let scales = CacheScales { code, keys: 0, values: 0, block_stride: 0, head_stride: 0 };
+        Cache { scales: Some(scales), ..CACHE }
+    };
     let workspace = Workspace { parts: 0, states: 0 };
-    let bytes = Cache { scales, ..CACHE };
+    let [int8_cache, fp8_cache] = [Code::Int8, Code::Fp8].map(in_bytes);
     let paged = [64, 128].into_iter().flat_map(|head_dim| {
-        [CACHE, bytes].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
+        [CACHE, int8_cache, fp8_cache].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
     });
     let int8 = Weights::Int8 { codes: 0, scales: 0 };
     let mut launches = vec![
@@ -98,7 +101,8 @@ fn every_launch() -> Vec<Launch> {
             .unwrap(),
         ARGMAX.launch().unwrap(),
         ROPE_CACHE.launch().unwrap(),
-        RopeCache { cache: bytes, ..ROPE_CACHE }.launch().unwrap(),
+        RopeCache { cache: int8_cache, ..ROPE_CACHE }.launch().unwrap(),
+        RopeCache { cache: fp8_cache, ..ROPE_CACHE }.launch().unwrap(),
         Sample {
             tokens: 0,
             scores: 0,

@@ -100,11 +100,16 @@ fn check_scale(entry: &'static str, scale: f32) -> Result<f32, Error> {
 }
 
 impl PagedAttention {
-    fn entry(&self, of: [[&'static str; 2]; 2]) -> Result<&'static str, Error> {
-        let [narrow, wide] = of[usize::from(self.cache.scales.is_some())];
+    /// The kernel's name, of those for heads of 64 and those for heads of 128 elements.
+    fn entry(
+        &self,
+        narrow: [&'static str; 3],
+        wide: [&'static str; 3],
+    ) -> Result<&'static str, Error> {
+        let entry = self.cache.entry(if self.head_dim == 64 { narrow } else { wide });
         let is_known = [64, 128].contains(&self.head_dim);
-        must(is_known, narrow, "head size", self.head_dim, "64 or 128")?;
-        Ok(if self.head_dim == 64 { narrow } else { wide })
+        must(is_known, entry, "head size", self.head_dim, "64 or 128")?;
+        Ok(entry)
     }
 
     /// One block of threads for each 64 rows of queries and heads of a group.
@@ -113,10 +118,10 @@ impl PagedAttention {
     /// If the head size is not 64 or 128, if heads are no multiple of kv heads, if there is nothing to do, or more than a
     /// grid or a 32-bit index can hold.
     pub fn prefill(&self) -> Result<Launch, Error> {
-        let entry = self.entry([
-            ["paged_prefill_64", "paged_prefill_128"],
-            ["paged_prefill_int8_64", "paged_prefill_int8_128"],
-        ])?;
+        let entry = self.entry(
+            ["paged_prefill_64", "paged_prefill_int8_64", "paged_prefill_fp8_64"],
+            ["paged_prefill_128", "paged_prefill_int8_128", "paged_prefill_fp8_128"],
+        )?;
         let group = check_heads(entry, self.heads, self.kv_heads)?;
         let batch = self.batch.check(entry)?;
         let tiles = (self.batch.most_queries * group).div_ceil(PREFILL_ROWS);
@@ -143,10 +148,10 @@ impl PagedAttention {
     /// # Errors
     /// As [`PagedAttention::prefill`].
     pub fn decode(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
-        let entry = self.entry([
-            ["paged_decode_64", "paged_decode_128"],
-            ["paged_decode_int8_64", "paged_decode_int8_128"],
-        ])?;
+        let entry = self.entry(
+            ["paged_decode_64", "paged_decode_int8_64", "paged_decode_fp8_64"],
+            ["paged_decode_128", "paged_decode_int8_128", "paged_decode_fp8_128"],
+        )?;
         let group = check_heads(entry, self.heads, self.kv_heads)?;
         let batch = self.batch.check(entry)?;
         let tiles = (self.batch.most_queries * group).div_ceil(DECODE_ROWS) * self.kv_heads;

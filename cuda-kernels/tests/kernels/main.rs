@@ -7,12 +7,14 @@
 //! | `rows.rs` | norms, SwiGLU, embedding, argmax, RoPE with the cache's writes |
 //! | `gemm.rs` | matrix products |
 //! | `paged_case.rs`, `paged.rs` | requests in a paged cache and their reference; attention over it |
+//! | `fp8.rs` | keys and values in FP8 |
 //! | `mla.rs` | multi-head latent attention |
 //! | `sampling.rs` | tokens drawn as the CPU's sampler draws them |
 //! | `steps.rs` | the numbered steps, and what each is better at than the one before |
 //! | `hopper.rs` | step 6 |
 //! | `mutants.rs` | kernels broken on purpose, and what notices |
 
+mod fp8;
 mod gemm;
 mod gpu;
 mod hopper;
