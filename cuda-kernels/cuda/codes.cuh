@@ -44,6 +44,21 @@ struct E4m3 {
     }
 };
 
+// Four bits: a whole number from -8 to 7, stored as eight more than that, in the lower half of a byte.
+struct Int4 {
+    // 2^23 plus the four bits is a float with the four bits at the end of its significand: no conversion is needed.
+    static __device__ __forceinline__ float number(u32 byte) {
+        return __fsub_rn(__uint_as_float(0x4b000000u | (byte & 15)), 8388616.0f);  // 2^23 + 8
+    }
+};
+
+// A number in IEEE's half precision.
+__device__ __forceinline__ float from_half(unsigned short bits) {
+    float number;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(bits));
+    return number;
+}
+
 // The numbers of two bytes times a scale, rounded to bfloat16.
 template <class Code>
 __device__ __forceinline__ u32 pack_codes(u32 bytes, float scale) {

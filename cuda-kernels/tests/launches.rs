@@ -2,7 +2,7 @@
 
 use cuda_kernels::attention::{Batch, MlaDecode, PagedAttention, Workspace};
 use cuda_kernels::cache::{Cache, CacheScales, Code, RopeCache};
-use cuda_kernels::gemm::{Gemm, Weights};
+use cuda_kernels::gemm::{Blocks, Gemm, Weights};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use cuda_kernels::sampling::Sample;
 use cuda_kernels::steps::{HopperAttention, Step, StepAttention};
@@ -56,6 +56,8 @@ const MLA: MlaDecode = MlaDecode {
 };
 const GEMM: Gemm =
     Gemm { out: 0, x: 0, weights: Weights::Bf16(0), rows: 17, outputs: 72, inputs: 520 };
+const INT4: Weights = Weights::Int4 { codes: 0, scales: 0 };
+const FP8: Weights = Weights::Fp8 { codes: 0, scales: 0 };
 const STEPS: StepAttention = StepAttention {
     out: 0,
     queries: 0,
@@ -121,8 +123,8 @@ fn every_launch() -> Vec<Launch> {
         launches.extend(attention.decode(workspace).unwrap());
     }
     launches.extend(MLA.launch(workspace).unwrap());
-    for weights in [GEMM.weights, int8] {
-        let gemm = Gemm { weights, ..GEMM };
+    for weights in [GEMM.weights, int8, INT4, FP8] {
+        let gemm = Gemm { weights, inputs: 544, ..GEMM };
         launches.push(gemm.prefill().unwrap());
         launches.extend(gemm.decode(0).unwrap());
         launches.extend(gemm.decode_f32(0).unwrap());
@@ -223,6 +225,15 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         refused(Gemm { inputs: 100, ..GEMM }.prefill()),
         "gemm_prefill: number of inputs is 100; it must be a multiple of 8"
     );
+    assert_eq!(
+        refused(Gemm { weights: INT4, ..GEMM }.prefill()),
+        "gemm_prefill_int4: number of inputs is 520; it must be a multiple of 32"
+    );
+    assert_eq!(
+        Blocks::of_rows(&[0; 50], 1, 16).unwrap_err().to_string(),
+        "a matrix of blocks: number of bytes is 50; it must be 1 rows of blocks of 18 bytes"
+    );
+    assert!(Blocks::of_rows(&[], 0, 16).is_err());
     let batch = Batch { table_width: 18, ..BATCH };
     assert_eq!(
         refused(PagedAttention { batch, ..PAGED }.prefill()),

@@ -6,6 +6,7 @@
 //! | `numbers.rs` | inputs from a seed, bfloat16, how far results may be off |
 //! | `rows.rs` | norms, SwiGLU, embedding, argmax, RoPE with the cache's writes |
 //! | `gemm.rs` | matrix products |
+//! | `gemm_blocks.rs` | the same with weights in INT4 and FP8 |
 //! | `paged_case.rs`, `paged.rs` | requests in a paged cache and their reference; attention over it |
 //! | `fp8.rs` | keys and values in FP8 |
 //! | `mla.rs` | multi-head latent attention |
@@ -16,6 +17,7 @@
 
 mod fp8;
 mod gemm;
+mod gemm_blocks;
 mod gpu;
 mod hopper;
 mod mla;
