@@ -70,13 +70,14 @@ struct Bf16Cache {
     long long block_stride;  // elements from a block to the next
     long long head_stride;   // elements from a kv head to the next
 
-    // Begins to fill a tile [TILE][WIDTH] with the keys from `key` on; zeros from `length` on. AT_ONCE copies of a
+    // Begins to fill a tile [KEYS][WIDTH] with the keys from `key` on; zeros from `length` on. AT_ONCE copies of a
     // thread are prepared together: more hide more latency and take more registers.
-    template <int WIDTH, int AT_ONCE>
+    template <int WIDTH, int AT_ONCE, int KEYS = TILE, int THREADS_OF_BLOCK = ATTENTION_THREADS>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
+        constexpr int TURNS = KEYS * WIDTH / CHUNK / THREADS_OF_BLOCK;
 #pragma unroll AT_ONCE
-        for (int turn = 0; turn < TILE * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
-            const int i = threadIdx.x + turn * ATTENTION_THREADS;
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const int i = threadIdx.x + turn * THREADS_OF_BLOCK;
             const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
             const bool there = token < length;
             const bf16* from = first;
@@ -147,10 +148,11 @@ struct Part {
         }
     }
 
-    // Adds a tile: weights [16][TILE] as A's operands, values [TILE][WIDTH] from `column` on. The weights that are
-    // summed are the rounded ones, those that the values are multiplied with.
-    template <int WIDTH>
-    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], bf16* values,
+    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. of WIDTH elements are, of which
+    // those from `column` on are taken. The weights that are summed are the rounded ones, those that the values are
+    // multiplied with.
+    template <int WIDTH, class Sixteen>
+    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], Sixteen sixteen,
                                         int column) {
         for (int row = 0; row < 2; ++row) {
             sum[row] = __fmul_rn(sum[row], rescale[row]);
@@ -163,14 +165,16 @@ struct Part {
         for (int i = 0; i < COLUMNS / 8; ++i)
             for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
 #pragma unroll
-        for (int step = 0; step < TILE / 16; ++step)
+        for (int step = 0; step < TILE / 16; ++step) {
+            bf16* const values = sixteen(step);
 #pragma unroll
             for (int i = 0; i < COLUMNS / 16; ++i) {
                 u32 b[4];
-                load_columns_transposed<WIDTH>(b, values, step, column + 16 * i);
+                load_columns_transposed<WIDTH>(b, values, 0, column + 16 * i);
                 multiply_add(out[2 * i], weights[step], b[0], b[1]);
                 multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
             }
+        }
     }
 
     // After a split's last tile: the four lanes of a row add up.
@@ -196,6 +200,19 @@ struct Join {
     }
 };
 
+// Joins a split that was closed with `total`, those before it. A split of which nothing is seen changes nothing.
+template <int COLUMNS>
+__device__ __forceinline__ void join(Part<COLUMNS>& total, const Part<COLUMNS>& split, float scale) {
+    for (int row = 0; row < 2; ++row) {
+        if (split.sum[row] == 0.0f) continue;
+        const Join join(total.highest[row], split.highest[row], scale);
+        total.highest[row] = fmaxf(total.highest[row], split.highest[row]);
+        total.sum[row] = join(total.sum[row], split.sum[row]);
+        for (int i = 0; i < COLUMNS / 8; ++i)
+            for (int e = 2 * row; e < 2 * row + 2; ++e) total.out[i][e] = join(total.out[i][e], split.out[i][e]);
+    }
+}
+
 __device__ __forceinline__ float inverse(float sum) { return sum > 0.0f ? __frcp_rn(sum) : 0.0f; }
 
 // Scores of 16 queries against 16 * COUNT keys, rows `query`.. and `key`.. of the tiles.
@@ -219,12 +236,12 @@ __device__ __forceinline__ void scores_of(float (&scores)[2 * COUNT][4], bf16* q
 
 // Queries [rows][heads][WIDTH] into a tile of COUNT rows: row m is query m / group, head m % group of the kv head, so
 // that all heads that read the same keys meet them together. Zeros behind the last.
-template <int WIDTH, int COUNT>
+template <int WIDTH, int COUNT, int THREADS_OF_BLOCK = ATTENTION_THREADS>
 __device__ __forceinline__ void load_queries(bf16* tile, const bf16* queries, int start, int first, int packed, int group,
                                              int heads, int kv_head) {
 #pragma unroll 1
-    for (int turn = 0; turn < COUNT * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
-        const int i = threadIdx.x + turn * ATTENTION_THREADS;
+    for (int turn = 0; turn < COUNT * WIDTH / CHUNK / THREADS_OF_BLOCK; ++turn) {
+        const int i = threadIdx.x + turn * THREADS_OF_BLOCK;
         const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), m = first + row;
         const bool there = m < packed;
         const bf16* from = queries;

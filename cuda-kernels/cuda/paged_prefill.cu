@@ -70,17 +70,10 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
                 weights[i / 2][row + 2 * (i % 2)] = pack(weight_of(scores[i][2 * row], scale, base[row]),
                                                          weight_of(scores[i][2 * row + 1], scale, base[row]));
             }
-        part.template add<WIDTH>(weights, rescale, stage + TILE * WIDTH, 0);
+        part.template add<WIDTH>(weights, rescale, [&](int i) { return stage + (TILE + 16 * i) * WIDTH; }, 0);
         if (tile % (SPLIT / TILE) == SPLIT / TILE - 1 || tile + 1 == count) {
             part.close();
-            for (int row = 0; row < 2; ++row) {
-                if (part.sum[row] == 0.0f) continue;
-                const Join join(total.highest[row], part.highest[row], scale);
-                total.highest[row] = fmaxf(total.highest[row], part.highest[row]);
-                total.sum[row] = join(total.sum[row], part.sum[row]);
-                for (int i = 0; i < WIDTH / 8; ++i)
-                    for (int e = 2 * row; e < 2 * row + 2; ++e) total.out[i][e] = join(total.out[i][e], part.out[i][e]);
-            }
+            join(total, part, scale);
             part.clear();
         }
     }

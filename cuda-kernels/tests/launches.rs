@@ -1,6 +1,6 @@
 //! Launches and modules agree: names, parameters, threads; and shapes that do not fit are refused by name.
 
-use cuda_kernels::attention::{Batch, MlaDecode, PagedAttention, Workspace};
+use cuda_kernels::attention::{Batch, MlaAttention, PagedAttention, Workspace};
 use cuda_kernels::cache::{Cache, CacheScales, Code, RopeCache};
 use cuda_kernels::gemm::{Blocks, Gemm, Weights};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
@@ -45,7 +45,7 @@ const PAGED: PagedAttention = PagedAttention {
     head_dim: 64,
     scale: 0.125,
 };
-const MLA: MlaDecode = MlaDecode {
+const MLA: MlaAttention = MlaAttention {
     out: 0,
     queries: 0,
     latents: 0,
@@ -122,7 +122,8 @@ fn every_launch() -> Vec<Launch> {
         launches.push(attention.prefill().unwrap());
         launches.extend(attention.decode(workspace).unwrap());
     }
-    launches.extend(MLA.launch(workspace).unwrap());
+    launches.push(MLA.prefill().unwrap());
+    launches.extend(MLA.decode(workspace).unwrap());
     for weights in [GEMM.weights, int8, INT4, FP8] {
         let gemm = Gemm { weights, inputs: 544, ..GEMM };
         launches.push(gemm.prefill().unwrap());
@@ -200,6 +201,8 @@ fn grids_cover_every_row_and_column() {
     assert_eq!(PAGED.prefill().unwrap().grid, [3, 2, 3]);
     let [decode, join] = PAGED.decode(Workspace { parts: 0, states: 0 }).unwrap();
     assert_eq!((decode.grid, join.grid), ([2, 18, 3], [8, 33, 3]));
+    // 33 queries of 16 heads by 32.
+    assert_eq!(MLA.prefill().unwrap().grid, [17, 1, 3]);
     assert_eq!(GEMM.prefill().unwrap().grid, [1, 1, 1]);
     let [decode, add] = GEMM.decode(0).unwrap();
     assert_eq!((decode.grid, add.grid), ([2, 3, 2], [5, 1, 1]));
@@ -243,7 +246,8 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     for heads in [0, usize::MAX] {
         assert!(PagedAttention { heads, ..PAGED }.decode(workspace).is_err());
         assert!(PagedAttention { kv_heads: heads, ..PAGED }.decode(workspace).is_err());
-        assert!(MlaDecode { heads, ..MLA }.launch(workspace).is_err());
+        assert!(MlaAttention { heads, ..MLA }.decode(workspace).is_err());
+        assert!(MlaAttention { heads, ..MLA }.prefill().is_err());
         assert!(RopeCache { heads, ..ROPE_CACHE }.launch().is_err());
         assert!(StepAttention { heads, ..STEPS }.launch(Step::Naive).is_err());
         assert!(StepAttention { kv_heads: heads, ..STEPS }.launch(Step::Naive).is_err());

@@ -11,7 +11,7 @@ use std::f32::consts::LOG2_E;
 
 /// Keys after which a sum is closed; `SPLIT` in `cuda/attention.cuh`.
 pub const SPLIT: usize = 256;
-/// Elements of a latent with its part for RoPE, as [`MlaDecode`] reads it.
+/// Elements of a latent with its part for RoPE, as [`MlaAttention`] reads it.
 pub const MLA_KEY: usize = 576;
 /// Elements of a latent without it.
 pub const MLA_VALUE: usize = 512;
@@ -20,6 +20,8 @@ const TILE: usize = 64;
 const PREFILL_ROWS: usize = 64;
 const DECODE_ROWS: usize = 16;
 const THREADS: u32 = 128;
+const MLA_ROWS: usize = 32;
+const MLA_PREFILL: &str = include_str!("../../ptx/mla_prefill.ptx");
 const PREFILL: &str = include_str!("../../ptx/paged_prefill.ptx");
 const DECODE: &str = include_str!("../../ptx/paged_decode.ptx");
 
@@ -171,22 +173,23 @@ impl PagedAttention {
             entry,
             grid: self.batch.decode_grid(entry, tiles)?,
             threads: THREADS,
-            shared_bytes: decode_shared_bytes(tile),
+            shared_bytes: (tile * 2) as u32 + shared_tile_bytes(DECODE_ROWS),
             arguments,
         };
         Ok([decode, self.batch.join(self.out, workspace, self.heads, self.head_dim, scale)?])
     }
 }
 
-/// Queries and keys beside what all of paged_decode's variants have: the tile's weights, and its highest scores.
-fn decode_shared_bytes(elements: usize) -> u32 {
-    ((elements + DECODE_ROWS * TILE) * 2 + 4 * DECODE_ROWS * 4) as u32
+/// What warps that share a tile tell each other: its weights, and four times its highest scores. `SharedTile::BYTES` in
+/// `cuda/shared_tile.cuh`.
+fn shared_tile_bytes(rows: usize) -> u32 {
+    (rows * TILE * 2 + 4 * rows * 4) as u32
 }
 
 /// Multi-head latent attention in its absorbed form: one head of keys for all queries, [`MLA_KEY`] elements, whose first
 /// [`MLA_VALUE`] are the value.
 #[derive(Debug, Clone, Copy)]
-pub struct MlaDecode {
+pub struct MlaAttention {
     /// `[rows][heads][MLA_VALUE]` in bf16, written.
     pub out: Address,
     /// `[rows][heads][MLA_KEY]` in bf16.
@@ -203,12 +206,43 @@ pub struct MlaDecode {
     pub scale: f32,
 }
 
-impl MlaDecode {
-    /// As [`PagedAttention::decode`]; the workspace's parts have [`MLA_VALUE`] elements.
+impl MlaAttention {
+    /// One block of threads for each 32 rows of queries and heads. It gives the bits that [`MlaAttention::decode`] gives.
     ///
     /// # Errors
     /// If there is nothing to do, or more than a grid or a 32-bit index can hold.
-    pub fn launch(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
+    pub fn prefill(&self) -> Result<Launch, Error> {
+        let entry = "mla_prefill";
+        let group = check_heads(entry, self.heads, 1)?;
+        let batch = self.batch.check(entry)?;
+        let tiles = (self.batch.most_queries * group).div_ceil(MLA_ROWS);
+        let slots = TILE + TILE / 2;
+        let elements = (MLA_ROWS + slots) * MLA_KEY;
+        Ok(Launch {
+            ptx: MLA_PREFILL,
+            entry,
+            grid: [
+                within(entry, "tiles of queries", tiles, MAX_GRID_X)?,
+                1,
+                self.batch.requests as u32,
+            ],
+            threads: 256,
+            shared_bytes: (elements * 2) as u32 + shared_tile_bytes(MLA_ROWS),
+            arguments: [self.out, self.queries, self.latents]
+                .map(Pointer)
+                .into_iter()
+                .chain(batch)
+                .chain([I32(self.heads as i32), I64(self.block_stride)])
+                .chain([F32(check_scale(entry, self.scale)?)])
+                .collect(),
+        })
+    }
+
+    /// As [`PagedAttention::decode`]; the workspace's parts have [`MLA_VALUE`] elements.
+    ///
+    /// # Errors
+    /// As [`MlaAttention::prefill`].
+    pub fn decode(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
         let entry = "mla_decode";
         let group = check_heads(entry, self.heads, 1)?;
         let batch = self.batch.check(entry)?;
@@ -225,7 +259,8 @@ impl MlaDecode {
             entry,
             grid: self.batch.decode_grid(entry, tiles)?,
             threads: THREADS,
-            shared_bytes: decode_shared_bytes((DECODE_ROWS + TILE) * MLA_KEY),
+            shared_bytes: ((DECODE_ROWS + TILE) * MLA_KEY * 2) as u32
+                + shared_tile_bytes(DECODE_ROWS),
             arguments,
         };
         Ok([decode, self.batch.join(self.out, workspace, self.heads, MLA_VALUE, scale)?])
