@@ -126,18 +126,13 @@ struct ByteCache {
     }
 };
 
-// Two rows' softmax over the keys of a split so far, as one lane of a warp holds it: rows l / 4 and l / 4 + 8 of sixteen,
-// and of COLUMNS columns of the output the lane's share.
-template <int COLUMNS>
-struct Part {
+// Two rows' softmax over the keys of a split so far, as one lane of a warp holds it: rows l / 4 and l / 4 + 8 of sixteen.
+struct Softmax {
     float highest[2];
     float sum[2];  // the lane's share until close()
-    float out[COLUMNS / 8][4];
 
     __device__ __forceinline__ void clear() {
         for (int row = 0; row < 2; ++row) highest[row] = negative_infinity(), sum[row] = 0.0f;
-        for (int i = 0; i < COLUMNS / 8; ++i)
-            for (int e = 0; e < 4; ++e) out[i][e] = 0.0f;
     }
 
     // Raises `highest`, and gives what all sums so far are to be multiplied with.
@@ -148,12 +143,22 @@ struct Part {
         }
     }
 
-    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. of WIDTH elements are, of which
-    // those from `column` on are taken. The weights that are summed are the rounded ones, those that the values are
-    // multiplied with.
-    template <int WIDTH, class Sixteen>
-    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], Sixteen sixteen,
-                                        int column) {
+    // Turns a tile's scores [16][TILE] into weights, and raises `highest` by them.
+    __device__ __forceinline__ void weigh(float (&scores)[TILE / 8][4], float scale, float (&rescale)[2]) {
+        float to[2] = {highest[0], highest[1]};
+        for (int row = 0; row < 2; ++row) {
+            for (int i = 0; i < TILE / 8; ++i) to[row] = fmaxf(to[row], fmaxf(scores[i][2 * row], scores[i][2 * row + 1]));
+            for (int step = 1; step < 4; step *= 2) to[row] = fmaxf(to[row], __shfl_xor_sync(ALL_LANES, to[row], step));
+        }
+        raise(to, scale, rescale);
+        const float base[2] = {base_of(to[0], scale), base_of(to[1], scale)};
+        for (int i = 0; i < TILE / 8; ++i)
+            for (int e = 0; e < 4; ++e) scores[i][e] = weight_of(scores[i][e], scale, base[e / 2]);
+    }
+
+    // Adds a tile's weights [16][TILE], as A's operands. The weights that are summed are the rounded ones, those that the
+    // values are multiplied with.
+    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2]) {
         for (int row = 0; row < 2; ++row) {
             sum[row] = __fmul_rn(sum[row], rescale[row]);
             for (int step = 0; step < TILE / 16; ++step)
@@ -161,19 +166,6 @@ struct Part {
                     const u32 both = weights[step][row + 2 * half];
                     sum[row] = __fadd_rn(__fadd_rn(sum[row], low_half(both)), high_half(both));
                 }
-        }
-        for (int i = 0; i < COLUMNS / 8; ++i)
-            for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
-#pragma unroll
-        for (int step = 0; step < TILE / 16; ++step) {
-            bf16* const values = sixteen(step);
-#pragma unroll
-            for (int i = 0; i < COLUMNS / 16; ++i) {
-                u32 b[4];
-                load_columns_transposed<WIDTH>(b, values, 0, column + 16 * i);
-                multiply_add(out[2 * i], weights[step], b[0], b[1]);
-                multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
-            }
         }
     }
 
@@ -185,6 +177,12 @@ struct Part {
             }
     }
 };
+
+// A tile's weights [16][TILE] rounded, as A's operands.
+__device__ __forceinline__ void pack_weights(u32 (&to)[TILE / 16][4], const float (&weights)[TILE / 8][4]) {
+    for (int i = 0; i < TILE / 8; ++i)
+        for (int row = 0; row < 2; ++row) to[i / 2][row + 2 * (i % 2)] = pack(weights[i][2 * row], weights[i][2 * row + 1]);
+}
 
 // Joins a split with those before it: what they and it are multiplied with.
 struct Join {
@@ -200,18 +198,54 @@ struct Join {
     }
 };
 
-// Joins a split that was closed with `total`, those before it. A split of which nothing is seen changes nothing.
+// What attention sums over the keys of a split so far: the softmax, and of COLUMNS columns of the output the lane's share.
 template <int COLUMNS>
-__device__ __forceinline__ void join(Part<COLUMNS>& total, const Part<COLUMNS>& split, float scale) {
-    for (int row = 0; row < 2; ++row) {
-        if (split.sum[row] == 0.0f) continue;
-        const Join join(total.highest[row], split.highest[row], scale);
-        total.highest[row] = fmaxf(total.highest[row], split.highest[row]);
-        total.sum[row] = join(total.sum[row], split.sum[row]);
+struct Part {
+    Softmax softmax;
+    float out[COLUMNS / 8][4];
+
+    __device__ __forceinline__ void clear() {
+        softmax.clear();
         for (int i = 0; i < COLUMNS / 8; ++i)
-            for (int e = 2 * row; e < 2 * row + 2; ++e) total.out[i][e] = join(total.out[i][e], split.out[i][e]);
+            for (int e = 0; e < 4; ++e) out[i][e] = 0.0f;
     }
-}
+    __device__ __forceinline__ void rescale_out(const float (&rescale)[2]) {
+        for (int i = 0; i < COLUMNS / 8; ++i)
+            for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
+    }
+
+    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. of WIDTH elements are, of which
+    // those from `column` on are taken.
+    template <int WIDTH, class Sixteen>
+    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], Sixteen sixteen,
+                                        int column) {
+        softmax.add(weights, rescale);
+        rescale_out(rescale);
+#pragma unroll
+        for (int step = 0; step < TILE / 16; ++step) {
+            bf16* const values = sixteen(step);
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 16; ++i) {
+                u32 b[4];
+                load_columns_transposed<WIDTH>(b, values, 0, column + 16 * i);
+                multiply_add(out[2 * i], weights[step], b[0], b[1]);
+                multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
+            }
+        }
+    }
+
+    // Joins a split that was closed with those before it, which this is. A split of which nothing is seen changes nothing.
+    __device__ __forceinline__ void join(const Softmax& split, const float (&split_out)[COLUMNS / 8][4], float scale) {
+        for (int row = 0; row < 2; ++row) {
+            if (split.sum[row] == 0.0f) continue;
+            const Join join(softmax.highest[row], split.highest[row], scale);
+            softmax.highest[row] = fmaxf(softmax.highest[row], split.highest[row]);
+            softmax.sum[row] = join(softmax.sum[row], split.sum[row]);
+            for (int i = 0; i < COLUMNS / 8; ++i)
+                for (int e = 2 * row; e < 2 * row + 2; ++e) out[i][e] = join(out[i][e], split_out[i][e]);
+        }
+    }
+};
 
 __device__ __forceinline__ float inverse(float sum) { return sum > 0.0f ? __frcp_rn(sum) : 0.0f; }
 

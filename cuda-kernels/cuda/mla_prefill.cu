@@ -62,8 +62,8 @@ mla_prefill(bf16* __restrict__ out, const bf16* __restrict__ queries, const bf16
         auto latents_of = [&](int i) { return (i < 2 ? half : other) + i % 2 * 16 * MLA_KEY; };
         shared_tile.add<MLA_KEY, MLA_KEY>(part, query_tile, row, tile * TILE, visible, scale, warp, latents_of, latents_of);
         if (tile % (SPLIT / TILE) == SPLIT / TILE - 1 || is_last) {
-            part.close();
-            join(total, part, scale);
+            part.softmax.close();
+            total.join(part.softmax, part.out, scale);
             part.clear();
         }
         __syncthreads();  // nobody reads the tile any more
@@ -72,7 +72,7 @@ mla_prefill(bf16* __restrict__ out, const bf16* __restrict__ queries, const bf16
 
     // Through the query tile, so that whole sectors are written; each warp through its own rows and columns.
     for (int r = 0; r < 2; ++r) {
-        const float factor = inverse(total.sum[r]);
+        const float factor = inverse(total.softmax.sum[r]);
         for (int i = 0; i < COLUMNS / 8; ++i) {
             bf16* const chunk = at<MLA_KEY>(query_tile, row + lane / 4 + 8 * r, warp * (COLUMNS / CHUNK) + i);
             reinterpret_cast<u32*>(chunk)[lane % 4] = pack(total.out[i][2 * r] * factor, total.out[i][2 * r + 1] * factor);

@@ -57,7 +57,7 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
         }
     }
 
-    part.close();
+    part.softmax.close();
     for (int row = 0; row < 2; ++row) {
         const int m = first + lane / 4 + 8 * row;
         if (m >= packed) continue;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
         float* const to = parts + place * VALUE_WIDTH + warp * COLUMNS + lane % 4 * 2;
         for (int i = 0; i < COLUMNS / 8; ++i)
             *reinterpret_cast<float2*>(to + i * 8) = make_float2(part.out[i][2 * row], part.out[i][2 * row + 1]);
-        if (threadIdx.x % 4 == 0 && warp == 0) states[place] = make_float2(part.highest[row], part.sum[row]);
+        if (threadIdx.x % 4 == 0 && warp == 0) states[place] = make_float2(part.softmax.highest[row], part.softmax.sum[row]);
     }
 }
 

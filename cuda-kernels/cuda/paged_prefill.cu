@@ -55,32 +55,21 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
                     if (!visible[e / 2](key)) scores[i][e] = negative_infinity();
                 }
         }
-        float highest[2] = {part.highest[0], part.highest[1]}, rescale[2];
-        for (int row = 0; row < 2; ++row) {
-            for (int i = 0; i < TILE / 8; ++i)
-                highest[row] = fmaxf(highest[row], fmaxf(scores[i][2 * row], scores[i][2 * row + 1]));
-            for (int step = 1; step < 4; step *= 2)
-                highest[row] = fmaxf(highest[row], __shfl_xor_sync(ALL_LANES, highest[row], step));
-        }
-        part.raise(highest, scale, rescale);
-        const float base[2] = {base_of(highest[0], scale), base_of(highest[1], scale)};
+        float rescale[2];
+        part.softmax.weigh(scores, scale, rescale);
         u32 weights[TILE / 16][4];
-        for (int i = 0; i < TILE / 8; ++i)
-            for (int row = 0; row < 2; ++row) {
-                weights[i / 2][row + 2 * (i % 2)] = pack(weight_of(scores[i][2 * row], scale, base[row]),
-                                                         weight_of(scores[i][2 * row + 1], scale, base[row]));
-            }
+        pack_weights(weights, scores);
         part.template add<WIDTH>(weights, rescale, [&](int i) { return stage + (TILE + 16 * i) * WIDTH; }, 0);
         if (tile % (SPLIT / TILE) == SPLIT / TILE - 1 || tile + 1 == count) {
-            part.close();
-            join(total, part, scale);
+            part.softmax.close();
+            total.join(part.softmax, part.out, scale);
             part.clear();
         }
     }
 
     // Through the warp's own rows of the query tile, so that whole sectors are written.
     for (int row = 0; row < 2; ++row) {
-        const float factor = inverse(total.sum[row]);
+        const float factor = inverse(total.softmax.sum[row]);
         for (int i = 0; i < WIDTH / 8; ++i) {
             bf16* const chunk = at<WIDTH>(query_tile, warp * 16 + lane / 4 + 8 * row, i);
             reinterpret_cast<u32*>(chunk)[lane % 4] =

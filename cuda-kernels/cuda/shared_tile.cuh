@@ -43,11 +43,11 @@ struct SharedTile {
         __syncthreads();
         float rescale[2];
         for (int r = 0; r < 2; ++r) {
-            highest[r] = part.highest[r];
+            highest[r] = part.softmax.highest[r];
             for (int other = 0; other < WARPS; ++other)
                 highest[r] = fmaxf(highest[r], tile_highest[other * ROWS + row + lane / 4 + 8 * r]);
         }
-        part.raise(highest, scale, rescale);
+        part.softmax.raise(highest, scale, rescale);
         for (int r = 0; r < 2; ++r) {
             const float base = base_of(highest[r], scale);
             for (int i = 0; i < 2; ++i) {

@@ -122,6 +122,11 @@ fn every_launch() -> Vec<Launch> {
         launches.push(attention.prefill().unwrap());
         launches.extend(attention.decode(workspace).unwrap());
     }
+    launches.extend([64, 128].map(|head_dim| {
+        let (head_stride, block_stride) = (16 * head_dim as i64, 40 * 16 * head_dim as i64);
+        let cache = Cache { head_stride, block_stride, ..CACHE };
+        PagedAttention { head_dim, cache, ..PAGED }.prefill_hopper(99, 1000).unwrap()
+    }));
     launches.push(MLA.prefill().unwrap());
     launches.extend(MLA.decode(workspace).unwrap());
     for weights in [GEMM.weights, int8, INT4, FP8] {
@@ -224,6 +229,24 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         refused(PagedAttention { heads: 7, ..PAGED }.prefill()),
         "paged_prefill_64: number of heads is 7; it must be a multiple of kv heads"
     );
+    let strides = |head_stride, block_stride| Cache { head_stride, block_stride, ..CACHE };
+    let hopper = |cache| refused(PagedAttention { cache, ..PAGED }.prefill_hopper(99, 1000));
+    assert_eq!(
+        hopper(strides(1024, 5000)),
+        "paged_prefill_hopper_64: elements from a block to the next is 5000; it must be 2 times 1024, or a larger multiple"
+    );
+    assert_eq!(
+        hopper(strides(1000, 5000)),
+        "paged_prefill_hopper_64: elements from a kv head to the next is 1000; it must be a multiple of 8, at least 1024"
+    );
+    assert_eq!(
+        hopper(strides(1024, -2048)),
+        "paged_prefill_hopper_64: elements from a block to the next is 0; it must be 2 times 1024, or a larger multiple"
+    );
+    for (rows, blocks) in [(0, 5), (5, 0), (usize::MAX, 5), (5, usize::MAX)] {
+        let paged = PagedAttention { cache: strides(1024, 2048), ..PAGED };
+        assert!(paged.prefill_hopper(rows, blocks).is_err());
+    }
     assert_eq!(
         refused(Gemm { inputs: 100, ..GEMM }.prefill()),
         "gemm_prefill: number of inputs is 100; it must be a multiple of 8"

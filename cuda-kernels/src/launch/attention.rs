@@ -3,10 +3,14 @@
 //! [`PagedAttention::prefill`] and [`PagedAttention::decode`] give the same bits for the same queries; which one to
 //! launch is a question of speed. `decode` reads a request's keys once for every sixteen rows of queries and heads that
 //! share a kv head, by as many blocks of threads as there are splits; `prefill` reads them once for every 64, by one.
+//! [`PagedAttention::prefill_hopper`] does what `prefill` does with the instructions that Hopper has beside.
 
 use super::Argument::{F32, I32, I64, Pointer};
 use super::cache::{BLOCK_TOKENS, Cache};
-use super::{Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, count, must, within};
+use super::{
+    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, MAX_WIDTH, TensorMap, count, must,
+    within,
+};
 use std::f32::consts::LOG2_E;
 
 /// Keys after which a sum is closed; `SPLIT` in `cuda/attention.cuh`.
@@ -20,6 +24,10 @@ const TILE: usize = 64;
 const PREFILL_ROWS: usize = 64;
 const DECODE_ROWS: usize = 16;
 const THREADS: u32 = 128;
+/// Rows of a block of threads of the kernel for Hopper, and tiles of keys and of values in its shared memory.
+const HOPPER_ROWS: usize = 128;
+const HOPPER_STAGES: usize = 4;
+const HOPPER: &str = include_str!("../../ptx/paged_prefill_hopper.ptx");
 const MLA_ROWS: usize = 32;
 const MLA_PREFILL: &str = include_str!("../../ptx/mla_prefill.ptx");
 const PREFILL: &str = include_str!("../../ptx/paged_prefill.ptx");
@@ -142,6 +150,75 @@ impl PagedAttention {
             .collect();
         let shared_bytes = ((PREFILL_ROWS + 4 * TILE) * self.head_dim * 2) as u32;
         Ok(Launch { ptx: PREFILL, entry, grid, threads: THREADS, shared_bytes, arguments })
+    }
+
+    /// For Hopper (compute capability 9.0): one block of threads for each 128 queries of a head. It gives the bits that
+    /// [`PagedAttention::prefill`] gives. `rows`: the number of all requests' queries; `blocks`: of the pool.
+    ///
+    /// # Errors
+    /// As [`PagedAttention::prefill`]; and if keys are not bf16, or a block's stride is not a multiple of a head's.
+    pub fn prefill_hopper(&self, rows: usize, blocks: usize) -> Result<Launch, Error> {
+        let entry = match self.head_dim {
+            64 => "paged_prefill_hopper_64",
+            _ => "paged_prefill_hopper_128",
+        };
+        must([64, 128].contains(&self.head_dim), entry, "head size", self.head_dim, "64 or 128")?;
+        let is_bf16 = self.cache.scales.is_none();
+        must(is_bf16, entry, "bytes of a key's element", 1, "2, which is bf16")?;
+        check_heads(entry, self.heads, self.kv_heads)?;
+        let batch = self.batch.check(entry)?;
+        let row = self.head_dim * 2;
+        // A block's heads lie side by side, so that heads of all blocks can be counted through.
+        let [block_stride, head_stride] = [self.cache.block_stride, self.cache.head_stride]
+            .map(|stride| usize::try_from(stride).unwrap_or(0));
+        let head = BLOCK_TOKENS * self.head_dim;
+        let expected = || format!("a multiple of 8, at least {head}");
+        let is_head = head_stride >= head && head_stride.is_multiple_of(8);
+        must(is_head, entry, "elements from a kv head to the next", head_stride, expected())?;
+        let is_whole =
+            block_stride >= self.kv_heads * head_stride && block_stride.is_multiple_of(head_stride);
+        let expected = || format!("{} times {head_stride}, or a larger multiple", self.kv_heads);
+        must(is_whole, entry, "elements from a block to the next", block_stride, expected())?;
+        let per_block = block_stride / head_stride;
+        within(entry, "number of rows", rows, MAX_WIDTH)?;
+        let pool_heads = blocks.saturating_mul(per_block);
+        within(entry, "heads of all blocks", pool_heads, MAX_WIDTH)?;
+        let queries = TensorMap {
+            base: self.queries,
+            sizes: [self.head_dim, self.heads, rows].map(|size| size as u64),
+            strides: [row, self.heads * row].map(|bytes| bytes as u64),
+            box_sizes: [64, 1, HOPPER_ROWS as u32],
+        };
+        let pages = |base: Address| TensorMap {
+            base,
+            // Behind the last block's last head there may be other layers' or nothing.
+            sizes: [self.head_dim, BLOCK_TOKENS, pool_heads - per_block + self.kv_heads]
+                .map(|size| size as u64),
+            strides: [row, head_stride * 2].map(|bytes| bytes as u64),
+            box_sizes: [64, BLOCK_TOKENS as u32, 1],
+        };
+        let Cache { keys, values, .. } = self.cache;
+        let maps = [queries, pages(keys), pages(values)].map(Argument::TensorMap);
+        let numbers = [self.heads, self.kv_heads, per_block].map(|n| I32(n as i32));
+        let tiles = self.batch.most_queries.div_ceil(HOPPER_ROWS) as u32;
+        let elements = (HOPPER_ROWS + 2 * HOPPER_STAGES * TILE) * self.head_dim;
+        let barriers = 1 + 4 * HOPPER_STAGES;
+        Ok(Launch {
+            ptx: HOPPER,
+            entry,
+            grid: [tiles, self.heads as u32, self.batch.requests as u32],
+            threads: 384,
+            shared_bytes: (elements * 2 + barriers * 8) as u32,
+            arguments: [Pointer(self.out)]
+                .into_iter()
+                .chain(maps)
+                .chain([Pointer(values)])
+                .chain(batch)
+                .chain(numbers)
+                .chain([I64(self.cache.head_stride)])
+                .chain([F32(check_scale(entry, self.scale)?)])
+                .collect(),
+        })
     }
 
     /// One block of threads for each [`SPLIT`] keys and 16 rows of queries and heads of a group; and the kernel that

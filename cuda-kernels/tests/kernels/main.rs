@@ -13,6 +13,7 @@
 //! | `sampling.rs` | tokens drawn as the CPU's sampler draws them |
 //! | `steps.rs` | the numbered steps, and what each is better at than the one before |
 //! | `hopper.rs` | step 6 |
+//! | `paged_hopper.rs` | attention over the paged cache with Hopper's instructions |
 //! | `mutants.rs` | kernels broken on purpose, and what notices |
 
 mod fp8;
@@ -25,6 +26,7 @@ mod mutants;
 mod numbers;
 mod paged;
 mod paged_case;
+mod paged_hopper;
 mod rows;
 mod sampling;
 mod steps;

@@ -262,3 +262,13 @@ pub(crate) fn is_noticed(prepare: fn() -> Prepared, edit: impl Fn(&str) -> Optio
     let (survivors, _) = survivors(prepare, edit);
     assert_eq!(survivors, [""; 0]);
 }
+
+/// The same, and the interpreter says of each what is wrong, whatever came of it.
+pub(crate) fn is_noticed_by_a_fault(
+    prepare: fn() -> Prepared,
+    edit: impl Fn(&str) -> Option<String>,
+) {
+    let (survivors, noticed) = survivors(prepare, edit);
+    assert_eq!(survivors, [""; 0]);
+    assert!(noticed.iter().all(Noticed::is_fault), "{noticed:?}");
+}

@@ -284,6 +284,22 @@ impl Case {
         self.ran(&gpu, out, counts)
     }
 
+    /// By the kernel for Hopper.
+    pub(crate) fn prefill_hopper(&self) -> Ran {
+        let mut gpu = Gpu::new();
+        let (launch, out) = self.launch_hopper(&mut gpu);
+        let counts = gpu.run(&launch);
+        self.ran(&gpu, out, counts)
+    }
+
+    /// The launch of the kernel for Hopper, and where it writes.
+    pub(crate) fn launch_hopper(&self, gpu: &mut Gpu) -> (Launch, Buffer<u16>) {
+        let (attention, _, out, _) = self.upload(gpu);
+        let rows = self.requests.iter().map(|r| r.queries).sum();
+        let blocks = self.pool.len() as i64 / attention.cache.block_stride;
+        (attention.prefill_hopper(rows, blocks as usize).unwrap(), out)
+    }
+
     /// The counts are those of the first of the two kernels.
     pub(crate) fn decode(&self) -> Ran {
         let mut gpu = Gpu::new();
