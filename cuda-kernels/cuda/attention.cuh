@@ -58,9 +58,13 @@ struct Visible {
         marks = batch.ancestors ? batch.ancestors[start + query] : 0;
         prefix = marks ? before : before + query + 1;
     }
-    __device__ __forceinline__ bool operator()(int key) const {
-        const int node = key - prefix;
-        return node < 0 || (node < 64 && (marks >> node & 1));
+    // Of the TILE keys from `key` on, those that are seen, a bit for each.
+    __device__ __forceinline__ u64 of_tile(int key) const {
+        static_assert(TILE == 64, "a bit for each key");
+        const int before = prefix - key;
+        const u64 first = before >= TILE ? ~0ull : before > 0 ? (1ull << before) - 1 : 0;
+        const u64 nodes = before >= TILE || before <= -64 ? 0 : before >= 0 ? marks << before : marks >> -before;
+        return first | nodes;
     }
 };
 
@@ -198,6 +202,12 @@ struct Join {
     }
 };
 
+// Sixteen rows of a tile, from `row` on.
+struct Rows {
+    bf16* tile;
+    int row;
+};
+
 // What attention sums over the keys of a split so far: the softmax, and of COLUMNS columns of the output the lane's share.
 template <int COLUMNS>
 struct Part {
@@ -214,8 +224,8 @@ struct Part {
             for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
     }
 
-    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. of WIDTH elements are, of which
-    // those from `column` on are taken.
+    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. are, in rows of WIDTH elements, of
+    // which those from `column` on are taken.
     template <int WIDTH, class Sixteen>
     __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], Sixteen sixteen,
                                         int column) {
@@ -223,11 +233,11 @@ struct Part {
         rescale_out(rescale);
 #pragma unroll
         for (int step = 0; step < TILE / 16; ++step) {
-            bf16* const values = sixteen(step);
+            const Rows values = sixteen(step);
 #pragma unroll
             for (int i = 0; i < COLUMNS / 16; ++i) {
                 u32 b[4];
-                load_columns_transposed<WIDTH>(b, values, 0, column + 16 * i);
+                load_columns_transposed<WIDTH>(b, values.tile, values.row, column + 16 * i);
                 multiply_add(out[2 * i], weights[step], b[0], b[1]);
                 multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
             }
@@ -248,6 +258,17 @@ struct Part {
 };
 
 __device__ __forceinline__ float inverse(float sum) { return sum > 0.0f ? __frcp_rn(sum) : 0.0f; }
+
+// Masks scores [16][8 * COUNT], of which the lane has rows l / 4 and l / 4 + 8: `seen` are the bits of these rows' keys.
+template <int COUNT>
+__device__ __forceinline__ void mask(float (&scores)[COUNT][4], u64 seen, u64 seen_below) {
+    const int first = threadIdx.x % 4 * 2;
+    const u64 of_row[2] = {seen >> first, seen_below >> first};
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+        for (int e = 0; e < 4; ++e)
+            if (!(of_row[e / 2] >> (8 * i + e % 2) & 1)) scores[i][e] = negative_infinity();
+}
 
 // Scores of 16 queries against 16 * COUNT keys, rows `query`.. and `key`.. of the tiles.
 template <int WIDTH, int COUNT>
