@@ -193,6 +193,30 @@ fn memory_is_read_in_whole_sectors_and_banks_do_not_conflict() {
     }
 }
 
+/// The kernel's instructions that touch memory or multiply, in order.
+fn order(launch: &Launch) -> Vec<&'static str> {
+    let entry = format!(".visible .entry {}(", launch.entry);
+    let body = &launch.ptx[launch.ptx.find(&entry).unwrap()..];
+    let body = &body[..body.find("\n}").unwrap()];
+    let words = ["ld.global", "st.shared.v4", "mma.sync"];
+    body.lines().filter_map(|line| words.into_iter().find(|&word| line.contains(word))).collect()
+}
+
+#[test]
+fn weights_are_under_way_while_something_else_is_done() {
+    for format in Format::BOTH {
+        // For few rows: all that a block of threads reads is asked for before any of it is unpacked.
+        let decode = order(&prepared(format, false).launch);
+        let unpacked = decode.iter().position(|&word| word == "st.shared.v4").unwrap();
+        assert!(!decode[unpacked..].contains(&"ld.global"), "{format:?}");
+        // For many: the products stand between.
+        let prefill = order(&prepared(format, true).launch);
+        let product = prefill.iter().position(|&word| word == "mma.sync").unwrap();
+        assert_eq!(prefill[product - 1], "ld.global", "{format:?}");
+        assert!(prefill[product..].contains(&"st.shared.v4"), "{format:?}");
+    }
+}
+
 #[test]
 fn a_matrix_of_blocks_is_taken_apart() {
     let block = |scale: u8, code: u8| [&[scale, 0x3c][..], &[code; 16]].concat();
