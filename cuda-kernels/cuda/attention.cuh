@@ -92,6 +92,17 @@ struct Bf16Cache {
             copy_async(at<WIDTH>(tile, row, chunk), from, there);
         }
     }
+
+    // As ByteCache's: here nothing goes through registers.
+    template <int WIDTH>
+    struct Fetched {};
+    template <int WIDTH>
+    __device__ __forceinline__ void fetch(Fetched<WIDTH>&, bf16* tile, const int* table, int key, int length,
+                                          int kv_head) const {
+        load<WIDTH, 4>(tile, table, key, length, kv_head);
+    }
+    template <int WIDTH>
+    __device__ __forceinline__ void put(bf16*, const Fetched<WIDTH>&) const {}
 };
 
 // Keys or values in bytes with a scale for each token and kv head. They become bfloat16 on the way into the tile.
@@ -102,30 +113,69 @@ struct ByteCache {
     long long block_stride, head_stride;
     long long scale_block_stride, scale_head_stride;
 
+    static constexpr int CODES = 16;  // in 16 bytes
+
+    // What a thread has of a tile [TILE][WIDTH]: so many times 16 codes and their scale.
+    template <int WIDTH>
+    struct Fetched {
+        static constexpr int COUNT = TILE * WIDTH / CODES / ATTENTION_THREADS;
+        uint4 codes[COUNT];
+        float scales[COUNT];
+    };
+
+    // Fetches what a thread has of the keys from `key` on; zeros from `length` on. put() unpacks it. In between, the tile
+    // before may be worked with.
+    template <int WIDTH>
+    __device__ __forceinline__ void fetch(Fetched<WIDTH>& fetched, bf16*, const int* table, int key, int length,
+                                          int kv_head) const {
+#pragma unroll
+        for (int turn = 0; turn < fetched.COUNT; ++turn)
+            fetch_turn<WIDTH>(turn, table, key, length, kv_head, fetched.codes[turn], fetched.scales[turn]);
+    }
+    template <int WIDTH>
+    __device__ __forceinline__ void put(bf16* tile, const Fetched<WIDTH>& fetched) const {
+#pragma unroll
+        for (int turn = 0; turn < fetched.COUNT; ++turn) put_turn<WIDTH>(tile, turn, fetched.codes[turn], fetched.scales[turn]);
+    }
+
+    // Both, AT_ONCE turns at a time, where there are no registers for more.
     template <int WIDTH, int AT_ONCE>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
-        constexpr int CODES = 16;  // in 16 bytes
 #pragma unroll AT_ONCE
-        for (int turn = 0; turn < TILE * WIDTH / CODES / ATTENTION_THREADS; ++turn) {
-            const int i = threadIdx.x + turn * ATTENTION_THREADS;
-            const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES), token = key + row;
-            uint4 codes = make_uint4(0, 0, 0, 0);
-            float scale = 0.0f;
-            if (token < length) {
-                const long long block = table[token / BLOCK_TOKENS];
-                const int place = token % BLOCK_TOKENS;
-                codes = *reinterpret_cast<const uint4*>(first + block * block_stride + kv_head * head_stride +
-                                                        place * WIDTH + part * CODES);
-                scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
-            }
-            // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second
-            // chunk, or they would use every second line of banks twice.
-            for (int which = 0; which < 2; ++which) {
-                const int half = which ^ part / 4 % 2;
-                const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
-                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes<Code>(low, scale), pack_codes<Code>(low >> 16, scale),
-                            pack_codes<Code>(high, scale), pack_codes<Code>(high >> 16, scale));
-            }
+        for (int turn = 0; turn < Fetched<WIDTH>::COUNT; ++turn) {
+            uint4 codes;
+            float scale;
+            fetch_turn<WIDTH>(turn, table, key, length, kv_head, codes, scale);
+            put_turn<WIDTH>(tile, turn, codes, scale);
+        }
+    }
+
+    template <int WIDTH>
+    __device__ __forceinline__ void fetch_turn(int turn, const int* table, int key, int length, int kv_head, uint4& codes,
+                                               float& scale) const {
+        const int i = threadIdx.x + turn * ATTENTION_THREADS;
+        const int part = i % (WIDTH / CODES), token = key + i / (WIDTH / CODES);
+        codes = make_uint4(0, 0, 0, 0);
+        scale = 0.0f;
+        if (token < length) {
+            const long long block = table[token / BLOCK_TOKENS];
+            const int place = token % BLOCK_TOKENS;
+            codes = *reinterpret_cast<const uint4*>(first + block * block_stride + kv_head * head_stride + place * WIDTH +
+                                                    part * CODES);
+            scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
+        }
+    }
+    template <int WIDTH>
+    __device__ __forceinline__ void put_turn(bf16* tile, int turn, const uint4& codes, float scale) const {
+        const int i = threadIdx.x + turn * ATTENTION_THREADS;
+        const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES);
+        // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second chunk, or
+        // they would use every second line of banks twice.
+        for (int which = 0; which < 2; ++which) {
+            const int half = which ^ part / 4 % 2;
+            const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
+            store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes<Code>(low, scale), pack_codes<Code>(low >> 16, scale),
+                        pack_codes<Code>(high, scale), pack_codes<Code>(high >> 16, scale));
         }
     }
 };

@@ -34,30 +34,38 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
     const int first_tile = split * (SPLIT / TILE);
     const int end_tile = min(first_tile + SPLIT / TILE, (length + TILE - 1) / TILE);
     auto stage_of = [&](int tile) { return tiles + tile % STAGES * STAGE; };
-    auto load = [&](int tile) {
-        keys.template load<KEY_WIDTH, 4>(stage_of(tile), table, tile * TILE, length, kv_head);
+    auto value_tile_of = [&](int tile) { return VALUES_IN_KEYS ? stage_of(tile) : stage_of(tile) + TILE * KEY_WIDTH; };
+    typename Cache::template Fetched<KEY_WIDTH> fetched_keys;
+    typename Cache::template Fetched<VALUE_WIDTH> fetched_values;
+    auto fetch = [&](int tile) {
+        keys.template fetch<KEY_WIDTH>(fetched_keys, stage_of(tile), table, tile * TILE, length, kv_head);
         if (!VALUES_IN_KEYS)
-            values.template load<VALUE_WIDTH, 4>(stage_of(tile) + TILE * KEY_WIDTH, table, tile * TILE, length, kv_head);
+            values.template fetch<VALUE_WIDTH>(fetched_values, value_tile_of(tile), table, tile * TILE, length, kv_head);
         commit_copies();
     };
+    auto put = [&](int tile) {
+        keys.template put<KEY_WIDTH>(stage_of(tile), fetched_keys);
+        if (!VALUES_IN_KEYS) values.template put<VALUE_WIDTH>(value_tile_of(tile), fetched_values);
+    };
     load_queries<KEY_WIDTH, ROWS>(query_tile, queries, start, first, packed, group, heads, kv_head);
-    load(first_tile);
+    fetch(first_tile);
+    put(first_tile);
 
     Part<COLUMNS> part;
     part.clear();
     for (int tile = first_tile; tile < end_tile; ++tile) {
         wait_for_copies<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before it any more
-        if (STAGES > 1 && tile + 1 < end_tile) load(tile + 1);
-        bf16* const stage = stage_of(tile);
-        bf16* const value_tile = VALUES_IN_KEYS ? stage : stage + TILE * KEY_WIDTH;
+        const bool is_last = tile + 1 == end_tile;
+        if (STAGES > 1 && !is_last) fetch(tile + 1);
         shared_tile.template add<KEY_WIDTH, VALUE_ROW>(
-            part, query_tile, 0, tile * TILE, visible, scale, warp, [&](int i) { return Rows{stage, 16 * i}; },
-            [&](int i) { return Rows{value_tile, 16 * i}; });
-        if (STAGES == 1 && tile + 1 < end_tile) {
+            part, query_tile, 0, tile * TILE, visible, scale, warp, [&](int i) { return Rows{stage_of(tile), 16 * i}; },
+            [&](int i) { return Rows{value_tile_of(tile), 16 * i}; });
+        if (STAGES == 1 && !is_last) {
             __syncthreads();
-            load(tile + 1);
+            fetch(tile + 1);
         }
+        if (!is_last) put(tile + 1);
     }
 
     part.softmax.close();
