@@ -256,3 +256,19 @@ fn on_hopper_a_wait_or_arrival_that_is_missing_is_noticed() {
         assert!(noticed.iter().all(Noticed::is_fault), "{what}: {noticed:?}");
     }
 }
+
+/// Each mutant that `edit` gives is noticed, and there is one.
+pub(crate) fn is_noticed(prepare: fn() -> Prepared, edit: impl Fn(&str) -> Option<String>) {
+    let (survivors, _) = survivors(prepare, edit);
+    assert_eq!(survivors, [""; 0]);
+}
+
+/// The same, and the interpreter says of each what is wrong, whatever came of it.
+pub(crate) fn is_noticed_by_a_fault(
+    prepare: fn() -> Prepared,
+    edit: impl Fn(&str) -> Option<String>,
+) {
+    let (survivors, noticed) = survivors(prepare, edit);
+    assert_eq!(survivors, [""; 0]);
+    assert!(noticed.iter().all(Noticed::is_fault), "{noticed:?}");
+}
