@@ -1,7 +1,7 @@
 //! A Llama's weights on the device, in bfloat16.
 
-use crate::gpu::Gpu;
-use cuda_kernels::Address;
+use crate::shared::failed;
+use cuda_kernels::{Address, Gpu};
 use half::bf16;
 use naive_decode::{Config, Error, Result, Tensors};
 
@@ -85,8 +85,8 @@ fn upload<G: Gpu>(gpu: &mut G, tensors: Tensors, parts: &[(&str, &[usize])]) -> 
         let numbers = tensors(name, shape)?;
         bits.extend(numbers.into_iter().map(|number| bf16::from_f32(number).to_bits()));
     }
-    let address = gpu.alloc(size_of_val(&bits[..]))?;
-    gpu.write(address, bytemuck::cast_slice(&bits))?;
+    let address = gpu.alloc(size_of_val(&bits[..])).map_err(failed)?;
+    gpu.write(address, bytemuck::cast_slice(&bits)).map_err(failed)?;
     Ok(address)
 }
 
