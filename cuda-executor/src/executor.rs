@@ -2,6 +2,7 @@
 
 use crate::forward::{FEW_ROWS, Forward, Scratch};
 use crate::graphs::{Graphs, StepSize};
+use crate::heads::Heads;
 use crate::memory::{BlockShape, DeviceBlocks};
 use crate::shared::{Shared, failed};
 use crate::staging::{Staged, Staging, most_bytes, stage};
@@ -60,7 +61,7 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
         tensors: Tensors,
         room: Room,
     ) -> Result<Self> {
-        check(&config)?;
+        let heads = check(&config)?;
         if room.tokens == 0 || room.rows == 0 || room.capacity == 0 {
             return Err(Error::invalid("room on the device", format!("{room:?}"), "none of it 0"));
         }
@@ -68,19 +69,18 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
             let (capacity, asked) = (rope.positions(), room.capacity);
             return Err(Error::Capacity { what: "the model's context".into(), capacity, asked });
         }
-        let weights = Weights::load(&mut gpu, &config, tensors)?;
-        let turns = turns(rope, config.head_dim, room.capacity)?;
+        let weights = Weights::load(&mut gpu, &config, heads, tensors)?;
+        let turns = turns(rope, heads, room.capacity)?;
         let turns_address = gpu.alloc(size_of_val(&turns[..])).map_err(failed)?;
         gpu.write(turns_address, bytemuck::cast_slice(&turns)).map_err(failed)?;
         let scratch =
-            Scratch::new(&mut gpu, &config, (room.rows, room.capacity)).map_err(failed)?;
+            Scratch::new(&mut gpu, &config, heads, (room.rows, room.capacity)).map_err(failed)?;
         let staged = gpu.alloc(most_bytes(room.rows, room.capacity)).map_err(failed)?;
-        let (blocks, shape) = (room.tokens.div_ceil(BLOCK_TOKENS), BlockShape::of(&config));
+        let (blocks, shape) = (room.tokens.div_ceil(BLOCK_TOKENS), BlockShape::of(&config, heads));
         let pool = gpu.alloc(blocks * shape.bytes()).map_err(failed)?;
         let gpu = Shared::new(gpu);
         let memory = DeviceBlocks { gpu: gpu.clone(), base: pool, blocks, shape };
-        let size =
-            KvSize { heads: config.kv_heads, key_dim: config.head_dim, value_dim: config.head_dim };
+        let size = KvSize { heads: config.kv_heads, key_dim: heads.wide, value_dim: heads.wide };
         let cache = PagedCache::elsewhere(
             Box::new(memory),
             &vec![size; config.layers],
@@ -88,7 +88,7 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
             blocks,
             room.capacity,
         )?;
-        let forward = Forward { config, weights, turns: turns_address, pool, scratch };
+        let forward = Forward { config, heads, weights, turns: turns_address, pool, scratch };
         Ok(CudaExecutor { gpu, forward, room, cache, staged, graphs: Some(Graphs::default()) })
     }
 }
@@ -299,15 +299,17 @@ impl<G: Gpu> CachedExecutor for CudaExecutor<G> {
     }
 }
 
-/// Cosines and sines, `[positions][head_dim / 2][2]`: what becomes of pairs (1, 0) when they are turned.
-fn turns(rope: &Rope, head_dim: usize, positions: usize) -> Result<Vec<f32>> {
-    let half = head_dim / 2;
-    let mut all = Vec::with_capacity(positions * head_dim);
+/// Cosines and sines, `[positions][wide / 2][2]`: what becomes of pairs (1, 0) when they are turned. Pairs of zeros that
+/// fill a head up are left as they are.
+fn turns(rope: &Rope, heads: Heads, positions: usize) -> Result<Vec<f32>> {
+    let half = heads.narrow / 2;
+    let mut all = Vec::with_capacity(positions * heads.wide);
     for position in 0..positions {
         let mut head = vec![1.0; half];
-        head.resize(head_dim, 0.0);
+        head.resize(heads.narrow, 0.0);
         rope.rotate(&mut head, position)?;
         all.extend((0..half).flat_map(|pair| [head[pair], head[pair + half]]));
+        all.extend((half..heads.wide / 2).flat_map(|_| [1.0, 0.0]));
     }
     Ok(all)
 }

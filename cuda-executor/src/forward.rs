@@ -1,5 +1,6 @@
 //! From a pass's arrays to launches: a Llama, kernel by kernel.
 
+use crate::heads::Heads;
 use crate::memory::BlockShape;
 use crate::shared::refused;
 use crate::staging::Staged;
@@ -23,11 +24,11 @@ pub(crate) struct Scratch {
     normed: Address,
     /// `[rows][hidden]`: what is added to the residual stream next.
     change: Address,
-    /// `[rows][heads + 2 * kv_heads][head_dim]`
+    /// `[rows][heads + 2 * kv_heads][wide head]`
     qkv: Address,
-    /// `[rows][heads][head_dim]`
+    /// `[rows][heads][wide head]`
     queries: Address,
-    /// `[rows][heads][head_dim]`
+    /// `[rows][heads][wide head]`
     attended: Address,
     /// `[rows][2 * intermediate]`
     gate_up: Address,
@@ -47,9 +48,11 @@ impl Scratch {
     pub(crate) fn new<G: Gpu>(
         gpu: &mut G,
         config: &Config,
+        heads_of: Heads,
         (rows, capacity): (usize, usize),
     ) -> DeviceResult<Self> {
-        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *config;
+        let Config { hidden_size: hidden, heads, kv_heads, .. } = *config;
+        let head_dim = heads_of.wide;
         let (inside, vocabulary) = (config.intermediate_size, config.vocab_size);
         let few = rows.min(FEW_ROWS);
         let qkv = (heads + 2 * kv_heads) * head_dim;
@@ -91,8 +94,9 @@ impl Scratch {
 /// Everything on the device that a pass needs, by address.
 pub(crate) struct Forward {
     pub(crate) config: Config,
+    pub(crate) heads: Heads,
     pub(crate) weights: Weights,
-    /// `[capacity][head_dim / 2]` pairs of cosine and sine in f32.
+    /// `[capacity][wide head / 2]` pairs of cosine and sine in f32.
     pub(crate) turns: Address,
     /// Block 0 of the pool.
     pub(crate) pool: Address,
@@ -139,12 +143,13 @@ impl Forward {
 
     /// From what the norm gave to what attention adds to the residual stream.
     fn attend(&self, launches: &mut Vec<Launch>, index: usize, staged: &Staged) -> Result<()> {
-        let Config { hidden_size: width, heads, kv_heads, head_dim, .. } = self.config;
+        let Config { hidden_size: width, heads, kv_heads, .. } = self.config;
+        let head_dim = self.heads.wide;
         let Scratch { normed, change, qkv, queries, attended, workspace, .. } = self.scratch;
         let (layer, rows) = (&self.weights.layers[index], staged.rows);
         let outputs = (heads + 2 * kv_heads) * head_dim;
         self.multiply(launches, (qkv, normed), layer.qkv, rows, (outputs, width))?;
-        let block = BlockShape::of(&self.config);
+        let block = BlockShape::of(&self.config, self.heads);
         let keys = self.pool + (index * 2 * block.half_layer() * 2) as u64;
         let cache = Cache {
             keys,
@@ -174,7 +179,7 @@ impl Forward {
             heads,
             kv_heads,
             head_dim,
-            scale: 1.0 / (head_dim as f32).sqrt(),
+            scale: 1.0 / (self.heads.narrow as f32).sqrt(),
         };
         match rows <= FEW_ROWS {
             true => launches.extend(attention.decode(workspace).map_err(refused)?),

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `driver.rs`, `driver/` | CUDA's driver, or one line that says why there is none |
 //! | `weights.rs` | a Llama's weights on the device, and which models fit |
+//! | `heads.rs` | a model's heads in the kernels' widths |
 //! | `memory.rs` | the pool's memory, as rung 05's tables see it |
 //! | `staging.rs` | a pass as the kernels want it |
 //! | `forward.rs` | a pass as launches |
@@ -19,6 +20,7 @@ mod driver;
 mod executor;
 mod forward;
 mod graphs;
+mod heads;
 mod memory;
 mod shared;
 mod staging;
@@ -26,3 +28,4 @@ mod weights;
 
 pub use driver::Driver;
 pub use executor::{CudaExecutor, Room};
+pub use weights::kv_bytes_per_token;

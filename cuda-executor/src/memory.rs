@@ -1,5 +1,6 @@
 //! The pool's memory on a device, as the tables see it.
 
+use crate::heads::Heads;
 use crate::shared::Shared;
 use cuda_kernels::cache::BLOCK_TOKENS;
 use cuda_kernels::{Address, Gpu, Rows};
@@ -28,9 +29,9 @@ pub(crate) struct BlockShape {
 }
 
 impl BlockShape {
-    pub(crate) fn of(config: &Config) -> Self {
-        let Config { layers, kv_heads, head_dim, .. } = *config;
-        BlockShape { layers, kv_heads, head_dim }
+    pub(crate) fn of(config: &Config, heads: Heads) -> Self {
+        let Config { layers, kv_heads, .. } = *config;
+        BlockShape { layers, kv_heads, head_dim: heads.wide }
     }
 
     /// Elements from a kv head to the next.

@@ -231,8 +231,8 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         "the model's context holds 320 tokens; 321 were asked for"
     );
     assert_eq!(
-        room(ROOM, Config { head_dim: 32, ..config() }),
-        "head_dim for CUDA is 32, expected 64 or 128"
+        room(ROOM, Config { head_dim: 160, ..config() }),
+        "head_dim for CUDA is 160, expected an even number up to 128"
     );
     assert_eq!(
         room(ROOM, Config { vocab_size: 81, ..config() }),
@@ -341,4 +341,21 @@ fn hidden_states_and_the_head_give_the_logits() {
     assert_eq!(executor.cache().len(1), 70);
     assert!(executor.head(hidden.view()).unwrap() == whole);
     assert!(executor.head(hidden.slice(ndarray::s![.., ..64])).is_err());
+}
+
+#[test]
+fn narrow_heads_are_those_of_the_processor() {
+    let narrow = Config { head_dim: 24, heads: 2, ..config() };
+    let options = LoadOptions::default();
+    let model = Model::assemble(narrow.clone(), options, &rounded, &dense(options.isa)).unwrap();
+    let model = Arc::new(model);
+    let attention = NaiveAttention::new(model.isa);
+    let text = text(70);
+    let pass = Pass::one(Span::new(0, 0, &text, Want::All));
+    let right = CpuExecutor { model: Arc::clone(&model), attention }.execute(&pass).unwrap();
+    let right: Vec<Vec<f32>> = right.rows().into_iter().map(|row| row.to_vec()).collect();
+    let (rope, tensors) = (&model.rope, random_tensors(SEED));
+    let mut executor = CudaExecutor::new(Interpreter::new(), narrow, rope, &tensors, ROOM).unwrap();
+    executor.cache_mut().open();
+    assert_near(&executor.execute(&pass).unwrap(), &right);
 }
