@@ -45,12 +45,13 @@ mod tests {
     use super::*;
     use embedded_models::{MLA, TARGET};
     use naive_decode::LoadOptions;
+    use serde_json::json;
 
     #[test]
     fn it_is_what_is_loaded_and_other_families_are_refused() {
         let mut files = ModelFiles::embedded(&TARGET).unwrap();
-        for scaling in [None, Some(r#"{"rope_type": "yarn", "factor": 4.0}"#)] {
-            files.config.rope_scaling = scaling.map(str::to_owned);
+        for scaling in [None, Some(json!({"rope_type": "yarn", "factor": 4.0}))] {
+            files.config.rope_scaling.clone_from(&scaling);
             for context in [None, Some(40)] {
                 let options = LoadOptions { context, ..LoadOptions::default() };
                 let (model, llama) = (files.load(options).unwrap(), files.plain_llama(context));

@@ -6,14 +6,19 @@
 //! | `numbers.rs` | inputs from a seed, bfloat16, how far results may be off |
 //! | `rows.rs` | norms, SwiGLU, embedding, argmax, RoPE with the cache's writes |
 //! | `gemm.rs` | matrix products |
+//! | `gemm_blocks.rs` | the same with weights in INT4 and FP8 |
 //! | `paged_case.rs`, `paged.rs` | requests in a paged cache and their reference; attention over it |
+//! | `fp8.rs` | keys and values in FP8 |
 //! | `mla.rs` | multi-head latent attention |
 //! | `sampling.rs` | tokens drawn as the CPU's sampler draws them |
 //! | `steps.rs` | the numbered steps, and what each is better at than the one before |
 //! | `hopper.rs` | step 6 |
+//! | `paged_hopper.rs` | attention over the paged cache with Hopper's instructions |
 //! | `mutants.rs` | kernels broken on purpose, and what notices |
 
+mod fp8;
 mod gemm;
+mod gemm_blocks;
 mod gpu;
 mod hopper;
 mod mla;
@@ -21,6 +26,7 @@ mod mutants;
 mod numbers;
 mod paged;
 mod paged_case;
+mod paged_hopper;
 mod rows;
 mod sampling;
 mod steps;

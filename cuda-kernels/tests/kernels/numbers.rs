@@ -35,6 +35,17 @@ pub(crate) fn from_bf16(bits: u16) -> f32 {
     bf16::from_bits(bits).to_f32()
 }
 
+/// The number of an FP8 code, from the format's definition (E4M3, arXiv 2209.05433, table 1).
+pub(crate) fn from_e4m3(code: u8) -> f32 {
+    let sign = if code < 0x80 { 1.0 } else { -1.0 };
+    let significand = f32::from(code & 7);
+    match (code >> 3) & 15 {
+        15 if code & 7 == 7 => f32::NAN,
+        0 => sign * significand * 2f32.powi(-9),
+        exponent => sign * (1.0 + significand / 8.0) * 2f32.powi(i32::from(exponent) - 7),
+    }
+}
+
 /// Every element is as near to the reference as `bound` says, which is given its place.
 pub(crate) fn assert_near(what: &str, found: &[f32], right: &[f64], bound: impl Fn(usize) -> f64) {
     assert_eq!(found.len(), right.len(), "{what}");

@@ -1,10 +1,10 @@
 //! Requests whose keys and values lie in a paged cache, and what attention should give.
 
 use crate::gpu::Gpu;
-use crate::numbers::{Random, from_bf16, to_bf16};
+use crate::numbers::{Random, from_bf16, from_e4m3, to_bf16};
 use cuda_kernels::Launch;
 use cuda_kernels::attention::{Batch, PagedAttention, Workspace, splits};
-use cuda_kernels::cache::{BLOCK_TOKENS, Cache, CacheScales};
+use cuda_kernels::cache::{BLOCK_TOKENS, Cache, CacheScales, Code};
 use ptx_interpreter::{Buffer, Counts};
 
 /// One request: so many keys, the last few of which have their queries in the batch.
@@ -66,6 +66,8 @@ pub(crate) struct Case {
     pool: Vec<f32>,
     /// The bytes and scales that the pool's numbers come from, if they do.
     int8: Option<(Vec<i8>, Vec<f32>)>,
+    /// What the bytes are.
+    code: Code,
 }
 
 /// What a run of the kernels gave: of each request `[queries][heads][head_dim]`, and what was counted.
@@ -111,8 +113,25 @@ impl Case {
             tables,
             pool,
             int8,
+            code: Code::Int8,
         };
         case.poison(row);
+        case
+    }
+
+    /// With keys and values in FP8: every code, and scales so that no number is above 2.
+    pub(crate) fn fp8(heads: Heads, requests: &[Request], seed: u64) -> Self {
+        let mut case = Case { code: Code::Fp8, ..Case::new(heads, requests, true, seed) };
+        let Some((codes, scales)) = &mut case.int8 else { unreachable!("made with bytes") };
+        // Up to 0.02 before, and codes from -126 to 126, of which -1 is no number in FP8.
+        scales.iter_mut().for_each(|scale| *scale *= 100.0 / 448.0);
+        for (i, number) in case.pool.iter_mut().enumerate() {
+            if from_e4m3(codes[i] as u8).is_nan() {
+                codes[i] = 0;
+            }
+            let scaled = from_e4m3(codes[i] as u8) * scales[i / heads.head_dim];
+            *number = from_bf16(to_bf16(scaled));
+        }
         case
     }
 
@@ -146,6 +165,7 @@ impl Case {
             tables: which.iter().map(|&i| self.tables[i].clone()).collect(),
             pool: self.pool.clone(),
             int8: self.int8.clone(),
+            code: self.code,
         }
     }
 
@@ -215,6 +235,7 @@ impl Case {
         let scales = self.int8.as_ref().map(|(_, scales)| {
             let scales = gpu.upload(scales);
             CacheScales {
+                code: self.code,
                 keys: scales,
                 values: scales + (kv_heads * BLOCK_TOKENS * 4) as u64,
                 block_stride: (2 * kv_heads * BLOCK_TOKENS) as i64,
@@ -261,6 +282,22 @@ impl Case {
         let (attention, _, out, _) = self.upload(&mut gpu);
         let counts = gpu.run(&attention.prefill().unwrap());
         self.ran(&gpu, out, counts)
+    }
+
+    /// By the kernel for Hopper.
+    pub(crate) fn prefill_hopper(&self) -> Ran {
+        let mut gpu = Gpu::new();
+        let (launch, out) = self.launch_hopper(&mut gpu);
+        let counts = gpu.run(&launch);
+        self.ran(&gpu, out, counts)
+    }
+
+    /// The launch of the kernel for Hopper, and where it writes.
+    pub(crate) fn launch_hopper(&self, gpu: &mut Gpu) -> (Launch, Buffer<u16>) {
+        let (attention, _, out, _) = self.upload(gpu);
+        let rows = self.requests.iter().map(|r| r.queries).sum();
+        let blocks = self.pool.len() as i64 / attention.cache.block_stride;
+        (attention.prefill_hopper(rows, blocks as usize).unwrap(), out)
     }
 
     /// The counts are those of the first of the two kernels.

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::numbers::{HALF_ULP, Random, assert_near, from_bf16, to_bf16};
-use cuda_kernels::cache::{BLOCK_TOKENS, Cache, CacheScales, RopeCache};
+use cuda_kernels::cache::{BLOCK_TOKENS, Cache, CacheScales, Code, RopeCache};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 
 const EPSILON: f32 = 1e-5;
@@ -195,6 +195,7 @@ impl Rope {
     fn cache(&self, pool: u64, bytes: usize, scales: Option<u64>) -> Cache {
         let head_stride = BLOCK_TOKENS * self.head_dim;
         let scales = scales.map(|scales| CacheScales {
+            code: Code::Int8,
             keys: scales,
             values: scales + (Self::KV_HEADS * BLOCK_TOKENS * 4) as u64,
             block_stride: (2 * Self::KV_HEADS * BLOCK_TOKENS) as i64,
