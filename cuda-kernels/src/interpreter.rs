@@ -34,6 +34,17 @@ impl Interpreter {
         self.recordings.len()
     }
 
+    /// What is in its memory.
+    ///
+    /// # Errors
+    /// If that was not allocated.
+    pub fn peek(&self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+        let (buffer, at) = self.find(from, bytes.len())?;
+        let all = self.device.download(buffer).map_err(said)?;
+        bytes.copy_from_slice(&all[at..at + bytes.len()]);
+        Ok(())
+    }
+
     /// Runs a kernel of another text than its launch's.
     ///
     /// # Errors
@@ -109,10 +120,7 @@ impl Gpu for Interpreter {
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
-        let (buffer, at) = self.find(from, bytes.len())?;
-        let all = self.device.download(buffer).map_err(said)?;
-        bytes.copy_from_slice(&all[at..at + bytes.len()]);
-        Ok(())
+        self.peek(from, bytes)
     }
 
     fn copy(&mut self, rows: Rows) -> DeviceResult<()> {

@@ -8,12 +8,14 @@
 //! | `compile.py` | writes the two above; with `--check` compares them byte for byte |
 //! | `src/launch/*.rs` | for each kernel a struct of its arrays and shapes, and from it a checked [`Launch`] |
 //! | `src/gpu.rs` | the seam to a device that runs launches |
+//! | `src/check.rs`, `src/check/` | every kernel against a plain reference, on any device |
 //! | `src/interpreter.rs` | the interpreter of PTX behind it, for tests: feature `interpreter` |
 //!
 //! Every kernel is batch-invariant: what a row gives does not depend on the rows beside it. Activations are bfloat16,
 //! sums are f32, and the order of every sum is fixed by the row's own shape alone. A [`Launch`] says all that there is
 //! to say, so the interpreter that the tests run and a driver are given the same.
 
+pub mod check;
 mod gpu;
 #[cfg(feature = "interpreter")]
 mod interpreter;
