@@ -7,9 +7,11 @@
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
 //! | `chat.rs` | `ladder chat`: a conversation in the terminal |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
+//! | `device.rs` | where passes run: on the processor, or on a GPU |
 //! | `engine.rs`, `engine/` | rung 08: many requests, one model, one pool |
 //! | `faults.rs`, `faults/` | what goes wrong between requests, on purpose |
 //! | `generate.rs` | `ladder generate`: continue a text |
+//! | `gpu_check.rs`, `gpu_check/` | `ladder gpu-check`: a GPU held to the processor, and timed |
 //! | `http.rs` | the server's front: routes, streams, keys, metrics |
 //! | `load.rs` | requests as they might come to a server, seeded |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
@@ -28,9 +30,11 @@ pub mod bench;
 pub mod break_its;
 pub mod chat;
 pub mod climb;
+pub mod device;
 pub mod engine;
 pub mod faults;
 pub mod generate;
+pub mod gpu_check;
 pub mod http;
 pub mod load;
 pub mod models;

@@ -7,13 +7,23 @@
 //! | `manifest.json` | which source, headers, flags and compiler gave which PTX, by SHA-256 |
 //! | `compile.py` | writes the two above; with `--check` compares them byte for byte |
 //! | `src/launch/*.rs` | for each kernel a struct of its arrays and shapes, and from it a checked [`Launch`] |
+//! | `src/gpu.rs` | the seam to a device that runs launches |
+//! | `src/check.rs`, `src/check/` | every kernel against a plain reference, on any device |
+//! | `src/interpreter.rs` | the interpreter of PTX behind it, for tests: feature `interpreter` |
 //!
 //! Every kernel is batch-invariant: what a row gives does not depend on the rows beside it. Activations are bfloat16,
 //! sums are f32, and the order of every sum is fixed by the row's own shape alone. A [`Launch`] says all that there is
 //! to say, so the interpreter that the tests run and a driver are given the same.
 
+pub mod check;
+mod gpu;
+#[cfg(feature = "interpreter")]
+mod interpreter;
 mod launch;
 
+pub use gpu::{DeviceError, DeviceResult, Gpu, Recording, Rows};
+#[cfg(feature = "interpreter")]
+pub use interpreter::Interpreter;
 pub use launch::{
     Address, Argument, Error, Launch, TensorMap, attention, cache, gemm, rows, sampling, steps,
 };

@@ -3,15 +3,11 @@
 use crate::gemm_blocks::{OVERLAPPED, order};
 use crate::gpu::Gpu;
 use crate::mutants::{Prepared, is_noticed};
-use crate::numbers::{HALF_ULP, Random, assert_near, from_bf16, from_e4m3, to_bf16};
-use crate::paged_case::{Case, Heads, Request, upload_batch};
+use crate::paged_case::{Case, Heads, NARROW, Request, Runs, WIDE, upload_batch};
 use cuda_kernels::attention::{PagedAttention, Workspace};
 use cuda_kernels::cache::{BLOCK_TOKENS, Cache, CacheScales, Code, RopeCache};
-use ptx_interpreter::Buffer;
-
-const NARROW: Heads = Heads { heads: 4, kv_heads: 2, head_dim: 64 };
-/// Three queries to a kv head: tiles of 16 and of 64 rows end inside of a token.
-const WIDE: Heads = Heads { heads: 3, kv_heads: 1, head_dim: 128 };
+use cuda_kernels::check::Buffer;
+use cuda_kernels::check::numbers::{Random, from_bf16, from_e4m3, near, to_bf16};
 
 fn cases() -> Vec<Case> {
     let text = [(1, 1), (300, 1), (70, 70), (256, 3), (321, 40)];
@@ -22,18 +18,10 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn attention_is_right_and_has_the_same_bits_from_both_kernels() {
+fn banks_do_not_conflict() {
     for case in cases() {
         let (prefill, decode) = (case.prefill(), case.decode());
-        assert!(prefill.out == decode.out);
         assert_eq!(prefill.counts.bank_conflicts() + decode.counts.bank_conflicts(), 0);
-        for (request, out) in prefill.out.iter().enumerate() {
-            let right = case.right(request);
-            let found: Vec<f32> = out.iter().copied().map(from_bf16).collect();
-            // As in paged.rs, with values up to 2.
-            let bound = |i: usize| 2.0 * HALF_ULP * 1.1 + right[i].abs() * HALF_ULP;
-            assert_near(&format!("request {request}"), &found, &right, bound);
-        }
     }
 }
 
@@ -230,7 +218,7 @@ fn what_is_written_stands_for_the_value_within_half_a_step() {
         // Four bits of significand, or half of the smallest step; and f32's own roundings.
         let smallest = f64::from(*scale) * 2f64.powi(-10);
         let bound = |i: usize| (right[i].abs() / 16.0).max(smallest) * (1.0 + 1e-5);
-        assert_near("rope_cache_fp8", &found, &right, bound);
+        near("rope_cache_fp8", &found, &right, bound).unwrap();
     }
 }
 

@@ -2,11 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::mutants::{Prepared, is_noticed_by_a_fault};
-use crate::numbers::{HALF_ULP, assert_near, from_bf16};
-use crate::paged_case::{Case, Heads, Request};
-
-const NARROW: Heads = Heads { heads: 4, kv_heads: 2, head_dim: 64 };
-const WIDE: Heads = Heads { heads: 3, kv_heads: 1, head_dim: 128 };
+use crate::paged_case::{Case, Heads, NARROW, Request, Runs, WIDE};
 
 /// Ragged lengths, ends at and beside the edges of blocks, tiles, splits and of the 128 rows of a block of threads; trees.
 fn cases() -> Vec<Case> {
@@ -28,18 +24,9 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn outputs_are_right_and_have_the_bits_of_the_kernel_for_all_devices() {
+fn banks_do_not_conflict() {
     for case in cases() {
-        let hopper = case.prefill_hopper();
-        assert_eq!(hopper.counts.bank_conflicts(), 0);
-        for (request, out) in hopper.out.iter().enumerate() {
-            let right = case.right(request);
-            let found: Vec<f32> = out.iter().copied().map(from_bf16).collect();
-            // As in paged.rs, with values below 2.
-            let bound = |i: usize| 2.0 * HALF_ULP * 1.1 + right[i].abs() * HALF_ULP;
-            assert_near(&format!("request {request}"), &found, &right, bound);
-        }
-        assert!(hopper.out == case.prefill().out);
+        assert_eq!(case.prefill_hopper().counts.bank_conflicts(), 0);
     }
 }
 
