@@ -7,12 +7,16 @@
 //! | `manifest.json` | which source, headers, flags and compiler gave which PTX, by SHA-256 |
 //! | `compile.py` | writes the two above; with `--check` compares them byte for byte |
 //! | `src/launch/*.rs` | for each kernel a struct of its arrays and shapes, and from it a checked [`Launch`] |
+//! | `src/interpreted.rs` | a launch as the interpreter is given it |
+//! | `src/small/` | a small launch of each kind of kernel, to watch in the interpreter |
 //!
 //! Every kernel is batch-invariant: what a row gives does not depend on the rows beside it. Activations are bfloat16,
 //! sums are f32, and the order of every sum is fixed by the row's own shape alone. A [`Launch`] says all that there is
 //! to say, so the interpreter that the tests run and a driver are given the same.
 
+mod interpreted;
 mod launch;
+pub mod small;
 
 pub use launch::{
     Address, Argument, Error, Launch, TensorMap, attention, cache, gemm, rows, sampling, steps,

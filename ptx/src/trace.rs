@@ -29,6 +29,50 @@ pub struct Step<'a> {
     pub predicates: &'a [(&'a str, u32)],
     /// What it did in shared memory.
     pub shared: &'a [SharedAccess],
+    /// What the warp and its block have begun and not finished, after it.
+    pub pending: &'a Pending,
+}
+
+/// What is under way: barriers that somebody has come to, copies and products that nobody has waited for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// Barriers of the block that some have come to and others not.
+    pub barriers: Vec<PendingBarrier>,
+    /// The block's mbarriers, by address.
+    pub mbarriers: Vec<MbarrierPhase>,
+    /// Bytes of bulk and tensor copies of the block that have not landed.
+    pub bulk_bytes: u64,
+    /// Bytes of the warp's `cp.async` copies that have not landed: a number for each group, the oldest first, and last
+    /// those that are in no group yet.
+    pub copies: Vec<u64>,
+    /// The warp's `wgmma` products that have not been waited for.
+    pub products: usize,
+}
+
+/// A barrier of a block that waits for more threads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingBarrier {
+    /// Its number, from 0 to 15.
+    pub id: usize,
+    /// Threads that have come.
+    pub arrived: u32,
+    /// Threads it is for.
+    pub expected: u32,
+    /// Warps that wait there.
+    pub waiting: Vec<u32>,
+}
+
+/// Where an mbarrier stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MbarrierPhase {
+    /// Its place in shared memory.
+    pub address: u32,
+    /// Phases completed so far.
+    pub phase: u64,
+    /// Arrivals that this phase waits for.
+    pub arrivals: u32,
+    /// Bytes that it waits for; below zero while more have come than were announced.
+    pub bytes: i64,
 }
 
 /// An access of a warp to shared memory.

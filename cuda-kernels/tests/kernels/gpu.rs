@@ -2,10 +2,8 @@
 
 use crate::numbers::{from_bf16, to_bf16};
 use bytemuck::Pod;
-use cuda_kernels::{Address, Argument, Launch};
-use ptx_interpreter::{
-    Arg, Buffer, Counts, Device, ElementType, Error, Module, Swizzle, TensorMap,
-};
+use cuda_kernels::{Address, Launch};
+use ptx_interpreter::{Buffer, Counts, Device, Error, Module};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -70,32 +68,6 @@ impl Gpu {
 
     fn run_module(&mut self, module: &Module, launch: &Launch) -> Result<Counts, Error> {
         let kernel = module.kernel(launch.entry)?;
-        let args = launch.arguments.iter().map(|argument| match *argument {
-            Argument::Pointer(address) => Arg::from(address),
-            Argument::U32(number) => number.into(),
-            Argument::I32(number) => number.into(),
-            Argument::I64(number) => number.into(),
-            Argument::F32(number) => number.into(),
-            Argument::TensorMap(map) => Arg::from(&encoded(map)),
-        });
-        let launch = ptx_interpreter::Launch {
-            grid: launch.grid,
-            block: [launch.threads, 1, 1],
-            shared_bytes: launch.shared_bytes,
-            args: args.collect(),
-        };
-        Ok(ptx_interpreter::run(kernel, &mut self.device, &launch)?.counts)
-    }
-}
-
-/// As `cuTensorMapEncodeTiled` would be asked for it.
-fn encoded(map: cuda_kernels::TensorMap) -> TensorMap {
-    TensorMap {
-        address: map.base,
-        element: ElementType::BFloat16,
-        dims: map.sizes.to_vec(),
-        strides: map.strides.to_vec(),
-        box_dims: map.box_sizes.to_vec(),
-        swizzle: Swizzle::Bytes128,
+        Ok(ptx_interpreter::run(kernel, &mut self.device, &launch.interpreted())?.counts)
     }
 }

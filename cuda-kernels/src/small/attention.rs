@@ -1,0 +1,138 @@
+//! Attention: the numbered steps, and the kernels over the paged cache.
+
+use super::{bf16s, first};
+use crate::Launch;
+use crate::attention::{Batch, MLA_KEY, MLA_VALUE, MlaDecode, PagedAttention, Workspace, splits};
+use crate::cache::{BLOCK_TOKENS, Cache, CacheScales};
+use crate::steps::{HEAD_DIM, HopperAttention, Step, StepAttention};
+use ptx_interpreter::Device;
+
+/// One head, so many tokens.
+pub(super) fn step(device: &mut Device, step: Step, tokens: usize) -> Launch {
+    let attention = StepAttention {
+        out: device.alloc::<u16>(tokens * HEAD_DIM).address(),
+        queries: bf16s(device, tokens * HEAD_DIM),
+        keys: bf16s(device, tokens * HEAD_DIM),
+        values: bf16s(device, tokens * HEAD_DIM),
+        tokens,
+        heads: 1,
+        kv_heads: 1,
+        scale: 0.125,
+    };
+    attention.launch(step).expect("a shape that fits")
+}
+
+/// The same for Hopper.
+pub(super) fn hopper(device: &mut Device, tokens: usize) -> Launch {
+    let attention = HopperAttention {
+        out: device.alloc::<u16>(tokens * 64).address(),
+        queries: bf16s(device, tokens * 64),
+        keys: bf16s(device, tokens * 64),
+        values: bf16s(device, tokens * 64),
+        tokens,
+        heads: 1,
+        kv_heads: 1,
+        head_dim: 64,
+        is_causal: true,
+        scale: 0.125,
+    };
+    attention.launch().expect("a shape that fits")
+}
+
+/// Which of the kernels over the paged cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Prefill,
+    Decode,
+    DecodeInt8,
+    Join,
+}
+
+/// One request whose blocks lie in the pool from the last to the first.
+fn batch(device: &mut Device, keys: usize, queries: usize) -> Batch {
+    let blocks = keys.div_ceil(BLOCK_TOKENS);
+    let table: Vec<i32> = (0..blocks as i32).rev().collect();
+    Batch {
+        tables: device.upload(&table).address(),
+        lengths: device.upload(&[keys as i32]).address(),
+        query_starts: device.upload(&[0, queries as i32]).address(),
+        ancestors: None,
+        requests: 1,
+        table_width: blocks,
+        most_queries: queries,
+        most_keys: keys,
+    }
+}
+
+/// Two query heads on one KV head of 64; the last `queries` of `keys` tokens ask.
+pub(super) fn paged(device: &mut Device, keys: usize, queries: usize, way: Way) -> Launch {
+    let (heads, kv_heads, head_dim) = (2, 1, 64);
+    let blocks = keys.div_ceil(BLOCK_TOKENS);
+    let batch = batch(device, keys, queries);
+    let elements = kv_heads * BLOCK_TOKENS * head_dim;
+    // A block holds its keys, then its values.
+    let (pool, bytes, scales) = if way == Way::DecodeInt8 {
+        let codes: Vec<i8> = (0..2 * blocks * elements).map(|i| (i * 37 % 255) as i8).collect();
+        let scales = device.upload(&vec![1.0f32 / 64.0; 2 * blocks * BLOCK_TOKENS]).address();
+        let scales = CacheScales {
+            keys: scales,
+            values: scales + (BLOCK_TOKENS * 4) as u64,
+            block_stride: 2 * BLOCK_TOKENS as i64,
+            head_stride: BLOCK_TOKENS as i64,
+        };
+        (device.upload(&codes).address(), 1, Some(scales))
+    } else {
+        (bf16s(device, 2 * blocks * elements), 2, None)
+    };
+    let attention = PagedAttention {
+        out: device.alloc::<u16>(queries * heads * head_dim).address(),
+        queries: bf16s(device, queries * heads * head_dim),
+        cache: Cache {
+            keys: pool,
+            values: pool + (elements * bytes) as u64,
+            block_stride: 2 * elements as i64,
+            head_stride: (BLOCK_TOKENS * head_dim) as i64,
+            scales,
+        },
+        batch,
+        heads,
+        kv_heads,
+        head_dim,
+        scale: 0.125,
+    };
+    if way == Way::Prefill {
+        return attention.prefill().expect("a shape that fits");
+    }
+    let workspace = workspace(device, queries * heads * splits(keys), head_dim);
+    let [decode, join] = attention.decode(workspace).expect("a shape that fits");
+    if way != Way::Join {
+        return decode;
+    }
+    first(device, &decode);
+    join
+}
+
+fn workspace(device: &mut Device, parts: usize, width: usize) -> Workspace {
+    Workspace {
+        parts: device.alloc::<f32>(parts * width).address(),
+        states: device.alloc::<f32>(parts * 2).address(),
+    }
+}
+
+/// Sixteen heads over latents.
+pub(super) fn latent(device: &mut Device) -> Launch {
+    let (heads, keys) = (16, 100);
+    let batch = batch(device, keys, 1);
+    let attention = MlaDecode {
+        out: device.alloc::<u16>(heads * MLA_VALUE).address(),
+        queries: bf16s(device, heads * MLA_KEY),
+        latents: bf16s(device, batch.table_width * BLOCK_TOKENS * MLA_KEY),
+        block_stride: (BLOCK_TOKENS * MLA_KEY) as i64,
+        batch,
+        heads,
+        scale: 0.05,
+    };
+    let [decode, _] =
+        attention.launch(workspace(device, heads, MLA_VALUE)).expect("a shape that fits");
+    decode
+}
