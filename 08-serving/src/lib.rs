@@ -10,6 +10,7 @@
 //! | `engine.rs`, `engine/` | rung 08: many requests, one model, one pool |
 //! | `faults.rs`, `faults/` | what goes wrong between requests, on purpose |
 //! | `generate.rs` | `ladder generate`: continue a text |
+//! | `gpu_step.rs`, `gpu_step/` | `ladder gpu-step`: a GPU's kernel, instruction by instruction |
 //! | `http.rs` | the server's front: routes, streams, keys, metrics |
 //! | `load.rs` | requests as they might come to a server, seeded |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
@@ -31,6 +32,7 @@ pub mod climb;
 pub mod engine;
 pub mod faults;
 pub mod generate;
+pub mod gpu_step;
 pub mod http;
 pub mod load;
 pub mod models;

@@ -20,7 +20,7 @@ pub struct Small {
 }
 
 /// All of them: the numbered steps first, then what serves, by what it does.
-pub const ALL: [Small; 21] = [
+pub static ALL: [Small; 21] = [
     Small {
         name: "attention_01_naive",
         about: "causal attention of 16 tokens, a thread for each query: a sector for two bytes, masks as queries end",

@@ -14,7 +14,7 @@ impl Trace for Told {
 
 #[test]
 fn each_runs_to_its_end_and_is_short_enough_to_watch() {
-    for small in ALL {
+    for small in &ALL {
         assert_eq!(small.launch().entry, small.name);
         let mut told = Told(0);
         let counts = small.run_traced(&mut told).unwrap_or_else(|e| panic!("{}: {e}", small.name));

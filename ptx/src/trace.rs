@@ -1,5 +1,7 @@
 //! What somebody who steps through a kernel gets to see.
 
+use crate::counts;
+
 /// Is told of every instruction that a warp executes.
 pub trait Trace {
     /// One instruction, after it was executed.
@@ -88,4 +90,40 @@ pub struct SharedAccess {
     pub requests: u64,
     /// Wavefronts that they took; more than `requests` means bank conflicts.
     pub wavefronts: u64,
+}
+
+/// One wavefront of an access: for each of the 32 banks the lane that it serves there, the first if several want the word.
+pub type Wavefront = [Option<u32>; 32];
+
+impl SharedAccess {
+    /// For each request the wavefronts that it takes: each serves one word of every bank.
+    pub fn by_bank(&self) -> Vec<Vec<Wavefront>> {
+        let lanes_each = counts::lanes_of_a_request(self.bytes);
+        let request = |first: u32| {
+            let mut words: Vec<(u32, u32)> = Vec::new();
+            for (lane, address) in &self.addresses {
+                if (first..first + lanes_each).contains(lane) {
+                    let last = address.saturating_add(self.bytes - 1) / 4;
+                    words.extend((address / 4..=last).map(|word| (word, *lane)));
+                }
+            }
+            words.sort_unstable();
+            words.dedup_by_key(|(word, _)| *word);
+            let mut wavefronts: Vec<Wavefront> = Vec::new();
+            for (word, lane) in words {
+                let bank = word as usize % 32;
+                match wavefronts.iter_mut().find(|wavefront| wavefront[bank].is_none()) {
+                    Some(wavefront) => wavefront[bank] = Some(lane),
+                    None => {
+                        let mut wavefront = [None; 32];
+                        wavefront[bank] = Some(lane);
+                        wavefronts.push(wavefront);
+                    }
+                }
+            }
+            wavefronts
+        };
+        let all = (0..32).step_by(lanes_each as usize).map(request);
+        all.filter(|wavefronts| !wavefronts.is_empty()).collect()
+    }
 }
