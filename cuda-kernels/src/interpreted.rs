@@ -1,7 +1,7 @@
 //! A launch, as the interpreter is given it.
 
 use crate::{Argument, Launch, TensorMap};
-use ptx_interpreter::{Arg, ElementType, Swizzle};
+use ptx_interpreter::{Arg, Counts, Device, ElementType, Error, Module, Swizzle, run};
 
 impl Launch {
     /// The same launch for the interpreter: what a driver would be given, byte for byte.
@@ -20,6 +20,15 @@ impl Launch {
             shared_bytes: self.shared_bytes,
             args: self.arguments.iter().map(arg).collect(),
         }
+    }
+
+    /// Runs it in the interpreter, and says what it did.
+    ///
+    /// # Errors
+    /// What the kernel does wrong, if it does.
+    pub fn run_interpreted(&self, device: &mut Device) -> Result<Counts, Error> {
+        let module = Module::parse(self.ptx)?;
+        Ok(run(module.kernel(self.entry)?, device, &self.interpreted())?.counts)
     }
 }
 

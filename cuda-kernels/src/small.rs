@@ -3,11 +3,13 @@
 //! Shapes are as small as what there is to see allows: two tiles where tiles alternate, three where stages are used again.
 //! Inputs are numbers from a formula, so every run is the same.
 
-mod attention;
+pub mod attention;
 mod rows;
 
 use crate::Launch;
-use ptx_interpreter::{Counts, Device, Error, Module, Trace, run, run_traced};
+use crate::steps::Step;
+use attention::Paged;
+use ptx_interpreter::{Counts, Device, Error, Module, Trace, run_traced};
 
 /// A kernel with a small launch.
 #[derive(Debug, Clone, Copy)]
@@ -19,57 +21,59 @@ pub struct Small {
     prepare: fn(&mut Device) -> Launch,
 }
 
+const ONE_QUERY: Paged = Paged { keys: 300, queries: 1, heads: 2, kv_heads: 1, is_int8: false };
+
 /// All of them: the numbered steps first, then what serves, by what it does.
 pub static ALL: [Small; 21] = [
     Small {
         name: "attention_01_naive",
         about: "causal attention of 16 tokens, a thread for each query: a sector for two bytes, masks as queries end",
-        prepare: |device| attention::step(device, crate::steps::Step::Naive, 16),
+        prepare: |device| attention::step(device, Step::Naive, 16, 1),
     },
     Small {
         name: "attention_02_tiled",
         about: "64 tokens: keys and values in shared memory, and bank conflicts",
-        prepare: |device| attention::step(device, crate::steps::Step::Tiled, 64),
+        prepare: |device| attention::step(device, Step::Tiled, 64, 1),
     },
     Small {
         name: "attention_03_swizzled",
         about: "the same with chunks exchanged: no bank conflicts",
-        prepare: |device| attention::step(device, crate::steps::Step::Swizzled, 64),
+        prepare: |device| attention::step(device, Step::Swizzled, 64, 1),
     },
     Small {
         name: "attention_04_pipelined",
         about: "the same with cp.async: the next tile is on its way while one is worked with",
-        prepare: |device| attention::step(device, crate::steps::Step::Pipelined, 64),
+        prepare: |device| attention::step(device, Step::Pipelined, 64, 1),
     },
     Small {
         name: "attention_05_tensor_cores",
         about: "128 tokens: ldmatrix and mma",
-        prepare: |device| attention::step(device, crate::steps::Step::TensorCores, 128),
+        prepare: |device| attention::step(device, Step::TensorCores, 128, 1),
     },
     Small {
         name: "attention_06_hopper_64",
         about: "384 tokens, three tiles: TMA, mbarriers, wgmma, two warpgroups that take turns",
-        prepare: |device| attention::hopper(device, 384),
+        prepare: |device| attention::hopper(device, 384, 1),
     },
     Small {
         name: "paged_prefill_64",
         about: "40 queries over 100 keys in a paged cache",
-        prepare: |device| attention::paged(device, 100, 40, attention::Way::Prefill),
+        prepare: |device| Paged { keys: 100, queries: 40, ..ONE_QUERY }.prefill(device),
     },
     Small {
         name: "paged_decode_64",
         about: "one query over 300 keys in a paged cache: the second of its two splits",
-        prepare: |device| attention::paged(device, 300, 1, attention::Way::Decode),
+        prepare: |device| ONE_QUERY.decode(device)[0].clone(),
     },
     Small {
         name: "paged_decode_int8_64",
         about: "the same with keys and values in bytes",
-        prepare: |device| attention::paged(device, 300, 1, attention::Way::DecodeInt8),
+        prepare: |device| Paged { is_int8: true, ..ONE_QUERY }.decode(device)[0].clone(),
     },
     Small {
         name: "join_splits",
         about: "the kernel that joins those two splits",
-        prepare: |device| attention::paged(device, 300, 1, attention::Way::Join),
+        prepare: |device| attention::join(device, ONE_QUERY),
     },
     Small {
         name: "mla_decode",
@@ -149,7 +153,5 @@ fn number(i: usize) -> f32 {
 
 /// Runs what comes before the kernel that is to be seen.
 fn first(device: &mut Device, launch: &Launch) {
-    let module = Module::parse(launch.ptx).expect("committed PTX");
-    let kernel = module.kernel(launch.entry).expect("a kernel of its module");
-    run(kernel, device, &launch.interpreted()).expect("a kernel that its tests run");
+    launch.run_interpreted(device).expect("a kernel that its tests run");
 }
