@@ -43,6 +43,7 @@ struct Batch {
     int table_width;
 };
 
+// ANCHOR: visible
 // Which keys a query sees: those before `prefix`, and of the 64 after it those that are marked.
 //
 // Causal: query i of n sees the keys up to its own, which is key length - n + i. Tree: the n queries are the nodes of a
@@ -63,6 +64,7 @@ struct Visible {
         return node < 0 || (node < 64 && (marks >> node & 1));
     }
 };
+// ANCHOR_END: visible
 
 // Keys or values in bfloat16: `first` is one layer's part of block 0, [kv head][BLOCK_TOKENS][width].
 struct Bf16Cache {
@@ -78,6 +80,7 @@ struct Bf16Cache {
         for (int turn = 0; turn < TILE * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
             const int i = threadIdx.x + turn * ATTENTION_THREADS;
             const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
+            // ANCHOR: through_the_table
             const bool there = token < length;
             const bf16* from = first;
             if (there) {
@@ -85,6 +88,7 @@ struct Bf16Cache {
                         token % BLOCK_TOKENS * WIDTH + chunk * CHUNK;
             }
             copy_async(at<WIDTH>(tile, row, chunk), from, there);
+            // ANCHOR_END: through_the_table
         }
     }
 };
@@ -112,6 +116,7 @@ struct Int8Cache {
                                                         place * WIDTH + part * CODES);
                 scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
             }
+            // ANCHOR: widened
             // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second
             // chunk, or they would use every second line of banks twice.
             for (int which = 0; which < 2; ++which) {
@@ -120,6 +125,7 @@ struct Int8Cache {
                 store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes(low, scale), pack_codes(low >> 16, scale),
                             pack_codes(high, scale), pack_codes(high >> 16, scale));
             }
+            // ANCHOR_END: widened
         }
     }
 };
@@ -181,6 +187,7 @@ struct Part {
     }
 };
 
+// ANCHOR: join
 // Joins a split with those before it: what they and it are multiplied with.
 struct Join {
     float before, split;
@@ -194,6 +201,7 @@ struct Join {
         return __fmaf_rn(value_split, split, __fmul_rn(value_before, before));
     }
 };
+// ANCHOR_END: join
 
 __device__ __forceinline__ float inverse(float sum) { return sum > 0.0f ? __frcp_rn(sum) : 0.0f; }
 
