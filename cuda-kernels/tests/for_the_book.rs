@@ -1,5 +1,7 @@
 //! What the book shows of the kernels is what the interpreter says today.
 
+#[path = "../examples/break_kernels.rs"]
+mod break_kernels;
 #[path = "../examples/count_kernels.rs"]
 mod count_kernels;
 #[path = "../examples/trace_banks.rs"]
@@ -23,4 +25,10 @@ fn the_banks_are_those_of_the_kernels() {
 #[test]
 fn the_rounds_are_those_of_the_kernels() {
     assert_eq!(include_str!("../traces/rounds.json"), trace_rounds::trace().unwrap());
+}
+
+/// `cargo run --release -p cuda-kernels --example break_kernels > cuda-kernels/traces/broken.txt`
+#[test]
+fn broken_kernels_are_noticed_in_these_words() {
+    assert_eq!(include_str!("../traces/broken.txt"), break_kernels::said());
 }
