@@ -11,8 +11,10 @@
 //! | `sampling.rs` | tokens drawn as the CPU's sampler draws them |
 //! | `steps.rs` | the numbered steps, and what each is better at than the one before |
 //! | `hopper.rs` | step 6 |
+//! | `chapters.rs` | answers to the book's questions |
 //! | `mutants.rs` | kernels broken on purpose, and what notices |
 
+mod chapters;
 mod gemm;
 mod gpu;
 mod hopper;
