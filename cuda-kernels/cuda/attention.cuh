@@ -28,11 +28,13 @@ __device__ __forceinline__ float base_of(float highest, float scale) {
 __device__ __forceinline__ float weight_of(float score, float scale, float base) {
     return exp2_approx(__fmaf_rn(score, scale, -base));
 }
+// ANCHOR: rescale
 // What sums relative to `highest` are multiplied with to be relative to `base`: exactly 1 if that has not changed, so that a
 // tile of which nothing is seen changes nothing. (weight_of would give the product's rounding error, and not always 1.)
 __device__ __forceinline__ float rescale_of(float highest, float scale, float base) {
     return exp2_approx(__fmul_rn(highest, scale) - base);
 }
+// ANCHOR_END: rescale
 
 // A batch, as every kernel over the paged cache is given it.
 struct Batch {

@@ -103,6 +103,18 @@ fn a_split_for_each_256_keys() {
 }
 
 #[test]
+fn four_queries_read_what_one_reads() {
+    let sectors = |queries: usize| {
+        let mut device = Device::new();
+        let [decode, _] = Paged { queries, ..DECODE }.decode(&mut device);
+        assert_eq!(decode.grid, [4, 2, 1], "splits, kv heads, requests");
+        decode.run_interpreted(&mut device).unwrap().global_load_sectors
+    };
+    // Beside the queries themselves, for each of the 8 blocks of threads: three more, four heads, four sectors.
+    assert_eq!(sectors(4) - sectors(1), 384);
+}
+
+#[test]
 fn bytes_halve_keys_and_values_and_nothing_else() {
     let sectors = |is_int8: bool| {
         let mut device = Device::new();
