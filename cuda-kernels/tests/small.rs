@@ -7,8 +7,15 @@ use ptx_interpreter::{Step, Trace};
 struct Told(u64);
 
 impl Trace for Told {
-    fn step(&mut self, _: &Step<'_>) {
+    /// Banks are drawn as they are counted: as many requests, and as many wavefronts.
+    fn step(&mut self, step: &Step<'_>) {
         self.0 += 1;
+        for access in step.shared {
+            let by_bank = access.by_bank();
+            assert_eq!(by_bank.len() as u64, access.requests, "{}", step.text);
+            let wavefronts: usize = by_bank.iter().map(Vec::len).sum();
+            assert_eq!(wavefronts as u64, access.wavefronts, "{}", step.text);
+        }
     }
 }
 
