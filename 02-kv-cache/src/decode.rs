@@ -2,11 +2,11 @@
 
 use crate::cached::{Cached, KvCache};
 use crate::contiguous::ContiguousStore;
+use crate::executor::CachedExecutor;
 use crate::list::ListStore;
 use crate::store::KvShape;
-use naive_decode::{
-    CpuExecutor, Decoder, Error, Executor, Model, Pass, Result, Rung, Settings, Span, Want,
-};
+use naive_decode::{CpuExecutor, Decoder, Error, Model, Pass, Result, Rung, Settings, Span, Want};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Sequence that a decoder uses of its cache.
@@ -17,11 +17,12 @@ const SEQUENCE: usize = 0;
 /// Feeding the prompt is *prefill*: many rows in one pass, as much arithmetic per byte of weights
 /// as there are rows. Feeding one token is *decode*: one row, and every weight read for it alone.
 /// They are one function; only the number of rows differs.
-pub struct CachedDecoder<A> {
+pub struct CachedDecoder<A, E = CpuExecutor<A>> {
     /// Model and cache.
-    pub executor: CpuExecutor<A>,
+    pub executor: E,
     prefill_chunk: usize,
     rows: usize,
+    cache: PhantomData<A>,
 }
 
 impl<A: KvCache> CachedDecoder<A> {
@@ -30,16 +31,26 @@ impl<A: KvCache> CachedDecoder<A> {
     /// # Errors
     /// If the chunk is zero tokens.
     pub fn new(model: Arc<Model>, cache: A, prefill_chunk: Option<usize>) -> Result<Self> {
+        CachedDecoder::over(CpuExecutor { model, attention: cache }, prefill_chunk)
+    }
+}
+
+impl<A: KvCache, E: CachedExecutor<Cache = A>> CachedDecoder<A, E> {
+    /// The same on any device, over the first sequence of its cache, which is empty.
+    ///
+    /// # Errors
+    /// If the chunk is zero tokens.
+    pub fn over(executor: E, prefill_chunk: Option<usize>) -> Result<Self> {
         if prefill_chunk == Some(0) {
             return Err(Error::invalid("prefill chunk", 0, "at least 1 token"));
         }
-        let executor = CpuExecutor { model, attention: cache };
-        Ok(CachedDecoder { executor, prefill_chunk: prefill_chunk.unwrap_or(usize::MAX), rows: 0 })
+        let prefill_chunk = prefill_chunk.unwrap_or(usize::MAX);
+        Ok(CachedDecoder { executor, prefill_chunk, rows: 0, cache: PhantomData })
     }
 
     /// Tokens that the sequence holds.
     pub fn len(&self) -> usize {
-        self.executor.attention.len(SEQUENCE)
+        self.executor.cache().len(SEQUENCE)
     }
 
     /// Whether nothing has been fed yet.
@@ -52,11 +63,11 @@ impl<A: KvCache> CachedDecoder<A> {
     /// # Errors
     /// If it does not have that many.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
-        self.executor.attention.truncate(SEQUENCE, length)
+        self.executor.cache_mut().truncate(SEQUENCE, length)
     }
 }
 
-impl<A: KvCache> Decoder for CachedDecoder<A> {
+impl<A: KvCache, E: CachedExecutor<Cache = A>> Decoder for CachedDecoder<A, E> {
     // ANCHOR: feed
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if tokens.is_empty() {
@@ -88,7 +99,7 @@ impl<A: KvCache> Decoder for CachedDecoder<A> {
     // ANCHOR_END: feed
 
     fn capacity(&self) -> usize {
-        self.executor.attention.capacity().min(self.executor.model.context())
+        self.executor.cache().capacity().min(self.executor.context())
     }
 
     fn rows(&self) -> usize {
@@ -96,7 +107,7 @@ impl<A: KvCache> Decoder for CachedDecoder<A> {
     }
 
     fn kv_bytes_per_token(&self) -> usize {
-        self.executor.attention.bytes_per_token()
+        self.executor.cache().bytes_per_token()
     }
 }
 

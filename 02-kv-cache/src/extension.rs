@@ -118,16 +118,21 @@ impl RopeScaling {
         // ANCHOR_END: rope
     }
 
-    /// Gives the model these frequencies and room for `factor` times what it was trained on. Configs
-    /// with Llama 3's rule name the stretched length as the trained one; the room is there already.
-    pub fn stretch(&self, model: &mut Model) {
+    /// Tokens that a model of this shape reaches: `factor` times what it was trained on. Configs with Llama 3's rule
+    /// name the stretched length as the trained one.
+    pub fn context(&self, config: &Config) -> usize {
         let trained = match *self {
             RopeScaling::Yarn { trained, .. } => trained,
-            RopeScaling::Linear { .. } | RopeScaling::Ntk { .. } => model.config.trained_context,
+            RopeScaling::Linear { .. } | RopeScaling::Ntk { .. } => config.trained_context,
             RopeScaling::Llama3 { .. } => 0,
         };
-        let context = (trained as f64 * self.factor()) as usize;
-        model.rope = self.rope(&model.config, context.max(model.context()));
+        (trained as f64 * self.factor()) as usize
+    }
+
+    /// Gives the model these frequencies, and room for what it reaches with them.
+    pub fn stretch(&self, model: &mut Model) {
+        let context = self.context(&model.config).max(model.context());
+        model.rope = self.rope(&model.config, context);
     }
 }
 

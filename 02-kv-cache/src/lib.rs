@@ -11,6 +11,7 @@
 //! | `contiguous.rs` | one slab, set aside beforehand |
 //! | `lengths.rs` | how many tokens are held, and which passes and rollbacks that allows |
 //! | `cached.rs` | attention over any store: write once, read ever after; rollback and reset |
+//! | `executor.rs` | a model with a cache, on whatever device |
 //! | `decode.rs` | prefill and decode through one forward function |
 //! | `extension.rs` | contexts past the trained length: interpolation, NTK-aware, YaRN |
 //! | `faults/` | what goes wrong with caches, on purpose |
@@ -18,6 +19,7 @@
 mod cached;
 mod contiguous;
 mod decode;
+mod executor;
 mod extension;
 pub mod faults;
 mod lengths;
@@ -27,6 +29,7 @@ mod store;
 pub use cached::{Cached, KvCache};
 pub use contiguous::ContiguousStore;
 pub use decode::{CONTIGUOUS, CachedDecoder, LISTS};
+pub use executor::CachedExecutor;
 pub use extension::RopeScaling;
 pub use lengths::Lengths;
 pub use list::ListStore;

@@ -90,10 +90,28 @@ pub trait BlockBytes {
     /// Bytes of one block.
     fn block_bytes(&self) -> usize;
     /// Copies a block's bytes to the end of `bytes`.
-    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>);
+    ///
+    /// # Errors
+    /// If the memory cannot be read, as that of a device that has failed. What is in `bytes` then is no block's.
+    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) -> Result<()>;
     /// Overwrites a block.
     ///
     /// # Errors
-    /// If `bytes` is not as long as a block.
+    /// If `bytes` is not as long as a block, or the memory cannot be written.
     fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()>;
+}
+
+/// The memory of a pool that is not the processor's own, such as a GPU's. The tables are here, the keys and values there;
+/// whoever runs passes over them knows how they lie in a block.
+pub trait BlockMemory: BlockBytes + Send {
+    /// Makes block `to` what block `from` is.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn copy(&mut self, from: BlockId, to: BlockId) -> Result<()>;
+    /// Copies one slot, keys and values of all layers, to another: each is a block and a place in it.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn copy_slot(&mut self, from: (BlockId, usize), to: (BlockId, usize)) -> Result<()>;
 }

@@ -8,14 +8,17 @@
 
 use crate::blocks::{BlockId, Blocks};
 use crate::layout::{Behind, LayerPlace, Layout};
-use crate::offload::BlockBytes;
+use crate::offload::{BlockBytes, BlockMemory};
 use crate::pages::{PagedLayer, Pages};
 use crate::table::{Table, Tables};
 use flash_attention::threads;
 use flash_attention::tile_attention::{self, KvType, TileElement, Workers};
+use gqa_mla::Maker;
 use half::{bf16, f16};
 use kv_cache::{KvCache, Lengths};
-use naive_decode::{Attention, Element, Error, Isa, LayerSpec, Model, Pass, Result, Span, Visible};
+use naive_decode::{
+    Attention, Element, Error, Isa, KvSize, LayerSpec, Model, Pass, Result, Span, Visible,
+};
 use ndarray::{Array3, ArrayView3, Axis};
 use std::sync::Arc;
 
@@ -75,16 +78,19 @@ pub(crate) enum Pool {
     Bf16(Pages<bf16>),
     F16(Pages<f16>),
     Int8(Pages<i8>),
+    /// A device's, which attends to it itself.
+    Elsewhere(Box<dyn BlockMemory>),
 }
 
-/// Runs the same code on whichever type it is.
+/// Runs the same code on whichever type it is, and other code on a device's memory.
 macro_rules! on_pages {
-    ($pool:expr, $pages:ident => $code:expr) => {
+    ($pool:expr, $pages:ident => $code:expr, $memory:ident => $other:expr) => {
         match $pool {
             Pool::F32($pages) => $code,
             Pool::Bf16($pages) => $code,
             Pool::F16($pages) => $code,
             Pool::Int8($pages) => $code,
+            Pool::Elsewhere($memory) => $other,
         }
     };
 }
@@ -121,16 +127,54 @@ impl PagedCache {
             KvType::Exact(Element::F16) => Pool::F16(Pages::new(&layout, count)),
             KvType::Int8 => Pool::Int8(Pages::new(&layout, count)),
         };
-        Ok(PagedCache {
+        let mut cache = PagedCache::with_pool(layout, pool, count, room.capacity, isa);
+        cache.rollback = room.rollback;
+        Ok(cache)
+    }
+
+    // ANCHOR: elsewhere
+    /// Tables over `count` blocks of a device's memory, for sequences of at most `capacity` tokens: growth, forks, copy on
+    /// write, rollback and parking are as ever. Attention is the device's; through [`Attention::attend`] there is none.
+    ///
+    /// # Errors
+    /// If `tokens` of a block is not a power of two from 1 to 256, or there is no block.
+    pub fn elsewhere(
+        memory: Box<dyn BlockMemory>,
+        layers: &[KvSize],
+        (tokens, kept): (usize, KvType),
+        count: usize,
+        capacity: usize,
+    ) -> Result<Self> {
+        let made: Vec<Option<Maker>> =
+            layers.iter().map(|&size| Some(Maker { size, window: None })).collect();
+        let layout = Layout::of(&made, tokens, kept)?;
+        if count == 0 {
+            return Err(Error::invalid("blocks of the pool", 0, "at least 1"));
+        }
+        if memory.block_bytes() != layout.block_bytes() {
+            let expected = format!("{}, for the model's keys and values", layout.block_bytes());
+            return Err(Error::invalid(
+                "bytes of a device's block",
+                memory.block_bytes(),
+                expected,
+            ));
+        }
+        let pool = Pool::Elsewhere(memory);
+        Ok(PagedCache::with_pool(layout, pool, count, capacity, Isa::best()))
+    }
+    // ANCHOR_END: elsewhere
+
+    fn with_pool(layout: Layout, pool: Pool, count: usize, capacity: usize, isa: Isa) -> Self {
+        PagedCache {
             layout,
             pool,
             blocks: Blocks::new(count),
             tables: Vec::new(),
-            lengths: Lengths::new(0, room.capacity),
-            rollback: room.rollback,
+            lengths: Lengths::new(0, capacity),
+            rollback: 0,
             isa,
             workers: Workers::on(threads::Pool::shared()),
-        })
+        }
     }
 
     /// The same, with attention shared out among the threads of this pool instead of the process's.
@@ -153,7 +197,8 @@ impl PagedCache {
     /// The same, to take, share and release blocks; and the memory of each. What is taken here, and held by
     /// no table, the caller must name to [`PagedCache::check_integrity`].
     pub fn parts(&mut self) -> (&mut Blocks, &mut dyn BlockBytes) {
-        let memory: &mut dyn BlockBytes = on_pages!(&mut self.pool, pages => pages);
+        let memory: &mut dyn BlockBytes =
+            on_pages!(&mut self.pool, pages => pages, memory => &mut **memory);
         (&mut self.blocks, memory)
     }
 
@@ -323,8 +368,7 @@ impl Attention for PagedCache {
                 asked: (self.blocks.used() + needed) * tokens,
             });
         }
-        pass.spans.iter().for_each(|span| self.grow(span));
-        Ok(())
+        pass.spans.iter().try_for_each(|span| self.grow(span))
     }
     // ANCHOR_END: begin
 
@@ -343,15 +387,19 @@ impl Attention for PagedCache {
         }
         let PagedCache { pool, tables, workers, isa, layout, .. } = self;
         let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
-        on_pages!(pool, pages => {
+        let attended = on_pages!(pool, pages => {
             // A layer that shares an earlier one's keys and values finds them written.
             if layer.kv_layer == layer.index {
                 write(pages, &place, tables, layout.tokens(), pass, k, v);
             }
             let kept = PagedLayer { pages, place, tables };
             tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), workers);
+            Ok(out)
+        }, _memory => {
+            let expected = "those of the processor's memory";
+            Err(Error::invalid("keys and values to attend to", "a device's", expected))
         });
-        Ok(out)
+        attended
     }
     // ANCHOR_END: attend
 

@@ -138,9 +138,10 @@ impl<E: TileElement> BlockBytes for Pages<E> {
         self.numbers_per_block * size_of::<E>() + self.scales_per_block * size_of::<f32>()
     }
 
-    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) {
+    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.extend_from_slice(bytemuck::cast_slice(&self.numbers[self.numbers_of(block)]));
         bytes.extend_from_slice(bytemuck::cast_slice(&self.scales[self.scales_of(block)]));
+        Ok(())
     }
 
     fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()> {

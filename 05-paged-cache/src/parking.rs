@@ -45,7 +45,7 @@ impl PagedCache {
         let mut bytes = Vec::with_capacity(self.layout().block_bytes());
         let mut put = |block: BlockId, memory: &dyn BlockBytes| -> Result<Key> {
             bytes.clear();
-            memory.copy_out(block, &mut bytes);
+            memory.copy_out(block, &mut bytes)?;
             let key = name(&bytes);
             tier.put(key, &bytes)?;
             Ok(key)

@@ -11,14 +11,14 @@ mod batch;
 pub use batch::ParkedSession;
 
 use crate::{PrefixCache, Salt, Tiered};
-use kv_cache::KvCache;
+use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{CpuExecutor, Error, Model, Pass, Result, Span, Want};
 use paged_cache::{BlockId, PagedCache};
 use std::sync::Arc;
 
-/// A model's pool, and the prefixes known in it.
-pub struct SharedPool<P> {
-    pub(crate) executor: CpuExecutor<PagedCache>,
+/// A model's pool, and the prefixes known in it. The model runs on the processor unless said otherwise.
+pub struct SharedPool<P, E = CpuExecutor<PagedCache>> {
+    pub(crate) executor: E,
     pub(crate) prefixes: Tiered<P>,
 }
 
@@ -57,6 +57,17 @@ impl<P: PrefixCache> SharedPool<P> {
     /// If the pool's blocks are not as large as the prefix cache's, or its layers do not share one table:
     /// layers with a window must keep what lies behind it.
     pub fn new(model: Arc<Model>, cache: PagedCache, prefixes: Tiered<P>) -> Result<Self> {
+        SharedPool::over(CpuExecutor { model, attention: cache }, prefixes)
+    }
+}
+
+impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
+    /// The same for a model on any device, whose pool is empty.
+    ///
+    /// # Errors
+    /// As [`SharedPool::new`].
+    pub fn over(executor: E, prefixes: Tiered<P>) -> Result<Self> {
+        let cache = executor.cache();
         let (found, expected) = (cache.layout().tokens(), prefixes.cache().block_tokens());
         if found != expected {
             let expected = format!("{expected}, the prefix cache's");
@@ -67,12 +78,17 @@ impl<P: PrefixCache> SharedPool<P> {
             let expected = "1: layers with a window must keep what is shared (Behind::Kept)";
             return Err(Error::invalid("groups of layers", groups, expected));
         }
-        Ok(SharedPool { executor: CpuExecutor { model, attention: cache }, prefixes })
+        Ok(SharedPool { executor, prefixes })
     }
 
     /// The pool.
     pub fn pool(&self) -> &PagedCache {
-        &self.executor.attention
+        self.executor.cache()
+    }
+
+    /// The model, to run passes of one's own; sequences that they open must be closed again.
+    pub fn executor_mut(&mut self) -> &mut E {
+        &mut self.executor
     }
 
     /// What is known of earlier requests.
@@ -109,13 +125,13 @@ impl<P: PrefixCache> SharedPool<P> {
         if prompt.is_empty() {
             return Err(Error::invalid("prompt", "empty", "at least one token"));
         }
-        let (blocks, memory) = self.executor.attention.parts();
+        let (blocks, memory) = self.executor.cache_mut().parts();
         let prefix = self.prefixes.find(salt, prompt, blocks, memory);
         let found = prefix.tokens;
-        let sequence = match self.executor.attention.adopt(&prefix.blocks, found) {
+        let sequence = match self.executor.cache_mut().adopt(&prefix.blocks, found) {
             Ok(sequence) => sequence,
             Err(error) => {
-                prefix.release(self.executor.attention.parts().0);
+                prefix.release(self.executor.cache_mut().parts().0);
                 return Err(error);
             }
         };
@@ -130,7 +146,7 @@ impl<P: PrefixCache> SharedPool<P> {
             // A hit inside a block takes one block more, for the copy. Where that is not to be had, the
             // part of the block is read again.
             Err(Error::Capacity { .. }) if whole < session.found => {
-                self.executor.attention.truncate(session.sequence, whole)?;
+                self.executor.cache_mut().truncate(session.sequence, whole)?;
                 session.text.truncate(whole);
                 session.found = whole;
                 self.feed(session, &prompt[whole..])
@@ -159,7 +175,7 @@ impl<P: PrefixCache> SharedPool<P> {
     /// # Errors
     /// If it does not have that many.
     pub fn truncate(&mut self, session: &mut Session, length: usize) -> Result<()> {
-        self.executor.attention.truncate(session.sequence, length)?;
+        self.executor.cache_mut().truncate(session.sequence, length)?;
         session.text.truncate(length);
         Ok(())
     }
@@ -174,7 +190,7 @@ impl<P: PrefixCache> SharedPool<P> {
 
     /// Lets go of what nobody uses, until so many blocks are free or nothing more can go. Says whether they are.
     fn make_free(&mut self, wanted: usize) -> bool {
-        let pool = &mut self.executor.attention;
+        let pool = self.executor.cache_mut();
         let free = pool.blocks().free();
         if wanted > free {
             let (blocks, memory) = pool.parts();
@@ -189,16 +205,16 @@ impl<P: PrefixCache> SharedPool<P> {
     /// # Errors
     /// If it is not of this pool.
     pub fn remember(&mut self, session: &Session) -> Result<()> {
-        let held = self.executor.attention.tables(session.sequence)?.held();
+        let held = self.executor.cache().tables(session.sequence)?.held();
         let table: Vec<BlockId> = held.collect();
-        let (blocks, _) = self.executor.attention.parts();
+        let (blocks, _) = self.executor.cache_mut().parts();
         self.prefixes.keep(session.salt, &session.text, &table, blocks);
         Ok(())
     }
 
     /// Copies what is known of a text to the tiers that outlive the process, as [`Tiered::save`].
     pub fn save(&mut self, salt: Salt, text: &[u32], from: usize, most: usize) -> Option<usize> {
-        let (_, memory) = self.executor.attention.parts();
+        let (_, memory) = self.executor.cache_mut().parts();
         self.prefixes.save(salt, text, from, most, memory)
     }
 
@@ -208,7 +224,7 @@ impl<P: PrefixCache> SharedPool<P> {
     /// If it is not of this pool.
     pub fn end(&mut self, session: Session) -> Result<()> {
         self.remember(&session)?;
-        self.executor.attention.close(session.sequence)
+        self.executor.cache_mut().close(session.sequence)
     }
 
     /// Whether pool, tables and prefix cache agree on who holds what.

@@ -89,8 +89,12 @@ impl<P: PrefixCache> Tiered<P> {
             }
             let Some(bytes) = self.tiers.get(key, memory.block_bytes()) else { break };
             let Some(block) = self.take(blocks, memory) else { break };
+            if let Err(error) = memory.copy_in(block, &bytes) {
+                self.tiers.note(error);
+                blocks.release(block);
+                break;
+            }
             prefix.blocks.push(block);
-            memory.copy_in(block, &bytes).expect("as many bytes as a block has");
         }
         if prefix.blocks.len() == known {
             prefix.blocks.extend(partial);

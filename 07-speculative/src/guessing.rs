@@ -10,17 +10,18 @@ use crate::cache::{TreeCache, with_room_for_trees};
 use crate::proposer::Proposer;
 use crate::proposers::PromptLookup;
 use crate::tree::DraftTree;
+use kv_cache::CachedExecutor;
 use naive_decode::{
-    CpuExecutor, Decoder, Error, Executor, Model, Pass, Result, Rung, Sampler, Sampling, Settings,
-    Span, Want,
+    CpuExecutor, Decoder, Error, Model, Pass, Result, Rung, Sampler, Sampling, Settings, Span, Want,
 };
 use ndarray::Array2;
 use paged_cache::PagedCache;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A decoder over a proposer.
-pub struct GuessingDecoder<P, C = PagedCache> {
-    pub(crate) executor: CpuExecutor<C>,
+/// A decoder over a proposer. The model runs on the processor unless said otherwise.
+pub struct GuessingDecoder<P, C = PagedCache, E = CpuExecutor<C>> {
+    pub(crate) executor: E,
     pub(crate) sequence: usize,
     proposer: P,
     /// Asked for by proposers that draw; this one's guesses are compared, not weighed.
@@ -33,6 +34,7 @@ pub struct GuessingDecoder<P, C = PagedCache> {
     /// What was run beyond that.
     guess: Option<Guess>,
     rows: usize,
+    cache: PhantomData<C>,
 }
 
 /// A tree that was run behind a text.
@@ -70,12 +72,28 @@ impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
         proposer: P,
         depth: usize,
     ) -> Result<Self> {
+        let executor = CpuExecutor { model, attention: cache };
+        GuessingDecoder::on((executor, sequence), settings, proposer, depth)
+    }
+}
+
+impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> GuessingDecoder<P, C, E> {
+    /// The same on any device, over an empty sequence of its cache.
+    ///
+    /// # Errors
+    /// If the chunk is zero tokens.
+    pub fn on(
+        (executor, sequence): (E, usize),
+        settings: Settings,
+        proposer: P,
+        depth: usize,
+    ) -> Result<Self> {
         if settings.prefill_chunk == Some(0) {
             return Err(Error::invalid("prefill chunk", 0, "at least 1 token"));
         }
         Ok(GuessingDecoder {
-            capacity: settings.capacity.min(model.context()),
-            executor: CpuExecutor { model, attention: cache },
+            capacity: settings.capacity.min(executor.context()),
+            executor,
             sequence,
             proposer,
             sampler: Sampler::new(Sampling::default())?,
@@ -84,6 +102,7 @@ impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
             text: Vec::new(),
             guess: None,
             rows: 0,
+            cache: PhantomData,
         })
     }
 
@@ -107,7 +126,7 @@ impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
     pub(crate) fn settle(&mut self) -> Result<()> {
         let Some(Guess { text, path, .. }) = self.guess.take() else { return Ok(()) };
         let slots: Vec<usize> = path.iter().map(|node| text + node).collect();
-        self.executor.attention.keep(self.sequence, text, &slots)
+        self.executor.cache_mut().keep(self.sequence, text, &slots)
     }
 
     /// Runs a token, and guesses behind it.
@@ -128,7 +147,7 @@ impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
     fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         self.settle()?;
         for chunk in tokens.chunks(self.prefill_chunk) {
-            let held = self.executor.attention.len(self.sequence);
+            let held = self.executor.cache().len(self.sequence);
             let span = Span::new(self.sequence, held, chunk, Want::Nothing);
             self.executor.execute(&Pass::one(span))?;
             self.rows += chunk.len();
@@ -150,7 +169,7 @@ impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
     }
 }
 
-impl<P: Proposer, C: TreeCache> Decoder for GuessingDecoder<P, C> {
+impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> Decoder for GuessingDecoder<P, C, E> {
     // ANCHOR: feed
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let Some((&last, before)) = tokens.split_last() else {
@@ -171,7 +190,7 @@ impl<P: Proposer, C: TreeCache> Decoder for GuessingDecoder<P, C> {
                 // All or nothing.
                 self.guess = None;
                 self.text.truncate(text);
-                self.executor.attention.truncate(self.sequence, text)?;
+                self.executor.cache_mut().truncate(self.sequence, text)?;
                 Err(error)
             }
         }
@@ -187,7 +206,7 @@ impl<P: Proposer, C: TreeCache> Decoder for GuessingDecoder<P, C> {
     }
 
     fn kv_bytes_per_token(&self) -> usize {
-        self.executor.attention.bytes_per_token()
+        self.executor.cache().bytes_per_token()
     }
 }
 

@@ -4,8 +4,8 @@ use crate::accept::{Rule, accept};
 use crate::adaptive::{Adaptive, Observation};
 use crate::cache::with_room_for_trees;
 use crate::proposer::{Proposer, Verdict};
-use kv_cache::KvCache;
-use naive_decode::{CpuExecutor, Error, Executor, Model, Pass, Request, Result, Sampler, Span};
+use kv_cache::{CachedExecutor, KvCache};
+use naive_decode::{CpuExecutor, Error, Model, Pass, Request, Result, Sampler, Span};
 use paged_cache::{BlockId, PagedCache};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,9 +36,9 @@ pub struct Cycle {
     pub verify: Duration,
 }
 
-/// A text in the making, by speculation.
-pub struct Speculation<P> {
-    executor: CpuExecutor<PagedCache>,
+/// A text in the making, by speculation. The target runs on the processor unless said otherwise.
+pub struct Speculation<P, E = CpuExecutor<PagedCache>> {
+    executor: E,
     sequence: usize,
     /// Where candidates come from.
     pub proposer: P,
@@ -85,6 +85,23 @@ impl<P: Proposer> Speculation<P> {
     pub fn over(
         model: Arc<Model>,
         (cache, sequence): (PagedCache, usize),
+        proposer: P,
+        sampler: Sampler,
+        depth: Depth,
+        request: Request,
+    ) -> Result<Self> {
+        let executor = CpuExecutor { model, attention: cache };
+        Speculation::on((executor, sequence), proposer, sampler, depth, request)
+    }
+}
+
+impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
+    /// The same for a target on any device.
+    ///
+    /// # Errors
+    /// As [`Speculation::over`].
+    pub fn on(
+        (mut executor, sequence): (E, usize),
         mut proposer: P,
         sampler: Sampler,
         depth: Depth,
@@ -98,12 +115,11 @@ impl<P: Proposer> Speculation<P> {
         }
         // The last token that is generated is never fed back.
         let asked = request.prompt.len().saturating_add(request.tokens - 1);
-        if asked > model.context() {
+        if asked > executor.context() {
             let what = "the model's context".into();
-            return Err(Error::Capacity { what, capacity: model.context(), asked });
+            return Err(Error::Capacity { what, capacity: executor.context(), asked });
         }
-        let mut executor = CpuExecutor { model, attention: cache };
-        let held = executor.attention.len(sequence);
+        let held = executor.cache().len(sequence);
         let Some(rest) = before.get(held..) else {
             let expected = format!("at most {}, all of the prompt but its last", before.len());
             return Err(Error::invalid("tokens held of a prompt", held, expected));
@@ -138,11 +154,6 @@ impl<P: Proposer> Speculation<P> {
         &self.context
     }
 
-    /// The target's cache, to be used again, and the text's sequence in it.
-    pub fn into_cache(self) -> (PagedCache, usize) {
-        (self.executor.attention, self.sequence)
-    }
-
     // ANCHOR: cycle
     /// One cycle; none once the text is complete.
     ///
@@ -171,7 +182,7 @@ impl<P: Proposer> Speculation<P> {
         // The text's last token and the path stay in the cache; the rest never was.
         let slots = std::iter::once(start).chain(path.iter().map(|node| start + 1 + node));
         let slots: Vec<usize> = slots.collect();
-        self.executor.attention.keep(self.sequence, start, &slots)?;
+        self.executor.cache_mut().keep(self.sequence, start, &slots)?;
 
         let kept = path.iter().map(|&node| tree.nodes()[node].token);
         let tokens = self.extend(kept.chain([next]).collect());
@@ -211,7 +222,7 @@ impl<P: Proposer> Speculation<P> {
     }
 }
 
-impl<P: Proposer> Iterator for Speculation<P> {
+impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Iterator for Speculation<P, E> {
     type Item = Result<Cycle>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -222,13 +233,20 @@ impl<P: Proposer> Iterator for Speculation<P> {
 }
 
 impl<P> Speculation<P> {
+    /// The target's cache, to be used again, and the text's sequence in it.
+    pub fn into_cache(self) -> (PagedCache, usize) {
+        (self.executor.attention, self.sequence)
+    }
+}
+
+impl<P, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
     /// Whether cache and text agree: the cache holds all of the text but its last token. `others` are the
     /// blocks that somebody else holds, as [`PagedCache::check_integrity`] has it.
     ///
     /// # Errors
     /// If they do not, or the cache's own invariants do not hold.
     pub fn check_integrity(&self, others: impl IntoIterator<Item = BlockId>) -> Result<()> {
-        let cache = &self.executor.attention;
+        let cache = self.executor.cache();
         cache.check_integrity(others)?;
         let (held, expected) = (cache.len(self.sequence), self.context.len() - 1);
         // A text that ended early has some tokens behind its end in the cache.

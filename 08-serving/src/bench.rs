@@ -1,18 +1,26 @@
 //! `ladder bench`: how fast a model's weights go through this machine, beside what its memory gives.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `run.rs` | one model under one load, on the processor |
+//! | `on_gpu.rs` | the same on a GPU |
+//! | `report.rs` | what was measured, as JSON and in words |
 
+mod on_gpu;
 mod report;
 mod run;
 
+use crate::device::{Device, DeviceArgs, OnGpu, kv_on_gpu};
 use crate::packed::{Keep, load_packed};
 use anyhow::Result;
 use clap::Args;
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
 use flash_attention::tile_attention::KvType;
-use model_files::ModelArgs;
-use naive_decode::LoadOptions;
+use model_files::{ModelArgs, ModelFiles};
 use naive_decode::measurement::MachineName;
 use naive_decode::roofline::probe::Memory;
+use naive_decode::{Element, LoadOptions};
 use report::{Report, peak_bytes, print_run};
 use run::{Load, Run};
 use std::time::Instant;
@@ -22,13 +30,16 @@ use std::time::Instant;
 pub struct BenchArgs {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// What the weights are stored as: stored (as the file has them), f32, bf16, f16, fp8, q8_0, q4_0, q4_1;
     /// several are measured one after another
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', default_value = "stored")]
     weights: Vec<Weights>,
-    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something
-    #[arg(long, value_name = "TYPE", default_value = "f32")]
-    kv: KvType,
+    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something; if not given, f32 on the
+    /// processor and bf16 on a GPU
+    #[arg(long, value_name = "TYPE")]
+    kv: Option<KvType>,
     /// Tokens of a prompt, run in one pass
     #[arg(long, default_value_t = 512)]
     prefill: usize,
@@ -71,9 +82,30 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     others.install(|| measure(args, threads))
 }
 
+impl BenchArgs {
+    /// The GPU to measure, and the model's files, if the processor is not to be measured.
+    fn on_gpu(&self, load: Load) -> Result<Option<(OnGpu, ModelFiles)>> {
+        if self.device.device == Device::Cpu {
+            return Ok(None);
+        }
+        let formats = (self.weights != [Weights::AsStored]).then(|| {
+            "--weights names formats of the processor's, expected none on a GPU".to_owned()
+        });
+        let otherwise = formats.or(kv_on_gpu(self.kv));
+        let mut files = self.model.files()?;
+        files.config.rope_scaling = None;
+        let on_gpu = self.device.gpu(&files, Some(load.tokens()), otherwise)?;
+        Ok(on_gpu.map(|on_gpu| (on_gpu, files)))
+    }
+}
+
 fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
-    let BenchArgs { kv, prefill, decode, depth, batch, .. } = *args;
+    let BenchArgs { prefill, decode, depth, batch, .. } = *args;
+    let kv = args.kv.unwrap_or(KvType::Exact(Element::F32));
     let load = Load { kv, prefill, decode, depth, batch };
+    if let Some((on_gpu, files)) = args.on_gpu(load)? {
+        return on_gpu::measure(on_gpu, &files, load, args);
+    }
     let memory = Memory::new();
     let pool = Pool::new(threads);
     let mut report =

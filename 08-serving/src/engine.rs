@@ -61,8 +61,9 @@ pub use step::Step;
 use costs::Costs;
 use holders::Holders;
 use inbox::Inbox;
+use kv_cache::{CachedExecutor, KvCache};
 use member::Member;
-use naive_decode::{Error, Model, Result, Sampler, Sampling};
+use naive_decode::{CpuExecutor, Error, Model, Result, Sampler, Sampling};
 use paged_cache::{Behind, PagedCache, Room};
 use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
@@ -75,9 +76,12 @@ use tiers::{Below, Host, Unsaved};
 const LEAST_EVENTS: usize = 8;
 
 // ANCHOR: engine
+/// A model on some device, with its pool.
+pub type Target = Box<dyn CachedExecutor<Cache = PagedCache> + Send>;
+
 /// Model, pool and requests. Whoever calls [`Engine::step`] runs it: a test by hand, a server on a thread.
 pub struct Engine {
-    pool: SharedPool<Box<dyn PrefixCache>>,
+    pool: SharedPool<Box<dyn PrefixCache>, Target>,
     /// Where blocks of preempted requests go, if anywhere.
     host: Option<Host>,
     unsaved: Unsaved,
@@ -106,12 +110,24 @@ pub struct Engine {
 // ANCHOR_END: engine
 
 impl Engine {
-    /// An engine for a model; its pool is set aside.
+    /// An engine for a model on this machine's processor; its pool is set aside.
     ///
     /// # Errors
     /// Options that contradict each other, a pool without room for one block, a model without keys and values, or
     /// a file that cannot be had.
     pub fn new(model: Arc<Model>, options: EngineOptions) -> Result<Self> {
+        let EngineOptions { pool_bytes: bytes, block, kept, .. } = options;
+        let capacity = model.context();
+        let room = Room { bytes, block, capacity, kept, behind: Behind::Kept, rollback: 0 };
+        let attention = PagedCache::new(&model, room)?;
+        Engine::over(Box::new(CpuExecutor { model, attention }), options)
+    }
+
+    /// The same for a model on any device, whose pool is there and empty: what the options say of it is not asked.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn over(mut target: Target, options: EngineOptions) -> Result<Self> {
         let at_least = |what: &str, found: usize, least: usize| match found >= least {
             true => Ok(()),
             false => Err(Error::invalid(what, found, format!("at least {least}"))),
@@ -119,26 +135,23 @@ impl Engine {
         at_least("requests that run at once", options.running, 1)?;
         at_least("rows of a pass", options.rows, options.running)?;
         at_least("events that a client may leave unread", options.events, LEAST_EVENTS)?;
-        let capacity = model.context();
-        let (bytes, block, kept) = (options.pool_bytes, options.block, options.kept);
-        let room = Room { bytes, block, capacity, kept, behind: Behind::Kept, rollback: 0 };
-        let cache = PagedCache::new(&model, room)?;
-        let pool_tokens = cache.blocks().count() * block;
+        let Below { host, tiers, chain } = Below::new(&mut target, &options)?;
+        let block = target.cache().layout().tokens();
+        let pool_tokens = target.cache().blocks().count() * block;
+        let capacity = target.context().min(target.cache().capacity());
         let limits = Limits {
             context: capacity.min(pool_tokens),
-            vocabulary: model.config.vocab_size,
-            hidden: model.config.hidden_size,
+            vocabulary: target.config().vocab_size,
+            hidden: target.config().hidden_size,
             pool_tokens,
             queue: options.queue,
             running: options.running,
         };
-        let one = Room { bytes: cache.layout().block_bytes(), ..room };
-        let Below { host, tiers, chain } = Below::new(&model, one, &options)?;
         let prefixes: Box<dyn PrefixCache> = match options.prefixes {
             true => Box::new(RadixTree::new(block, chain)?),
             false => Box::new(Nothing::new(block)),
         };
-        let pool = SharedPool::new(model, cache, Tiered::new(prefixes, chain, tiers))?;
+        let pool = SharedPool::over(target, Tiered::new(prefixes, chain, tiers))?;
         let holders = Holders::new(pool.pool().blocks().count());
         let mut engine = Engine {
             pool,
@@ -192,7 +205,7 @@ impl Engine {
     }
 
     /// The pool, to look at.
-    pub fn pool(&self) -> &SharedPool<Box<dyn PrefixCache>> {
+    pub fn pool(&self) -> &SharedPool<Box<dyn PrefixCache>, Target> {
         &self.pool
     }
 

@@ -1,10 +1,11 @@
 //! `ladder generate`: a prompt in, text out, as it comes.
 
-use crate::source::Loaded;
+use crate::device::DeviceArgs;
+use crate::source::{Loaded, encode};
 use anyhow::Result;
 use clap::Args;
-use model_files::ModelArgs;
-use naive_decode::{Request, Sampler, Sampling, Settings, generate as start};
+use model_files::{ModelArgs, ModelFiles};
+use naive_decode::{Decoder, Request, Sampler, Sampling, Settings, Tokenizer, generate as start};
 use std::io::Write;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use std::time::Duration;
 pub struct GenerateArgs {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Text to continue
     #[arg(long)]
     prompt: String,
@@ -54,13 +57,8 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
         seed: args.seed,
         ..Sampling::default()
     })?;
-    let loaded = Loaded::open(&args.model)?;
-    let prompt = loaded.encode(&args.prompt)?;
-    let capacity = prompt.len().saturating_add(args.tokens);
-    let settings = Settings { capacity, prefill_chunk: None };
-    let mut decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
-    let mut text = loaded.tokenizer.stream_after(&prompt);
-    let end_tokens = loaded.model.config.end_tokens.clone();
+    let Ready { mut decoder, prompt, tokenizer, end_tokens } = args.ready()?;
+    let mut text = tokenizer.stream_after(&prompt);
     let request = Request { prompt: prompt.clone(), tokens: args.tokens, end_tokens };
     let mut times: Vec<Duration> = Vec::new();
     let steps = start(&mut *decoder, sampler, request)?;
@@ -75,6 +73,33 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     writeln!(out, "{}", text.finish())?;
     eprintln!("\n{}", speed(prompt.len(), &times));
     Ok(())
+}
+
+/// A decoder, and what there is to say to it.
+struct Ready {
+    decoder: Box<dyn Decoder>,
+    prompt: Vec<u32>,
+    tokenizer: Tokenizer,
+    end_tokens: Vec<u32>,
+}
+
+impl GenerateArgs {
+    fn ready(&self) -> Result<Ready> {
+        let files = self.model.files()?;
+        let capacity = |prompt: &[u32]| prompt.len().saturating_add(self.tokens);
+        if let Some(on_gpu) = self.device.gpu(&files, None, None)? {
+            let prompt = encode(&files.tokenizer, &self.prompt)?;
+            let decoder = on_gpu.decoder(&files, capacity(&prompt))?;
+            let ModelFiles { tokenizer, config, .. } = files;
+            return Ok(Ready { decoder, prompt, tokenizer, end_tokens: config.end_tokens });
+        }
+        let loaded = Loaded::load(files)?;
+        let prompt = loaded.encode(&self.prompt)?;
+        let settings = Settings { capacity: capacity(&prompt), prefill_chunk: None };
+        let decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
+        let end_tokens = loaded.model.config.end_tokens.clone();
+        Ok(Ready { decoder, prompt, tokenizer: loaded.tokenizer, end_tokens })
+    }
 }
 
 /// TTFT and TPOT of a run, in words. `times` has one entry per token, the first with the prefill.

@@ -7,6 +7,7 @@
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
 //! | `chat.rs` | `ladder chat`: a conversation in the terminal |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
+//! | `device.rs` | where passes run: on the processor, or on a GPU |
 //! | `engine.rs`, `engine/` | rung 08: many requests, one model, one pool |
 //! | `faults.rs`, `faults/` | what goes wrong between requests, on purpose |
 //! | `generate.rs` | `ladder generate`: continue a text |
@@ -29,6 +30,7 @@ pub mod bench;
 pub mod break_its;
 pub mod chat;
 pub mod climb;
+pub mod device;
 pub mod engine;
 pub mod faults;
 pub mod generate;

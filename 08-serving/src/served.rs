@@ -1,5 +1,6 @@
 //! A model behind an engine, as `ladder serve` and `ladder chat` start it.
 
+use crate::device::{DeviceArgs, kv_on_gpu};
 use crate::engine::{Engine, EngineHandle, EngineOptions, KvFile};
 use crate::packed::{Keep, load_packed};
 use anyhow::{Context, Result};
@@ -9,7 +10,7 @@ use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
 use flash_attention::tile_attention::KvType;
 use model_files::{ChatTemplate, ModelArgs, ModelFiles};
-use naive_decode::{LoadOptions, Tokenizer};
+use naive_decode::{Element, LoadOptions, Tokenizer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ use std::sync::Arc;
 pub struct EngineArgs {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// How weights are kept: as the file has them, or all in one format
     #[arg(long, default_value = "stored")]
     weights: Weights,
@@ -25,9 +28,10 @@ pub struct EngineArgs {
     /// if not given, and 2 GiB at most
     #[arg(long, value_name = "BYTES")]
     pool_bytes: Option<usize>,
-    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something
-    #[arg(long, visible_alias = "kv-cache-dtype", value_name = "TYPE", default_value = "f32")]
-    kv: KvType,
+    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something; if not given, f32 on the
+    /// processor and bf16 on a GPU
+    #[arg(long, visible_alias = "kv-cache-dtype", value_name = "TYPE")]
+    kv: Option<KvType>,
     /// Bytes of memory besides the pool for keys and values that it has no room for
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     kv_host_bytes: usize,
@@ -64,26 +68,52 @@ impl EngineArgs {
     /// Whatever is wrong with the files, or a pool that cannot be had.
     pub fn start(&self) -> Result<Served> {
         let files = self.model.files()?;
-        let options = LoadOptions { kv_element: self.kv.rounded_to(), ..LoadOptions::default() };
-        let pool = Pool::shared();
-        let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
-        let model = Arc::new(loaded.model);
-        let mut options = EngineOptions::with_kept(&model, self.kv)?;
-        if let Some(bytes) = self.pool_bytes {
-            options.pool_bytes = bytes;
-        }
-        options.host_bytes = self.kv_host_bytes;
-        options.kv_file = self.kv_dir.clone().map(|directory| KvFile {
-            directory,
-            bytes: self.kv_dir_bytes,
-            model: digest(&files, self.weights),
-        });
-        let end_tokens = model.config.end_tokens.clone();
-        let engine = Engine::new(model, options).context("cannot set up the engine")?;
-        let engine = EngineHandle::start(engine)?;
+        let engine = match self.device.gpu(&files, None, self.not_on_gpu())? {
+            Some(on_gpu) => {
+                let options = self.set(on_gpu.options()?, &files);
+                let target = on_gpu.target(&files, &options)?;
+                Engine::over(target, options)
+            }
+            None => {
+                let kept = self.kv.unwrap_or(KvType::Exact(Element::F32));
+                let options =
+                    LoadOptions { kv_element: kept.rounded_to(), ..LoadOptions::default() };
+                let pool = Pool::shared();
+                let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
+                let model = Arc::new(loaded.model);
+                let options = self.set(EngineOptions::with_kept(&model, kept)?, &files);
+                Engine::new(model, options)
+            }
+        };
+        let engine = EngineHandle::start(engine.context("cannot set up the engine")?)?;
+        let end_tokens = files.config.end_tokens.clone();
         let name = name(&self.model, &files.name);
         let ModelFiles { tokenizer, chat_template: template, .. } = files;
         Ok(Served { name, tokenizer, template, end_tokens, engine })
+    }
+}
+
+impl EngineArgs {
+    /// What was asked for that a GPU does not do.
+    fn not_on_gpu(&self) -> Option<String> {
+        let stored = (self.weights != Weights::AsStored).then(|| {
+            "--weights names a format of the processor's, expected none on a GPU".to_owned()
+        });
+        stored.or(kv_on_gpu(self.kv))
+    }
+
+    /// The options with all that was said.
+    fn set(&self, options: EngineOptions, files: &ModelFiles) -> EngineOptions {
+        EngineOptions {
+            pool_bytes: self.pool_bytes.unwrap_or(options.pool_bytes),
+            host_bytes: self.kv_host_bytes,
+            kv_file: self.kv_dir.clone().map(|directory| KvFile {
+                directory,
+                bytes: self.kv_dir_bytes,
+                model: digest(files, self.weights),
+            }),
+            ..options
+        }
     }
 }
 

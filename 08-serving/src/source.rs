@@ -28,7 +28,15 @@ impl Loaded {
     /// # Errors
     /// Whatever is wrong with the files.
     pub fn open(model: &ModelArgs) -> Result<Self> {
-        Loaded::new(model.files()?, |_| Ok(0))
+        Loaded::load(model.files()?)
+    }
+
+    /// The same of files that are open already.
+    ///
+    /// # Errors
+    /// As [`Loaded::open`].
+    pub fn load(files: ModelFiles) -> Result<Self> {
+        Loaded::new(files, |_| Ok(0))
     }
 
     /// Loads a model with room for a text and `more` tokens after it. A context longer than the
@@ -89,7 +97,7 @@ fn stretch_to(tokens: usize, trained: usize) -> Result<Option<RopeScaling>> {
 }
 
 /// The prompt as tokens.
-fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
+pub(crate) fn encode(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<u32>> {
     let tokens = tokenizer.encode_with_special(prompt)?;
     anyhow::ensure!(!tokens.is_empty(), "the prompt is empty, expected at least one token of text");
     Ok(tokens)

@@ -1,25 +1,28 @@
 //! A model on a device, running passes.
 
-use crate::gpu::Gpu;
-use crate::sequences::Sequences;
+use crate::forward::{FEW_ROWS, Forward, Scratch};
+use crate::graphs::{Graphs, StepSize};
+use crate::heads::Heads;
+use crate::memory::{BlockShape, DeviceBlocks};
+use crate::shared::{Shared, failed};
 use crate::staging::{Staged, Staging, most_bytes, stage};
 use crate::weights::{Weights, check};
-use cuda_kernels::Address;
-use cuda_kernels::attention::{PagedAttention, Workspace, splits};
-use cuda_kernels::cache::{BLOCK_TOKENS, Cache, RopeCache};
-use cuda_kernels::gemm::{self, Gemm};
-use cuda_kernels::rows::{AddRmsNorm, Embedding, RmsNorm, SwiGlu};
-use naive_decode::{Config, Error, Executor, Logits, Pass, Result, Rope, Tensors};
-use ndarray::Array2;
-
-/// Up to so many rows, the kernels for few rows are launched. Which does not change a bit.
-const FEW_ROWS: usize = 64;
+use cuda_kernels::cache::BLOCK_TOKENS;
+use cuda_kernels::{Address, Gpu};
+use flash_attention::tile_attention::KvType;
+use half::bf16;
+use kv_cache::{CachedExecutor, KvCache};
+use naive_decode::{
+    Attention, Config, Element, Error, Executor, Hidden, KvSize, Logits, Pass, Result, Rope,
+    Tensors,
+};
+use ndarray::{Array2, ArrayView2, Axis, s};
+use paged_cache::PagedCache;
+use std::sync::MutexGuard;
 
 /// How much a device is to hold beside the weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// Sequences.
-    pub sequences: usize,
     /// Tokens of keys and values in all; rounded up to whole blocks.
     pub tokens: usize,
     /// Most tokens of one sequence; at most the model's context.
@@ -28,50 +31,25 @@ pub struct Room {
     pub rows: usize,
 }
 
-/// Memory for what a pass computes on its way. `[rows]` is the room's.
-struct Scratch {
-    /// The pass's arrays.
-    staged: Address,
-    /// `[rows][hidden]`: the residual stream.
-    residual: Address,
-    /// `[rows][hidden]`: what a norm gives.
-    normed: Address,
-    /// `[rows][hidden]`: what is added to the residual stream next.
-    change: Address,
-    /// `[rows][heads + 2 * kv_heads][head_dim]`
-    qkv: Address,
-    /// `[rows][heads][head_dim]`
-    queries: Address,
-    /// `[rows][heads][head_dim]`
-    attended: Address,
-    /// `[rows][2 * intermediate]`
-    gate_up: Address,
-    /// `[rows][intermediate]`
-    gated: Address,
-    /// Splits of matrix products with few rows, in f32.
-    gemm_parts: Address,
-    /// Splits of attention with few rows.
-    workspace: Workspace,
-    /// `[few rows][vocab]` in f32.
-    logits: Address,
-}
-
+// ANCHOR: executor
 /// A Llama on a device: weights, keys and values in a paged pool, and the kernels between them, in bfloat16.
+///
+/// The tables of the pool are a [`PagedCache`]'s, whose memory is the device's. So whatever is done to a cache between
+/// passes, such as forking a sequence or parking it, is done here by the same code.
 pub struct CudaExecutor<G> {
-    gpu: G,
-    config: Config,
+    gpu: Shared<G>,
+    forward: Forward,
     room: Room,
-    weights: Weights,
-    /// `[capacity][head_dim / 2]` pairs of cosine and sine in f32.
-    turns: Address,
-    /// `[blocks][layers][keys, values][kv_heads][BLOCK_TOKENS][head_dim]`: a block is one piece.
-    pool: Address,
-    scratch: Scratch,
-    sequences: Sequences,
+    cache: PagedCache,
+    /// Where passes' arrays go.
+    staged: Address,
+    /// None if every launch is launched by itself.
+    graphs: Option<Graphs>,
 }
+// ANCHOR_END: executor
 
-impl<G: Gpu> CudaExecutor<G> {
-    /// Brings a model's weights to the device and sets memory aside.
+impl<G: Gpu + 'static> CudaExecutor<G> {
+    /// Brings a model's weights to the device and sets memory aside. No sequence is open yet.
     ///
     /// # Errors
     /// If the kernels do not fit the model's sizes, a tensor is missing or has another shape, the room is empty or longer
@@ -83,37 +61,43 @@ impl<G: Gpu> CudaExecutor<G> {
         tensors: Tensors,
         room: Room,
     ) -> Result<Self> {
-        check(&config)?;
-        if room.sequences == 0 || room.tokens == 0 || room.rows == 0 {
+        let heads = check(&config)?;
+        if room.tokens == 0 || room.rows == 0 || room.capacity == 0 {
             return Err(Error::invalid("room on the device", format!("{room:?}"), "none of it 0"));
         }
         if room.capacity > rope.positions() {
             let (capacity, asked) = (rope.positions(), room.capacity);
             return Err(Error::Capacity { what: "the model's context".into(), capacity, asked });
         }
-        let weights = Weights::load(&mut gpu, &config, tensors)?;
-        let turns = turns(rope, config.head_dim, room.capacity)?;
-        let turns_address = gpu.alloc(size_of_val(&turns[..]))?;
-        gpu.write(turns_address, bytemuck::cast_slice(&turns))?;
-        let blocks = room.tokens.div_ceil(BLOCK_TOKENS);
-        let pool = gpu.alloc(blocks * block_elements(&config) * 2)?;
-        let scratch = Scratch::new(&mut gpu, &config, room)?;
-        let sequences = Sequences::new(room.sequences, room.capacity, blocks);
-        Ok(CudaExecutor {
-            gpu,
-            config,
-            room,
-            weights,
-            turns: turns_address,
-            pool,
-            scratch,
-            sequences,
-        })
+        let weights = Weights::load(&mut gpu, &config, heads, tensors)?;
+        let turns = turns(rope, heads, room.capacity)?;
+        let turns_address = gpu.alloc(size_of_val(&turns[..])).map_err(failed)?;
+        gpu.write(turns_address, bytemuck::cast_slice(&turns)).map_err(failed)?;
+        let scratch =
+            Scratch::new(&mut gpu, &config, heads, (room.rows, room.capacity)).map_err(failed)?;
+        let staged = gpu.alloc(most_bytes(room.rows, room.capacity)).map_err(failed)?;
+        let (blocks, shape) = (room.tokens.div_ceil(BLOCK_TOKENS), BlockShape::of(&config, heads));
+        let pool = gpu.alloc(blocks * shape.bytes()).map_err(failed)?;
+        let gpu = Shared::new(gpu);
+        let memory = DeviceBlocks { gpu: gpu.clone(), base: pool, blocks, shape };
+        let size = KvSize { heads: config.kv_heads, key_dim: heads.wide, value_dim: heads.wide };
+        let cache = PagedCache::elsewhere(
+            Box::new(memory),
+            &vec![size; config.layers],
+            (BLOCK_TOKENS, KvType::Exact(Element::Bf16)),
+            blocks,
+            room.capacity,
+        )?;
+        let forward = Forward { config, heads, weights, turns: turns_address, pool, scratch };
+        Ok(CudaExecutor { gpu, forward, room, cache, staged, graphs: Some(Graphs::default()) })
     }
+}
 
-    /// The model's shape.
-    pub fn config(&self) -> &Config {
-        &self.config
+impl<G: Gpu> CudaExecutor<G> {
+    /// The same without graphs: each kernel of a step is launched by itself.
+    #[must_use]
+    pub fn without_graphs(self) -> Self {
+        CudaExecutor { graphs: None, ..self }
     }
 
     /// What it was given room for.
@@ -121,25 +105,9 @@ impl<G: Gpu> CudaExecutor<G> {
         self.room
     }
 
-    /// Tokens that a sequence holds.
-    ///
-    /// # Panics
-    /// If there is no such sequence.
-    pub fn len(&self, sequence: usize) -> usize {
-        self.sequences.lengths().of(sequence)
-    }
-
-    /// Rolls a sequence back to its first `length` tokens.
-    ///
-    /// # Errors
-    /// If it does not have that many, or there is no such sequence.
-    pub fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.sequences.truncate(sequence, length)
-    }
-
-    /// Bytes of keys and values for each token.
-    pub fn kv_bytes_per_token(&self) -> usize {
-        block_elements(&self.config) * 2 / BLOCK_TOKENS
+    /// The device, to look at or to time. Memory that is written to here is written to behind the executor's back.
+    pub fn gpu(&self) -> MutexGuard<'_, G> {
+        self.gpu.lock()
     }
 
     fn check(&self, pass: &Pass) -> Result<()> {
@@ -148,7 +116,7 @@ impl<G: Gpu> CudaExecutor<G> {
             return Err(Error::invalid("rows of a pass on CUDA", pass.rows(), expected));
         }
         for span in &pass.spans {
-            let vocabulary = self.config.vocab_size;
+            let vocabulary = self.forward.config.vocab_size;
             if let Some(token) = span.tokens.iter().find(|&&token| token as usize >= vocabulary) {
                 let expected = format!("below the vocabulary's {vocabulary}");
                 return Err(Error::invalid("token", token, expected));
@@ -170,236 +138,178 @@ impl<G: Gpu> CudaExecutor<G> {
         Ok(())
     }
 
-    fn run(&mut self, pass: &Pass) -> Result<Logits> {
+    /// Runs a pass as far as `finish` goes, and commits it if all goes well.
+    fn run(
+        &mut self,
+        pass: &Pass,
+        size: Option<StepSize>,
+        finish: impl FnOnce(&mut Self, &Staged) -> Result<Array2<f32>>,
+    ) -> Result<Array2<f32>> {
+        self.cache.begin(pass)?;
         let mut staging = Staging::default();
-        let staged = stage(&mut staging, self.scratch.staged, pass, &self.sequences)?;
-        self.gpu.write(self.scratch.staged, &staging.bytes)?;
-        let (rows, wanted) = (pass.rows(), pass.wanted().len());
-        let Config { hidden_size: width, rms_norm_eps: epsilon, .. } = self.config;
-        let Scratch { residual, normed, change, .. } = self.scratch;
-        let embedding = Embedding {
-            out: residual,
-            table: self.weights.embedding,
-            tokens: staged.tokens,
-            rows,
-            vocabulary: self.config.vocab_size,
-            width,
-        };
-        self.launch(embedding.launch())?;
-        let weight = self.weights.layers[0].attention_norm;
-        let norm = RmsNorm { out: normed, x: residual, weight, rows, width, epsilon };
-        self.launch(norm.launch())?;
-        for index in 0..self.weights.layers.len() {
-            self.attend(index, rows, &staged)?;
-            let layer = &self.weights.layers[index];
-            let next = match self.weights.layers.get(index + 1) {
-                Some(next) => next.attention_norm,
-                None => self.weights.final_norm,
-            };
-            let (gate_up, down) = (layer.gate_up, layer.down);
-            let add = |weight| AddRmsNorm {
-                out: normed,
-                residual,
-                x: change,
-                weight,
-                rows,
-                width,
-                epsilon,
-            };
-            let after_attention = add(layer.feed_forward_norm);
-            self.launch(after_attention.launch())?;
-            let inside = self.config.intermediate_size;
-            self.multiply(self.scratch.gate_up, normed, gate_up, rows, 2 * inside, width)?;
-            let Scratch { gate_up: x, gated: out, .. } = self.scratch;
-            self.launch(SwiGlu { out, x, rows, width: inside }.launch())?;
-            self.multiply(change, out, down, rows, width, inside)?;
-            self.launch(add(next).launch())?;
-        }
-        self.head(wanted, rows, &staged)
+        let staged = stage(&mut staging, self.staged, pass, &self.cache, size)?;
+        self.gpu.with(|gpu| gpu.write(self.staged, &staging.bytes))?;
+        let out = finish(self, &staged)?;
+        self.cache.commit(pass);
+        Ok(out)
     }
 
-    /// From what the norm gave to what attention adds to the residual stream.
-    fn attend(&mut self, index: usize, rows: usize, staged: &Staged) -> Result<()> {
-        let Config { hidden_size: width, heads, kv_heads, head_dim, .. } = self.config;
-        let Scratch { normed, change, qkv, queries, attended, workspace, .. } = self.scratch;
-        let layer = &self.weights.layers[index];
-        let (qkv_weights, output) = (layer.qkv, layer.output);
-        self.multiply(qkv, normed, qkv_weights, rows, (heads + 2 * kv_heads) * head_dim, width)?;
-        let head_stride = BLOCK_TOKENS * head_dim;
-        let of_layer = kv_heads * head_stride;
-        let keys = self.pool + (index * 2 * of_layer * 2) as u64;
-        let cache = Cache {
-            keys,
-            values: keys + (of_layer * 2) as u64,
-            block_stride: block_elements(&self.config) as i64,
-            head_stride: head_stride as i64,
-            scales: None,
-        };
-        let rope = RopeCache {
-            queries,
-            cache,
-            qkv,
-            turns: self.turns,
-            positions: staged.positions,
-            slots: staged.slots,
-            rows,
-            heads,
-            kv_heads,
-            head_dim,
-        };
-        self.launch(rope.launch())?;
-        let attention = PagedAttention {
-            out: attended,
-            queries,
-            cache,
-            batch: staged.batch,
-            heads,
-            kv_heads,
-            head_dim,
-            scale: 1.0 / (head_dim as f32).sqrt(),
-        };
-        if rows <= FEW_ROWS {
-            for launch in attention.decode(workspace).map_err(device)? {
-                self.gpu.launch(&launch)?;
+    /// The layers, each kernel by itself.
+    fn run_layers(&self, staged: &Staged) -> Result<()> {
+        let launches = self.forward.layers(staged)?;
+        self.gpu.with(|gpu| launches.iter().try_for_each(|launch| gpu.launch(launch)))
+    }
+
+    /// A step that is filled up to `size`: the logits of its first `wanted` rows. It is recorded the first time.
+    fn run_step(&mut self, size: StepSize, staged: &Staged, wanted: usize) -> Result<Logits> {
+        let recording = match self.graphs.as_ref().and_then(|graphs| graphs.get(size)) {
+            Some(recording) => recording,
+            None => {
+                let mut launches = self.forward.layers(staged)?;
+                launches.push(self.forward.pick(staged, 0, size.rows)?);
+                launches.extend(self.forward.head(size.rows)?);
+                let recording = self.gpu.with(|gpu| gpu.record(&launches))?;
+                if let Some(graphs) = &mut self.graphs {
+                    graphs.keep(size, recording);
+                }
+                recording
             }
-        } else {
-            self.launch(attention.prefill())?;
-        }
-        self.multiply(change, attended, output, rows, width, heads * head_dim)
-    }
-
-    /// Logits of the wanted rows, [`FEW_ROWS`] at a time.
-    fn head(&mut self, wanted: usize, rows: usize, staged: &Staged) -> Result<Logits> {
-        let Config { hidden_size: inputs, vocab_size: outputs, .. } = self.config;
-        let mut logits = Array2::zeros((wanted, outputs));
-        let Scratch { normed, change: x, gemm_parts, logits: out, .. } = self.scratch;
+        };
+        let mut logits = Array2::zeros((wanted, self.forward.config.vocab_size));
         let numbers = logits.as_slice_mut().expect("it was just made");
-        for (i, numbers) in numbers.chunks_mut(FEW_ROWS * outputs).enumerate() {
-            let count = numbers.len() / outputs;
-            // Rows of what the last norm gave, picked as rows of an embedding table are.
-            let tokens = staged.wanted + (i * FEW_ROWS * 4) as u64;
-            let pick = Embedding {
-                out: x,
-                table: normed,
-                tokens,
-                rows: count,
-                vocabulary: rows,
-                width: inputs,
-            };
-            self.launch(pick.launch())?;
-            let weights = gemm::Weights::Bf16(self.weights.head);
-            let product = Gemm { out, x, weights, rows: count, outputs, inputs };
-            for launch in product.decode_f32(gemm_parts).map_err(device)? {
-                self.gpu.launch(&launch)?;
-            }
-            self.gpu.read(out, bytemuck::cast_slice_mut(numbers))?;
-        }
+        self.gpu.with(|gpu| {
+            gpu.replay(recording)?;
+            gpu.read(self.forward.scratch.logits, bytemuck::cast_slice_mut(numbers))
+        })?;
         Ok(logits)
     }
 
-    fn multiply(
-        &mut self,
-        out: Address,
-        x: Address,
-        weights: Address,
-        rows: usize,
-        outputs: usize,
-        inputs: usize,
-    ) -> Result<()> {
-        let product = Gemm { out, x, weights: gemm::Weights::Bf16(weights), rows, outputs, inputs };
-        if rows > FEW_ROWS {
-            return self.launch(product.prefill());
-        }
-        for launch in product.decode(self.scratch.gemm_parts).map_err(device)? {
-            self.gpu.launch(&launch)?;
-        }
-        Ok(())
+    /// The logits of the first `rows.len()` picked rows.
+    fn run_head(&self, mut rows: ndarray::ArrayViewMut2<f32>) -> Result<()> {
+        let launches = self.forward.head(rows.nrows())?;
+        let numbers = rows.as_slice_mut().expect("rows follow each other");
+        self.gpu.with(|gpu| {
+            launches.iter().try_for_each(|launch| gpu.launch(launch))?;
+            gpu.read(self.forward.scratch.logits, bytemuck::cast_slice_mut(numbers))
+        })
     }
 
-    fn launch(
-        &mut self,
-        launch: std::result::Result<cuda_kernels::Launch, cuda_kernels::Error>,
+    /// Works through rows of an array as many at a time as the head takes: with the first row's number, and the rows.
+    fn in_pieces(
+        rows: &mut Array2<f32>,
+        most: usize,
+        mut work: impl FnMut(usize, ndarray::ArrayViewMut2<f32>) -> Result<()>,
     ) -> Result<()> {
-        self.gpu.launch(&launch.map_err(device)?)
+        let pieces = rows.axis_chunks_iter_mut(Axis(0), most);
+        pieces.enumerate().try_for_each(|(i, piece)| work(i * most, piece))
+    }
+
+    fn few(&self) -> usize {
+        self.room.rows.min(FEW_ROWS)
     }
 }
 
 impl<G: Gpu> Executor for CudaExecutor<G> {
     fn execute(&mut self, pass: &Pass) -> Result<Logits> {
         self.check(pass)?;
+        let wanted = pass.wanted().len();
         if pass.rows() == 0 {
-            return Ok(Array2::zeros((0, self.config.vocab_size)));
+            return Ok(Array2::zeros((0, self.forward.config.vocab_size)));
         }
-        self.sequences.grow(pass)?;
-        let logits = self.run(pass);
-        match &logits {
-            Ok(_) => self.sequences.commit(pass),
-            Err(_) => self.sequences.undo(pass),
-        }
-        logits
-    }
-}
-
-impl Scratch {
-    fn new<G: Gpu>(gpu: &mut G, config: &Config, room: Room) -> Result<Self> {
-        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *config;
-        let (inside, vocabulary) = (config.intermediate_size, config.vocab_size);
-        let (rows, few) = (room.rows, room.rows.min(FEW_ROWS));
-        let qkv = (heads + 2 * kv_heads) * head_dim;
-        let shapes = [
-            (qkv, hidden),
-            (hidden, heads * head_dim),
-            (2 * inside, hidden),
-            (hidden, inside),
-            (vocabulary, hidden),
-        ];
-        let parts = shapes.map(|(outputs, inputs)| gemm::splits(inputs) * outputs);
-        let parts = parts.into_iter().max().unwrap_or(0);
-        let attention = few * heads * splits(room.capacity);
-        let mut bf16s = |elements: usize| gpu.alloc(rows * elements * 2);
-        let (residual, normed, change) = (bf16s(hidden)?, bf16s(hidden)?, bf16s(hidden)?);
-        let (qkv, queries) = (bf16s(qkv)?, bf16s(heads * head_dim)?);
-        let attended = bf16s(heads * head_dim)?;
-        let (gate_up, gated) = (bf16s(2 * inside)?, bf16s(inside)?);
-        Ok(Scratch {
-            staged: gpu.alloc(most_bytes(rows, room.sequences, room.capacity))?,
-            residual,
-            normed,
-            change,
-            qkv,
-            queries,
-            attended,
-            gate_up,
-            gated,
-            gemm_parts: gpu.alloc(few * parts * 4)?,
-            workspace: Workspace {
-                parts: gpu.alloc(attention * head_dim * 4)?,
-                states: gpu.alloc(attention * 2 * 4)?,
-            },
-            logits: gpu.alloc(few * vocabulary * 4)?,
+        let size = self
+            .graphs
+            .as_ref()
+            .and_then(|_| StepSize::of(pass, self.room.rows, self.room.capacity));
+        self.run(pass, size, |executor, staged| {
+            if let Some(size) = size {
+                return executor.run_step(size, staged, wanted);
+            }
+            executor.run_layers(staged)?;
+            let mut logits = Array2::zeros((wanted, executor.forward.config.vocab_size));
+            Self::in_pieces(&mut logits, executor.few(), |first, rows| {
+                let pick = executor.forward.pick(staged, first, rows.nrows())?;
+                executor.gpu.with(|gpu| gpu.launch(&pick))?;
+                executor.run_head(rows)
+            })?;
+            Ok(logits)
         })
     }
+
+    fn hidden(&mut self, pass: &Pass) -> Result<Hidden> {
+        self.check(pass)?;
+        let (wanted, width) = (pass.wanted().len(), self.forward.config.hidden_size);
+        if pass.rows() == 0 {
+            return Ok(Array2::zeros((0, width)));
+        }
+        self.run(pass, None, |executor, staged| {
+            executor.run_layers(staged)?;
+            let mut hidden = Array2::zeros((wanted, width));
+            Self::in_pieces(&mut hidden, executor.few(), |first, mut rows| {
+                let pick = executor.forward.pick(staged, first, rows.nrows())?;
+                let mut bits = vec![0u16; rows.len()];
+                executor.gpu.with(|gpu| {
+                    gpu.launch(&pick)?;
+                    gpu.read(executor.forward.scratch.picked, bytemuck::cast_slice_mut(&mut bits))
+                })?;
+                for (to, bits) in rows.iter_mut().zip(bits) {
+                    *to = bf16::from_bits(bits).to_f32();
+                }
+                Ok(())
+            })?;
+            Ok(hidden)
+        })
+    }
+
+    /// Hidden states are rounded to bfloat16, which those of [`Executor::hidden`] are already.
+    fn head(&mut self, hidden: ArrayView2<f32>) -> Result<Logits> {
+        let (rows, width) = hidden.dim();
+        if width != self.forward.config.hidden_size {
+            let expected = self.forward.config.hidden_size.to_string();
+            return Err(Error::invalid("width of hidden states", width, expected));
+        }
+        let mut logits = Array2::zeros((rows, self.forward.config.vocab_size));
+        Self::in_pieces(&mut logits, self.few(), |first, rows| {
+            let from = hidden.slice(s![first..first + rows.nrows(), ..]);
+            let bits: Vec<u16> = from.iter().map(|&x| bf16::from_f32(x).to_bits()).collect();
+            let picked = self.forward.scratch.picked;
+            self.gpu.with(|gpu| gpu.write(picked, bytemuck::cast_slice(&bits)))?;
+            self.run_head(rows)
+        })?;
+        Ok(logits)
+    }
 }
 
-/// Elements of a block: all layers' keys and values of [`BLOCK_TOKENS`] tokens.
-fn block_elements(config: &Config) -> usize {
-    config.layers * 2 * config.kv_heads * BLOCK_TOKENS * config.head_dim
+impl<G: Gpu> CachedExecutor for CudaExecutor<G> {
+    type Cache = PagedCache;
+
+    fn cache(&self) -> &PagedCache {
+        &self.cache
+    }
+
+    fn cache_mut(&mut self) -> &mut PagedCache {
+        &mut self.cache
+    }
+
+    fn config(&self) -> &Config {
+        &self.forward.config
+    }
+
+    fn context(&self) -> usize {
+        self.cache.capacity()
+    }
 }
 
-/// Cosines and sines, `[positions][head_dim / 2][2]`: what becomes of pairs (1, 0) when they are turned.
-fn turns(rope: &Rope, head_dim: usize, positions: usize) -> Result<Vec<f32>> {
-    let half = head_dim / 2;
-    let mut all = Vec::with_capacity(positions * head_dim);
+/// Cosines and sines, `[positions][wide / 2][2]`: what becomes of pairs (1, 0) when they are turned. Pairs of zeros that
+/// fill a head up are left as they are.
+fn turns(rope: &Rope, heads: Heads, positions: usize) -> Result<Vec<f32>> {
+    let half = heads.narrow / 2;
+    let mut all = Vec::with_capacity(positions * heads.wide);
     for position in 0..positions {
         let mut head = vec![1.0; half];
-        head.resize(head_dim, 0.0);
+        head.resize(heads.narrow, 0.0);
         rope.rotate(&mut head, position)?;
         all.extend((0..half).flat_map(|pair| [head[pair], head[pair + half]]));
+        all.extend((half..heads.wide / 2).flat_map(|_| [1.0, 0.0]));
     }
     Ok(all)
-}
-
-/// A launch that does not fit is a pass that does not.
-fn device(error: cuda_kernels::Error) -> Error {
-    Error::file("CUDA", error)
 }

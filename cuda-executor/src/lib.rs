@@ -1,28 +1,31 @@
 //! A model's passes on a GPU, behind the seam that the processor's executor has.
 //!
 //! A [`CudaExecutor`] has the weights of a Llama in bfloat16, a paged pool of keys and values, and the kernels of
-//! `cuda-kernels` between them. It knows its device through [`Gpu`] alone: memory and launches. [`Driver`] is one, by way of
-//! CUDA's driver; the interpreter of PTX is another, and with it the tests run whole models on any processor.
+//! `cuda-kernels` between them. It knows its device through [`Gpu`](cuda_kernels::Gpu) alone: memory and launches. [`Driver`] is one, by
+//! way of CUDA's driver; the interpreter of PTX is another, and with it the tests run whole models on any processor.
 //!
 //! | File | Holds |
 //! |---|---|
-//! | `gpu.rs` | the seam |
-//! | `driver.rs` | CUDA's driver behind it, or one line that says why there is none |
-//! | `weights.rs` | a Llama's weights on the device |
-//! | `sequences.rs` | which blocks hold which tokens |
+//! | `driver.rs`, `driver/` | CUDA's driver, or one line that says why there is none |
+//! | `weights.rs` | a Llama's weights on the device, and which models fit |
+//! | `heads.rs` | a model's heads in the kernels' widths |
+//! | `memory.rs` | the pool's memory, as rung 05's tables see it |
 //! | `staging.rs` | a pass as the kernels want it |
+//! | `forward.rs` | a pass as launches |
+//! | `graphs.rs` | decoding steps recorded once and played again |
+//! | `shared.rs` | one device, two owners |
 //! | `executor.rs` | the passes |
-//! | `decoder.rs` | one sequence that grows |
 
-mod decoder;
 mod driver;
 mod executor;
-mod gpu;
-mod sequences;
+mod forward;
+mod graphs;
+mod heads;
+mod memory;
+mod shared;
 mod staging;
 mod weights;
 
-pub use decoder::CudaDecoder;
 pub use driver::Driver;
 pub use executor::{CudaExecutor, Room};
-pub use gpu::Gpu;
+pub use weights::kv_bytes_per_token;

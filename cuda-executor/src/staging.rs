@@ -1,10 +1,11 @@
 //! A pass as the kernels want it: small arrays, brought to the device in one copy.
 
-use crate::sequences::Sequences;
+use crate::graphs::StepSize;
 use cuda_kernels::Address;
 use cuda_kernels::attention::Batch;
 use cuda_kernels::cache::BLOCK_TOKENS;
 use naive_decode::{Error, Pass, Result, Span, Visible};
+use paged_cache::PagedCache;
 
 /// Arrays one after the other, each at a multiple of 16 bytes.
 #[derive(Default)]
@@ -24,6 +25,7 @@ impl Staging {
 
 /// Where a pass's arrays are, and how large what they describe is.
 pub(crate) struct Staged {
+    pub(crate) rows: usize,
     /// `[rows]` in u32.
     pub(crate) tokens: Address,
     /// `[rows]` in i32.
@@ -36,53 +38,65 @@ pub(crate) struct Staged {
 }
 
 /// Bytes that a pass of so many rows can need, whatever its spans: see [`stage`].
-pub(crate) fn most_bytes(rows: usize, sequences: usize, capacity: usize) -> usize {
-    let tables = sequences * capacity.div_ceil(BLOCK_TOKENS) * 4;
-    rows * (4 + 4 + 8 + 8 + 4) + tables + (2 * sequences + 1) * 4 + 8 * 16
+pub(crate) fn most_bytes(rows: usize, capacity: usize) -> usize {
+    let tables = rows * capacity.div_ceil(BLOCK_TOKENS) * 4;
+    rows * (4 + 4 + 8 + 8 + 4) + tables + (2 * rows + 1) * 4 + 8 * 16
 }
 
-/// The arrays of a pass whose blocks have been taken, as they will lie from `base` on.
+/// The arrays of a pass whose blocks have been taken, as they will lie from `base` on. A step is filled up to `size` with
+/// rows that write nothing and see nothing, so that all steps of a size have their arrays in the same places.
 pub(crate) fn stage(
     staging: &mut Staging,
     base: Address,
     pass: &Pass,
-    sequences: &Sequences,
+    cache: &PagedCache,
+    size: Option<StepSize>,
 ) -> Result<Staged> {
-    let spans = &pass.spans;
-    let tokens: Vec<u32> = spans.iter().flat_map(|span| span.tokens.iter().copied()).collect();
-    let positions: Vec<i32> = pass.positions().into_iter().map(|p| p as i32).collect();
-    let slots = spans.iter().flat_map(|span| {
-        let table = sequences.table(span.sequence);
-        (span.start..span.end()).map(|slot| {
-            let block = table[slot / BLOCK_TOKENS].index();
-            (block * BLOCK_TOKENS + slot % BLOCK_TOKENS) as i64
-        })
-    });
-    let slots: Vec<i64> = slots.collect();
-    let wanted: Vec<u32> = pass.wanted().into_iter().map(|row| row as u32).collect();
-
-    let most_keys = spans.iter().map(Span::end).max().unwrap_or(0);
+    // A span without rows is no request of the kernels'.
+    let spans: Vec<&Span> = pass.spans.iter().filter(|span| span.rows() > 0).collect();
+    let mut tokens: Vec<u32> = spans.iter().flat_map(|span| span.tokens.iter().copied()).collect();
+    let mut positions: Vec<i32> = pass.positions().into_iter().map(|p| p as i32).collect();
+    let mut slots = Vec::with_capacity(tokens.len());
+    let most_keys = spans.iter().map(|span| span.end()).max().unwrap_or(0);
+    let most_keys = size.map_or(most_keys, |size| size.keys);
     let table_width = most_keys.div_ceil(BLOCK_TOKENS);
-    let mut tables = vec![0i32; spans.len() * table_width];
-    for (to, span) in tables.chunks_mut(table_width.max(1)).zip(spans) {
-        for (to, block) in to.iter_mut().zip(sequences.table(span.sequence)) {
-            *to = block.0 as i32;
+    let requests = size.map_or(spans.len(), |size| size.rows);
+    let mut tables = vec![0i32; requests * table_width];
+    for (to, span) in tables.chunks_mut(table_width.max(1)).zip(&spans) {
+        // A pool elsewhere has one group of layers: all of them.
+        let table = &cache.tables(span.sequence)?.groups[0];
+        let blocks = (0..span.end().div_ceil(BLOCK_TOKENS)).map(|place| table.block(place));
+        for (to, block) in to.iter_mut().zip(blocks) {
+            *to = block.expect("the cache has made room").0 as i32;
         }
+        slots.extend((span.start..span.end()).map(|slot| {
+            i64::from(to[slot / BLOCK_TOKENS]) * BLOCK_TOKENS as i64 + (slot % BLOCK_TOKENS) as i64
+        }));
     }
-    let lengths: Vec<i32> = spans.iter().map(|span| span.end() as i32).collect();
+    let mut wanted: Vec<u32> = pass.wanted().into_iter().map(|row| row as u32).collect();
+    let mut lengths: Vec<i32> = spans.iter().map(|span| span.end() as i32).collect();
     let starts = spans.iter().scan(0, |start, span| {
         *start += span.rows() as i32;
         Some(*start)
     });
-    let starts: Vec<i32> = std::iter::once(0).chain(starts).collect();
+    let mut starts: Vec<i32> = std::iter::once(0).chain(starts).collect();
     let mut ancestors = Vec::with_capacity(slots.len());
-    for span in spans {
+    for span in &spans {
         ancestors.extend(marks(span)?);
     }
     let has_trees = ancestors.iter().any(|&marks| marks != 0);
+    if let Some(StepSize { rows, .. }) = size {
+        tokens.resize(rows, 0);
+        positions.resize(rows, 0);
+        slots.resize(rows, NOWHERE);
+        wanted.resize(rows, 0);
+        lengths.resize(rows, 0);
+        starts.extend(starts.len() as i32..=rows as i32);
+    }
 
     let place = |offset: u64| base + offset;
     Ok(Staged {
+        rows: tokens.len(),
         tokens: place(staging.add(&tokens)),
         positions: place(staging.add(&positions)),
         slots: place(staging.add(&slots)),
@@ -92,13 +106,16 @@ pub(crate) fn stage(
             lengths: place(staging.add(&lengths)),
             query_starts: place(staging.add(&starts)),
             ancestors: has_trees.then(|| place(staging.add(&ancestors))),
-            requests: spans.len(),
+            requests,
             table_width,
-            most_queries: spans.iter().map(Span::rows).max().unwrap_or(0),
+            most_queries: spans.iter().map(|span| span.rows()).max().unwrap_or(0),
             most_keys,
         },
     })
 }
+
+/// The slot of a row that is nobody's: its key and value are not written.
+const NOWHERE: i64 = -1;
 
 /// For each row of a span which of the span's own rows it sees, as bits; 0 for all rows if each sees all up to itself.
 fn marks(span: &Span) -> Result<Vec<u64>> {

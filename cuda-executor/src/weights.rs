@@ -1,7 +1,10 @@
 //! A Llama's weights on the device, in bfloat16.
 
-use crate::gpu::Gpu;
-use cuda_kernels::Address;
+use crate::heads::Heads;
+use crate::memory::BlockShape;
+use crate::shared::failed;
+use cuda_kernels::cache::BLOCK_TOKENS;
+use cuda_kernels::{Address, Gpu};
 use half::bf16;
 use naive_decode::{Config, Error, Result, Tensors};
 
@@ -33,68 +36,65 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Uploads what `tensors` gives, each number rounded to bfloat16.
-    pub(crate) fn load<G: Gpu>(gpu: &mut G, config: &Config, tensors: Tensors) -> Result<Self> {
-        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *config;
+    /// Uploads what `tensors` gives, each number rounded to bfloat16, heads in the kernels' width.
+    pub(crate) fn load<G: Gpu>(
+        gpu: &mut G,
+        config: &Config,
+        heads: Heads,
+        tensors: Tensors,
+    ) -> Result<Self> {
+        let hidden = config.hidden_size;
         let (inside, table) = (config.intermediate_size, [config.vocab_size, hidden]);
-        let embedding = upload(gpu, tensors, &[("model.embed_tokens.weight", &table)])?;
+        let embedding = upload(gpu, &tensors("model.embed_tokens.weight", &table)?)?;
         let layer = |gpu: &mut G, index: usize| {
-            let mut load = |parts: &[(&str, &[usize])]| {
-                let names: Vec<String> = parts
-                    .iter()
-                    .map(|(part, _)| format!("model.layers.{index}.{part}.weight"))
-                    .collect();
-                let parts: Vec<(&str, &[usize])> = names
-                    .iter()
-                    .zip(parts)
-                    .map(|(name, (_, shape))| (name.as_str(), *shape))
-                    .collect();
-                upload(gpu, tensors, &parts)
+            let tensor = |part: &str, shape: &[usize]| {
+                tensors(&format!("model.layers.{index}.{part}.weight"), shape)
             };
-            let [queries, keys] = [heads, kv_heads].map(|heads| [heads * head_dim, hidden]);
+            // Queries, keys and values, one matrix after the other.
+            let mut qkv = Vec::new();
+            for (part, count) in [
+                ("self_attn.q_proj", config.heads),
+                ("self_attn.k_proj", config.kv_heads),
+                ("self_attn.v_proj", config.kv_heads),
+            ] {
+                let matrix = tensor(part, &[count * heads.narrow, hidden])?;
+                qkv.extend(heads.outputs(matrix, hidden));
+            }
+            let output = tensor("self_attn.o_proj", &[hidden, config.heads * heads.narrow])?;
+            let mut gate_up = tensor("mlp.gate_proj", &[inside, hidden])?;
+            gate_up.extend(tensor("mlp.up_proj", &[inside, hidden])?);
             Ok(Layer {
-                attention_norm: load(&[("input_layernorm", &[hidden])])?,
-                qkv: load(&[
-                    ("self_attn.q_proj", &queries),
-                    ("self_attn.k_proj", &keys),
-                    ("self_attn.v_proj", &keys),
-                ])?,
-                output: load(&[("self_attn.o_proj", &[hidden, heads * head_dim])])?,
-                feed_forward_norm: load(&[("post_attention_layernorm", &[hidden])])?,
-                gate_up: load(&[
-                    ("mlp.gate_proj", &[inside, hidden]),
-                    ("mlp.up_proj", &[inside, hidden]),
-                ])?,
-                down: load(&[("mlp.down_proj", &[hidden, inside])])?,
+                attention_norm: upload(gpu, &tensor("input_layernorm", &[hidden])?)?,
+                qkv: upload(gpu, &qkv)?,
+                output: upload(gpu, &heads.inputs(output, config.heads))?,
+                feed_forward_norm: upload(gpu, &tensor("post_attention_layernorm", &[hidden])?)?,
+                gate_up: upload(gpu, &gate_up)?,
+                down: upload(gpu, &tensor("mlp.down_proj", &[hidden, inside])?)?,
             })
         };
         let layers = (0..config.layers).map(|index| layer(gpu, index)).collect::<Result<_>>()?;
-        let final_norm = upload(gpu, tensors, &[("model.norm.weight", &[hidden])])?;
+        let final_norm = upload(gpu, &tensors("model.norm.weight", &[hidden])?)?;
         let head = match config.tied_head {
             true => embedding,
-            false => upload(gpu, tensors, &[("lm_head.weight", &table)])?,
+            false => upload(gpu, &tensors("lm_head.weight", &table)?)?,
         };
         Ok(Weights { embedding, layers, final_norm, head })
     }
 }
 
-/// Tensors one after the other.
-fn upload<G: Gpu>(gpu: &mut G, tensors: Tensors, parts: &[(&str, &[usize])]) -> Result<Address> {
-    let mut bits: Vec<u16> = Vec::new();
-    for (name, shape) in parts {
-        let numbers = tensors(name, shape)?;
-        bits.extend(numbers.into_iter().map(|number| bf16::from_f32(number).to_bits()));
-    }
-    let address = gpu.alloc(size_of_val(&bits[..]))?;
-    gpu.write(address, bytemuck::cast_slice(&bits))?;
+/// Numbers in memory of their own.
+fn upload<G: Gpu>(gpu: &mut G, numbers: &[f32]) -> Result<Address> {
+    let bits: Vec<u16> = numbers.iter().map(|&number| bf16::from_f32(number).to_bits()).collect();
+    let address = gpu.alloc(size_of_val(&bits[..])).map_err(failed)?;
+    gpu.write(address, bytemuck::cast_slice(&bits)).map_err(failed)?;
     Ok(address)
 }
 
-/// Whether the kernels fit the model.
-pub(crate) fn check(config: &Config) -> Result<()> {
-    if ![64, 128].contains(&config.head_dim) {
-        return Err(Error::invalid("head_dim for CUDA", config.head_dim, "64 or 128"));
-    }
+/// Whether the kernels fit a Llama of this shape, and in which heads.
+///
+/// # Errors
+/// Names what does not fit.
+pub(crate) fn check(config: &Config) -> Result<Heads> {
     let widths = [
         ("hidden_size", config.hidden_size),
         ("intermediate_size", config.intermediate_size),
@@ -104,6 +104,15 @@ pub(crate) fn check(config: &Config) -> Result<()> {
         Some((what, width)) => {
             Err(Error::invalid(format!("{what} for CUDA"), width, "a multiple of 8"))
         }
-        None => Ok(()),
+        None => Heads::of(config.head_dim),
     }
+}
+
+/// Bytes of keys and values for each token of a Llama of this shape, for whoever has to decide before there is a device.
+///
+/// # Errors
+/// If the kernels do not fit the model; names what does not.
+pub fn kv_bytes_per_token(config: &Config) -> Result<usize> {
+    let heads = check(config)?;
+    Ok(BlockShape::of(config, heads).bytes() / BLOCK_TOKENS)
 }

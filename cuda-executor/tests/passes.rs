@@ -1,87 +1,15 @@
 //! Whole models on the interpreter: what the processor says, and the same bits however the work is cut.
 
-use cuda_executor::{CudaDecoder, CudaExecutor, Gpu, Room};
-use cuda_kernels::{Address, Argument, Launch};
+use cuda_executor::{CudaExecutor, Room};
+use cuda_kernels::Interpreter;
 use half::bf16;
+use kv_cache::{CachedDecoder, CachedExecutor, KvCache};
 use naive_decode::{
-    Config, CpuExecutor, Decoder, Error, Executor, LoadOptions, Logits, Model, NaiveAttention,
-    Pass, Result, Span, Visible, Want, dense, random_tensors,
+    Config, CpuExecutor, Decoder, Executor, LoadOptions, Logits, Model, NaiveAttention, Pass,
+    Result, Span, Visible, Want, dense, random_tensors,
 };
-use ptx_interpreter::{Arg, Buffer, Device, Module};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
-
-/// Modules that were read already, by where their text is.
-static MODULES: LazyLock<Mutex<HashMap<usize, Arc<Module>>>> = LazyLock::new(Mutex::default);
-
-/// The interpreter as a device.
-struct Interpreter {
-    device: Device,
-    buffers: Vec<Buffer<u8>>,
-}
-
-impl Interpreter {
-    fn new() -> Self {
-        Interpreter { device: Device::new(), buffers: Vec::new() }
-    }
-
-    /// The buffer that an address is in, and where in it.
-    fn find(&self, address: Address) -> (Buffer<u8>, usize) {
-        let after = self.buffers.partition_point(|buffer| buffer.address() <= address);
-        let buffer = self.buffers[after - 1];
-        (buffer, (address - buffer.address()) as usize)
-    }
-}
-
-fn said(error: ptx_interpreter::Error) -> Error {
-    Error::file("interpreter", error)
-}
-
-impl Gpu for Interpreter {
-    fn alloc(&mut self, bytes: usize) -> Result<Address> {
-        let buffer = self.device.alloc(bytes);
-        self.buffers.push(buffer);
-        Ok(buffer.address())
-    }
-
-    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<()> {
-        let (buffer, at) = self.find(to);
-        let mut all = self.device.download(buffer).map_err(said)?;
-        all[at..at + bytes.len()].copy_from_slice(bytes);
-        self.device.write(buffer, &all).map_err(said)
-    }
-
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<()> {
-        let (buffer, at) = self.find(from);
-        let all = self.device.download(buffer).map_err(said)?;
-        bytes.copy_from_slice(&all[at..at + bytes.len()]);
-        Ok(())
-    }
-
-    fn launch(&mut self, launch: &Launch) -> Result<()> {
-        let module = {
-            let mut modules = MODULES.lock().unwrap();
-            let read = || Arc::new(Module::parse(launch.ptx).unwrap());
-            Arc::clone(modules.entry(launch.ptx.as_ptr() as usize).or_insert_with(read))
-        };
-        let args = launch.arguments.iter().map(|argument| match *argument {
-            Argument::Pointer(address) => Arg::from(address),
-            Argument::U32(number) => number.into(),
-            Argument::I32(number) => number.into(),
-            Argument::I64(number) => number.into(),
-            Argument::F32(number) => number.into(),
-            Argument::TensorMap(_) => unreachable!("only Hopper's kernels have one"),
-        });
-        let run = ptx_interpreter::Launch {
-            grid: launch.grid,
-            block: [launch.threads, 1, 1],
-            shared_bytes: launch.shared_bytes,
-            args: args.collect(),
-        };
-        let kernel = module.kernel(launch.entry).map_err(said)?;
-        ptx_interpreter::run(kernel, &mut self.device, &run).map_err(said).map(|_| ())
-    }
-}
+use paged_cache::offload::HostTier;
+use std::sync::Arc;
 
 /// A Llama with every size that the kernels ask for, and none beyond.
 fn config() -> Config {
@@ -115,11 +43,19 @@ fn on_processor() -> Arc<Model> {
     Arc::new(Model::assemble(config(), options, &rounded, &dense(options.isa)).unwrap())
 }
 
-const ROOM: Room = Room { sequences: 3, tokens: 640, capacity: 320, rows: 128 };
+const ROOM: Room = Room { tokens: 640, capacity: 320, rows: 128 };
 
+/// With three sequences open.
 fn on_device(room: Room) -> CudaExecutor<Interpreter> {
-    let rope = &on_processor().rope;
-    CudaExecutor::new(Interpreter::new(), config(), rope, &random_tensors(SEED), room).unwrap()
+    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+    let mut executor =
+        CudaExecutor::new(Interpreter::new(), config(), rope, &tensors, room).unwrap();
+    (0..3).for_each(|sequence| assert_eq!(executor.cache_mut().open(), sequence));
+    executor
+}
+
+fn bits(logits: Logits) -> Vec<f32> {
+    logits.into_raw_vec_and_offset().0
 }
 
 fn text(length: usize) -> Vec<u32> {
@@ -224,8 +160,8 @@ fn what_is_rolled_back_leaves_nothing_behind() {
     };
     run(&mut executor, 0, &text[..20]);
     run(&mut executor, 20, &[7; 18]);
-    executor.truncate(1, 20).unwrap();
-    assert_eq!(executor.len(1), 20);
+    executor.cache_mut().truncate(1, 20).unwrap();
+    assert_eq!(executor.cache().len(1), 20);
     let again = run(&mut executor, 20, &text[20..]);
     assert_eq!(again.into_raw_vec_and_offset().0, fed(&[20, 40], &text));
 }
@@ -248,7 +184,7 @@ fn the_nodes_of_a_tree_see_their_ancestors_only() {
 #[test]
 fn a_decoder_says_what_the_processor_says() {
     let text = text(140); // two passes and a step
-    let mut decoder = CudaDecoder::new(on_device(ROOM));
+    let mut decoder = CachedDecoder::over(on_device(ROOM), Some(ROOM.rows)).unwrap();
     decoder.feed(&text[..139]).unwrap();
     let last = decoder.feed(&text[139..]).unwrap();
     let found = Logits::from_shape_vec((1, last.len()), last).unwrap();
@@ -263,12 +199,13 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let text = text(33);
     let mut refused = |span: Span| {
         let error = executor.execute(&Pass::one(span)).unwrap_err().to_string();
-        assert_eq!(executor.len(0), 0);
+        assert_eq!(executor.cache().len(0), 0);
+        executor.cache().check_integrity([]).unwrap();
         error
     };
     let span = |tokens: &[u32]| Span::new(0, 0, tokens, Want::Last);
     assert_eq!(refused(span(&[1, 80])), "token is 80, expected below the vocabulary's 80");
-    assert_eq!(refused(span(&text)), "the pool on the device holds 32 tokens; 48 were asked for");
+    assert_eq!(refused(span(&text)), "the pool of blocks holds 32 tokens; 48 were asked for");
     assert_eq!(
         refused(span(&[0; 129])),
         "rows of a pass on CUDA is 129, expected at most 128, for which there is room"
@@ -294,12 +231,131 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         "the model's context holds 320 tokens; 321 were asked for"
     );
     assert_eq!(
-        room(ROOM, Config { head_dim: 32, ..config() }),
-        "head_dim for CUDA is 32, expected 64 or 128"
+        room(ROOM, Config { head_dim: 160, ..config() }),
+        "head_dim for CUDA is 160, expected an even number up to 128"
     );
     assert_eq!(
         room(ROOM, Config { vocab_size: 81, ..config() }),
         "vocab_size for CUDA is 81, expected a multiple of 8"
     );
     assert!(room(Room { rows: 0, ..ROOM }, config()).contains("none of it 0"));
+}
+
+/// One token more of each of these sequences, which hold so many.
+fn step(at: &[(usize, usize)]) -> Pass {
+    let span = |&(sequence, held): &(usize, usize)| Span::new(sequence, held, &[7], Want::Last);
+    Pass { spans: at.iter().map(span).collect() }
+}
+
+#[test]
+fn a_step_that_is_played_again_gives_the_bits_of_one_that_is_launched() {
+    let text = text(300);
+    let run = |mut executor: CudaExecutor<Interpreter>| {
+        let prompts = [(0, 255), (1, 20), (2, 3)];
+        for (sequence, length) in prompts {
+            for start in (0..length).step_by(100) {
+                let tokens = &text[start..length.min(start + 100)];
+                let span = Span::new(sequence, start, tokens, Want::Nothing);
+                executor.execute(&Pass::one(span)).unwrap();
+            }
+        }
+        // Three rows are filled up to four; the longest comes to a second split, and then a sequence is alone.
+        let steps = [
+            step(&[(0, 255), (1, 20), (2, 3)]),
+            step(&[(2, 4), (0, 256), (1, 21)]),
+            step(&[(1, 22), (2, 5), (0, 257)]),
+            step(&[(0, 258)]),
+            step(&[(1, 23)]),
+        ];
+        let logits = steps.map(|pass| bits(executor.execute(&pass).unwrap()));
+        let gpu = executor.gpu();
+        (logits, (gpu.recordings(), gpu.replays))
+    };
+    let (launched, none) = run(on_device(ROOM).without_graphs());
+    let (played, counts) = run(on_device(ROOM));
+    assert!(launched == played);
+    assert_eq!(none, (0, 0));
+    // Of four rows with one split and with two, of one row with two and with one.
+    assert_eq!(counts, (4, 5));
+}
+
+#[test]
+fn what_two_sequences_share_is_copied_before_one_writes_to_it() {
+    let text = text(60);
+    let mut executor = on_device(ROOM);
+    let run = |executor: &mut CudaExecutor<_>, sequence, start, tokens: &[u32]| {
+        bits(executor.execute(&Pass::one(Span::new(sequence, start, tokens, Want::Last))).unwrap())
+    };
+    run(&mut executor, 1, 0, &text[..40]);
+    let fork = executor.cache_mut().fork(1).unwrap();
+    // Forty tokens end inside of a block.
+    assert_eq!(executor.cache().blocks().used(), 3);
+    run(&mut executor, fork, 40, &[9; 5]);
+    assert_eq!(executor.cache().blocks().used(), 4);
+    assert_eq!(run(&mut executor, 1, 40, &text[40..]), fed(&[40, 60], &text));
+    executor.cache().check_integrity([]).unwrap();
+}
+
+#[test]
+fn the_branch_that_came_true_is_kept() {
+    let text = text(30);
+    let mut executor = on_device(ROOM);
+    executor.execute(&Pass::one(Span::new(1, 0, &text, Want::Nothing))).unwrap();
+    // Two guesses after the text, and one after the second of them, which crosses into the next block.
+    let mut span = Span::new(1, 30, &[4, 5, 6], Want::All);
+    span.positions = vec![30, 30, 31];
+    span.sees[1] = Visible { range: 0..30, also: vec![31] };
+    span.sees[2] = Visible { range: 0..30, also: vec![31, 32] };
+    executor.execute(&Pass::one(span)).unwrap();
+    executor.cache_mut().keep(1, 30, &[31, 32]).unwrap();
+    let next = Span::new(1, 32, &[8, 9], Want::Last);
+    let found = bits(executor.execute(&Pass::one(next)).unwrap());
+    assert_eq!(found, fed(&[30, 34], &[&text[..], &[5, 6, 8, 9]].concat()));
+}
+
+#[test]
+fn a_sequence_goes_to_the_host_and_comes_back() {
+    let text = text(60);
+    let mut executor = on_device(ROOM);
+    let pass = |sequence, start, tokens| Pass::one(Span::new(sequence, start, tokens, Want::Last));
+    executor.execute(&pass(1, 0, &text[..45])).unwrap();
+    let mut tier = HostTier::new(usize::MAX);
+    let parked = executor.cache_mut().park(1, &mut tier).unwrap();
+    // Others have its blocks meanwhile.
+    executor.execute(&pass(0, 0, &[3; 70])).unwrap();
+    let back = executor.cache_mut().unpark(&parked, &mut tier).unwrap();
+    assert_eq!(executor.cache().len(back), 45);
+    let found = bits(executor.execute(&pass(back, 45, &text[45..])).unwrap());
+    assert_eq!(found, fed(&[45, 60], &text));
+}
+
+#[test]
+fn hidden_states_and_the_head_give_the_logits() {
+    let text = text(70);
+    let mut executor = on_device(ROOM);
+    // More rows than the head takes at a time.
+    let pass = |sequence| Pass::one(Span::new(sequence, 0, &text, Want::All));
+    let whole = executor.execute(&pass(0)).unwrap();
+    let hidden = executor.hidden(&pass(1)).unwrap();
+    assert_eq!(hidden.dim(), (70, 72));
+    assert_eq!(executor.cache().len(1), 70);
+    assert!(executor.head(hidden.view()).unwrap() == whole);
+    assert!(executor.head(hidden.slice(ndarray::s![.., ..64])).is_err());
+}
+
+#[test]
+fn narrow_heads_are_those_of_the_processor() {
+    let narrow = Config { head_dim: 24, heads: 2, ..config() };
+    let options = LoadOptions::default();
+    let model = Model::assemble(narrow.clone(), options, &rounded, &dense(options.isa)).unwrap();
+    let model = Arc::new(model);
+    let attention = NaiveAttention::new(model.isa);
+    let text = text(70);
+    let pass = Pass::one(Span::new(0, 0, &text, Want::All));
+    let right = CpuExecutor { model: Arc::clone(&model), attention }.execute(&pass).unwrap();
+    let right: Vec<Vec<f32>> = right.rows().into_iter().map(|row| row.to_vec()).collect();
+    let (rope, tensors) = (&model.rope, random_tensors(SEED));
+    let mut executor = CudaExecutor::new(Interpreter::new(), narrow, rope, &tensors, ROOM).unwrap();
+    executor.cache_mut().open();
+    assert_near(&executor.execute(&pass).unwrap(), &right);
 }

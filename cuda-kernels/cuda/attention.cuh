@@ -4,7 +4,7 @@
 // after the other. Neither depends on how many queries or requests there are, nor on which kernel runs: a query's output
 // has the same bits from paged_prefill and from paged_decode with join_splits, alone and among others.
 #pragma once
-#include "tensor_core.cuh"
+#include "codes.cuh"
 
 constexpr int BLOCK_TOKENS = 16;  // tokens of a block of the cache
 constexpr int TILE = 64;          // keys that meet the tensor cores at a time
@@ -74,13 +74,14 @@ struct Bf16Cache {
     long long block_stride;  // elements from a block to the next
     long long head_stride;   // elements from a kv head to the next
 
-    // Begins to fill a tile [TILE][WIDTH] with the keys from `key` on; zeros from `length` on. AT_ONCE copies of a
+    // Begins to fill a tile [KEYS][WIDTH] with the keys from `key` on; zeros from `length` on. AT_ONCE copies of a
     // thread are prepared together: more hide more latency and take more registers.
-    template <int WIDTH, int AT_ONCE>
+    template <int WIDTH, int AT_ONCE, int KEYS = TILE, int THREADS_OF_BLOCK = ATTENTION_THREADS>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
+        constexpr int TURNS = KEYS * WIDTH / CHUNK / THREADS_OF_BLOCK;
 #pragma unroll AT_ONCE
-        for (int turn = 0; turn < TILE * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
-            const int i = threadIdx.x + turn * ATTENTION_THREADS;
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const int i = threadIdx.x + turn * THREADS_OF_BLOCK;
             const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
             // ANCHOR: through_the_table
             const bool there = token < length;
@@ -95,10 +96,11 @@ struct Bf16Cache {
     }
 };
 
-// Keys or values in signed bytes with a scale for each token and kv head. They become bfloat16 on the way into the tile.
-struct Int8Cache {
-    const signed char* __restrict__ first;  // as Bf16Cache's
-    const float* __restrict__ scales;       // one layer's part of block 0, [kv head][BLOCK_TOKENS]
+// Keys or values in bytes with a scale for each token and kv head. They become bfloat16 on the way into the tile.
+template <class Code>
+struct ByteCache {
+    const typename Code::Stored* __restrict__ first;  // as Bf16Cache's
+    const float* __restrict__ scales;                 // one layer's part of block 0, [kv head][BLOCK_TOKENS]
     long long block_stride, head_stride;
     long long scale_block_stride, scale_head_stride;
 
@@ -124,26 +126,21 @@ struct Int8Cache {
             for (int which = 0; which < 2; ++which) {
                 const int half = which ^ part / 4 % 2;
                 const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
-                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes(low, scale), pack_codes(low >> 16, scale),
-                            pack_codes(high, scale), pack_codes(high >> 16, scale));
+                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes<Code>(low, scale), pack_codes<Code>(low >> 16, scale),
+                            pack_codes<Code>(high, scale), pack_codes<Code>(high >> 16, scale));
             }
             // ANCHOR_END: widened
         }
     }
 };
 
-// Two rows' softmax over the keys of a split so far, as one lane of a warp holds it: rows l / 4 and l / 4 + 8 of sixteen,
-// and of COLUMNS columns of the output the lane's share.
-template <int COLUMNS>
-struct Part {
+// Two rows' softmax over the keys of a split so far, as one lane of a warp holds it: rows l / 4 and l / 4 + 8 of sixteen.
+struct Softmax {
     float highest[2];
     float sum[2];  // the lane's share until close()
-    float out[COLUMNS / 8][4];
 
     __device__ __forceinline__ void clear() {
         for (int row = 0; row < 2; ++row) highest[row] = negative_infinity(), sum[row] = 0.0f;
-        for (int i = 0; i < COLUMNS / 8; ++i)
-            for (int e = 0; e < 4; ++e) out[i][e] = 0.0f;
     }
 
     // Raises `highest`, and gives what all sums so far are to be multiplied with.
@@ -154,11 +151,22 @@ struct Part {
         }
     }
 
-    // Adds a tile: weights [16][TILE] as A's operands, values [TILE][WIDTH] from `column` on. The weights that are
-    // summed are the rounded ones, those that the values are multiplied with.
-    template <int WIDTH>
-    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], bf16* values,
-                                        int column) {
+    // Turns a tile's scores [16][TILE] into weights, and raises `highest` by them.
+    __device__ __forceinline__ void weigh(float (&scores)[TILE / 8][4], float scale, float (&rescale)[2]) {
+        float to[2] = {highest[0], highest[1]};
+        for (int row = 0; row < 2; ++row) {
+            for (int i = 0; i < TILE / 8; ++i) to[row] = fmaxf(to[row], fmaxf(scores[i][2 * row], scores[i][2 * row + 1]));
+            for (int step = 1; step < 4; step *= 2) to[row] = fmaxf(to[row], __shfl_xor_sync(ALL_LANES, to[row], step));
+        }
+        raise(to, scale, rescale);
+        const float base[2] = {base_of(to[0], scale), base_of(to[1], scale)};
+        for (int i = 0; i < TILE / 8; ++i)
+            for (int e = 0; e < 4; ++e) scores[i][e] = weight_of(scores[i][e], scale, base[e / 2]);
+    }
+
+    // Adds a tile's weights [16][TILE], as A's operands. The weights that are summed are the rounded ones, those that the
+    // values are multiplied with.
+    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2]) {
         for (int row = 0; row < 2; ++row) {
             sum[row] = __fmul_rn(sum[row], rescale[row]);
             for (int step = 0; step < TILE / 16; ++step)
@@ -167,17 +175,6 @@ struct Part {
                     sum[row] = __fadd_rn(__fadd_rn(sum[row], low_half(both)), high_half(both));
                 }
         }
-        for (int i = 0; i < COLUMNS / 8; ++i)
-            for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
-#pragma unroll
-        for (int step = 0; step < TILE / 16; ++step)
-#pragma unroll
-            for (int i = 0; i < COLUMNS / 16; ++i) {
-                u32 b[4];
-                load_columns_transposed<WIDTH>(b, values, step, column + 16 * i);
-                multiply_add(out[2 * i], weights[step], b[0], b[1]);
-                multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
-            }
     }
 
     // After a split's last tile: the four lanes of a row add up.
@@ -188,6 +185,12 @@ struct Part {
             }
     }
 };
+
+// A tile's weights [16][TILE] rounded, as A's operands.
+__device__ __forceinline__ void pack_weights(u32 (&to)[TILE / 16][4], const float (&weights)[TILE / 8][4]) {
+    for (int i = 0; i < TILE / 8; ++i)
+        for (int row = 0; row < 2; ++row) to[i / 2][row + 2 * (i % 2)] = pack(weights[i][2 * row], weights[i][2 * row + 1]);
+}
 
 // ANCHOR: join
 // Joins a split with those before it: what they and it are multiplied with.
@@ -204,6 +207,55 @@ struct Join {
     }
 };
 // ANCHOR_END: join
+
+// What attention sums over the keys of a split so far: the softmax, and of COLUMNS columns of the output the lane's share.
+template <int COLUMNS>
+struct Part {
+    Softmax softmax;
+    float out[COLUMNS / 8][4];
+
+    __device__ __forceinline__ void clear() {
+        softmax.clear();
+        for (int i = 0; i < COLUMNS / 8; ++i)
+            for (int e = 0; e < 4; ++e) out[i][e] = 0.0f;
+    }
+    __device__ __forceinline__ void rescale_out(const float (&rescale)[2]) {
+        for (int i = 0; i < COLUMNS / 8; ++i)
+            for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
+    }
+
+    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. of WIDTH elements are, of which
+    // those from `column` on are taken.
+    template <int WIDTH, class Sixteen>
+    __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], Sixteen sixteen,
+                                        int column) {
+        softmax.add(weights, rescale);
+        rescale_out(rescale);
+#pragma unroll
+        for (int step = 0; step < TILE / 16; ++step) {
+            bf16* const values = sixteen(step);
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 16; ++i) {
+                u32 b[4];
+                load_columns_transposed<WIDTH>(b, values, 0, column + 16 * i);
+                multiply_add(out[2 * i], weights[step], b[0], b[1]);
+                multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
+            }
+        }
+    }
+
+    // Joins a split that was closed with those before it, which this is. A split of which nothing is seen changes nothing.
+    __device__ __forceinline__ void join(const Softmax& split, const float (&split_out)[COLUMNS / 8][4], float scale) {
+        for (int row = 0; row < 2; ++row) {
+            if (split.sum[row] == 0.0f) continue;
+            const Join join(softmax.highest[row], split.highest[row], scale);
+            softmax.highest[row] = fmaxf(softmax.highest[row], split.highest[row]);
+            softmax.sum[row] = join(softmax.sum[row], split.sum[row]);
+            for (int i = 0; i < COLUMNS / 8; ++i)
+                for (int e = 2 * row; e < 2 * row + 2; ++e) out[i][e] = join(out[i][e], split_out[i][e]);
+        }
+    }
+};
 
 __device__ __forceinline__ float inverse(float sum) { return sum > 0.0f ? __frcp_rn(sum) : 0.0f; }
 
@@ -228,12 +280,12 @@ __device__ __forceinline__ void scores_of(float (&scores)[2 * COUNT][4], bf16* q
 
 // Queries [rows][heads][WIDTH] into a tile of COUNT rows: row m is query m / group, head m % group of the kv head, so
 // that all heads that read the same keys meet them together. Zeros behind the last.
-template <int WIDTH, int COUNT>
+template <int WIDTH, int COUNT, int THREADS_OF_BLOCK = ATTENTION_THREADS>
 __device__ __forceinline__ void load_queries(bf16* tile, const bf16* queries, int start, int first, int packed, int group,
                                              int heads, int kv_head) {
 #pragma unroll 1
-    for (int turn = 0; turn < COUNT * WIDTH / CHUNK / ATTENTION_THREADS; ++turn) {
-        const int i = threadIdx.x + turn * ATTENTION_THREADS;
+    for (int turn = 0; turn < COUNT * WIDTH / CHUNK / THREADS_OF_BLOCK; ++turn) {
+        const int i = threadIdx.x + turn * THREADS_OF_BLOCK;
         const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), m = first + row;
         const bool there = m < packed;
         const bf16* from = queries;

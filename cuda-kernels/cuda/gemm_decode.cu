@@ -69,6 +69,16 @@ gemm_decode_int8(float* __restrict__ parts, const bf16* __restrict__ x, const si
     gemm_decode(parts, x, Int8Weights{codes, scales}, rows, outputs, inputs);
 }
 
+// The same with weights in blocks, as in gemm.cuh.
+#define GEMM_DECODE_BLOCKS(NAME, WEIGHTS)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(GEMM_THREADS)                                                            \
+    NAME(float* __restrict__ parts, const bf16* __restrict__ x, const uint4* __restrict__ codes,                          \
+         const unsigned short* __restrict__ scales, int rows, int outputs, int inputs) {                                  \
+        gemm_decode(parts, x, WEIGHTS{codes, scales}, rows, outputs, inputs);                                             \
+    }
+GEMM_DECODE_BLOCKS(gemm_decode_int4, Int4Weights)
+GEMM_DECODE_BLOCKS(gemm_decode_fp8, Fp8Weights)
+
 __device__ __forceinline__ float sum_of_splits(const float* parts, size_t i, size_t count, int splits) {
     float sum = 0.0f;
     for (int split = 0; split < splits; ++split) sum = __fadd_rn(sum, parts[split * count + i]);

@@ -91,3 +91,13 @@ gemm_prefill_int8(bf16* __restrict__ out, const bf16* __restrict__ x, const sign
                   const float* __restrict__ scales, int rows, int outputs, int inputs) {
     gemm_prefill(out, x, Int8Weights{codes, scales}, rows, outputs, inputs);
 }
+
+// The same with weights in blocks, as in gemm.cuh.
+#define GEMM_PREFILL_BLOCKS(NAME, WEIGHTS)                                                                                \
+    extern "C" __global__ void __launch_bounds__(GEMM_THREADS)                                                            \
+    NAME(bf16* __restrict__ out, const bf16* __restrict__ x, const uint4* __restrict__ codes,                             \
+         const unsigned short* __restrict__ scales, int rows, int outputs, int inputs) {                                  \
+        gemm_prefill(out, x, WEIGHTS{codes, scales}, rows, outputs, inputs);                                              \
+    }
+GEMM_PREFILL_BLOCKS(gemm_prefill_int4, Int4Weights)
+GEMM_PREFILL_BLOCKS(gemm_prefill_fp8, Fp8Weights)

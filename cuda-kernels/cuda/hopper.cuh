@@ -37,6 +37,9 @@ struct Barrier {
 // Makes initialised barriers visible to the accelerator.
 __device__ __forceinline__ void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
+// Makes what this thread has stored in shared memory visible to wgmma, which reads by another way than threads do.
+__device__ __forceinline__ void fence_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // A box of a tensor [tokens][heads][width] into shared memory, from (token, head, column) on; zeros outside. The barrier
 // is told of the bytes when they have landed.
 __device__ __forceinline__ void load_box(void* to, const TensorMap* map, Barrier* barrier, int column, int head, int token) {
@@ -81,6 +84,21 @@ __device__ __forceinline__ void sync_named(int number, int threads) {
 }
 __device__ __forceinline__ void arrive_named(int number, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// sum [64][64] = a [64][16] * b [16][64] + (add ? sum : 0), both operands in shared memory, b a column to a row.
+__device__ __forceinline__ void wgmma_shared(float (&sum)[32], u64 a, u64 b, bool add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, %32, %33, add, 1, 1, 0, 0;\n}"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]),
+          "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]),
+          "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+          "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31])
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
 // sum [64][128] = a [64][16] * b [16][128] + (add ? sum : 0), both operands in shared memory, b a column to a row.

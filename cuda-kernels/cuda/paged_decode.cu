@@ -1,22 +1,21 @@
 // Attention over the paged cache for few queries of a request, as decoding and the checking of guesses have them: a
 // block of threads for each SPLIT keys, and a second kernel that joins them (Flash-Decoding).
-#include "attention.cuh"
+#include "shared_tile.cuh"
 
 constexpr int ROWS = 16;  // queries times heads of a group
 
-// Warps share a tile's work: in the scores each has sixteen keys, in the output each has a quarter of the columns.
-// Where VALUES_IN_KEYS, a value is the first VALUE_WIDTH elements of its key, and `values` is not looked at.
+// Warps share a tile's work. Where VALUES_IN_KEYS, a value is the first VALUE_WIDTH elements of its key, and `values` is not looked at.
 template <int KEY_WIDTH, int VALUE_WIDTH, int STAGES, bool VALUES_IN_KEYS, class Cache>
 __device__ __forceinline__ void paged_decode(float* parts, float2* states, const bf16* queries, const Cache& keys,
                                              const Cache& values, const Batch& batch, int heads, int kv_heads,
                                              float scale) {
     constexpr int COLUMNS = VALUE_WIDTH / ATTENTION_WARPS;
+    constexpr int VALUE_ROW = VALUES_IN_KEYS ? KEY_WIDTH : VALUE_WIDTH;
     constexpr int STAGE = TILE * (VALUES_IN_KEYS ? KEY_WIDTH : KEY_WIDTH + VALUE_WIDTH);
-    static_assert(TILE == 16 * ATTENTION_WARPS, "each warp has sixteen keys of a tile");
+    static_assert(ATTENTION_WARPS == SharedTile<ROWS>::WARPS, "each warp has sixteen keys of a tile");
     bf16* const query_tile = reinterpret_cast<bf16*>(dynamic_shared);
     bf16* const tiles = query_tile + ROWS * KEY_WIDTH;  // [STAGES][keys, values]
-    bf16* const weight_tile = tiles + STAGES * STAGE;   // [ROWS][TILE]
-    float* const tile_highest = reinterpret_cast<float*>(weight_tile + ROWS * TILE);  // [warps][ROWS]
+    const SharedTile<ROWS> shared_tile(tiles + STAGES * STAGE);
 
     // ANCHOR: splits
     const int group = heads / kv_heads, request = blockIdx.z, split = blockIdx.x;
@@ -49,50 +48,18 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
         wait_for_copies<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before it any more
         if (STAGES > 1 && tile + 1 < end_tile) load(tile + 1);
-        float scores[2][4];
-        scores_of<KEY_WIDTH, 1>(scores, query_tile, 0, stage_of(tile), warp * 16);
-        float highest[2];
-        for (int row = 0; row < 2; ++row) {
-            highest[row] = negative_infinity();
-            for (int i = 0; i < 2; ++i)
-                for (int e = 0; e < 2; ++e) {
-                    float& score = scores[i][2 * row + e];
-                    if (!visible[row](tile * TILE + warp * 16 + i * 8 + lane % 4 * 2 + e)) score = negative_infinity();
-                    highest[row] = fmaxf(highest[row], score);
-                }
-            for (int step = 1; step < 4; step *= 2)
-                highest[row] = fmaxf(highest[row], __shfl_xor_sync(ALL_LANES, highest[row], step));
-            if (lane % 4 == 0) tile_highest[warp * ROWS + lane / 4 + 8 * row] = highest[row];
-        }
-        __syncthreads();
-        float rescale[2];
-        for (int row = 0; row < 2; ++row) {
-            highest[row] = part.highest[row];
-            for (int other = 0; other < ATTENTION_WARPS; ++other)
-                highest[row] = fmaxf(highest[row], tile_highest[other * ROWS + lane / 4 + 8 * row]);
-        }
-        part.raise(highest, scale, rescale);
-        for (int row = 0; row < 2; ++row) {
-            const float base = base_of(highest[row], scale);
-            for (int i = 0; i < 2; ++i) {
-                bf16* const chunk = at<TILE>(weight_tile, lane / 4 + 8 * row, warp * 2 + i);
-                reinterpret_cast<u32*>(chunk)[lane % 4] = pack(weight_of(scores[i][2 * row], scale, base),
-                                                               weight_of(scores[i][2 * row + 1], scale, base));
-            }
-        }
-        __syncthreads();
-        u32 weights[TILE / 16][4];
-        for (int step = 0; step < TILE / 16; ++step) load_rows<TILE>(weights[step], weight_tile, 0, step);
-        bf16* const value_tile = VALUES_IN_KEYS ? stage_of(tile) : stage_of(tile) + TILE * KEY_WIDTH;
-        constexpr int ROW = VALUES_IN_KEYS ? KEY_WIDTH : VALUE_WIDTH;
-        part.template add<ROW>(weights, rescale, value_tile, warp * COLUMNS);
+        bf16* const stage = stage_of(tile);
+        bf16* const value_tile = VALUES_IN_KEYS ? stage : stage + TILE * KEY_WIDTH;
+        shared_tile.template add<KEY_WIDTH, VALUE_ROW>(
+            part, query_tile, 0, tile * TILE, visible, scale, warp, [&](int i) { return stage + 16 * i * KEY_WIDTH; },
+            [&](int i) { return value_tile + 16 * i * VALUE_ROW; });
         if (STAGES == 1 && tile + 1 < end_tile) {
             __syncthreads();
             load(tile + 1);
         }
     }
 
-    part.close();
+    part.softmax.close();
     for (int row = 0; row < 2; ++row) {
         const int m = first + lane / 4 + 8 * row;
         if (m >= packed) continue;
@@ -101,7 +68,7 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
         float* const to = parts + place * VALUE_WIDTH + warp * COLUMNS + lane % 4 * 2;
         for (int i = 0; i < COLUMNS / 8; ++i)
             *reinterpret_cast<float2*>(to + i * 8) = make_float2(part.out[i][2 * row], part.out[i][2 * row + 1]);
-        if (threadIdx.x % 4 == 0 && warp == 0) states[place] = make_float2(part.highest[row], part.sum[row]);
+        if (threadIdx.x % 4 == 0 && warp == 0) states[place] = make_float2(part.softmax.highest[row], part.softmax.sum[row]);
     }
 }
 
@@ -124,23 +91,26 @@ PAGED_DECODE(paged_decode_64, 64)
 PAGED_DECODE(paged_decode_128, 128)
 
 // The same with keys and values in bytes; scales as in attention.cuh.
-#define PAGED_DECODE_INT8(NAME, WIDTH)                                                                                    \
+#define PAGED_DECODE_BYTES(NAME, WIDTH, CODE)                                                                             \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
     NAME(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,                        \
-         const signed char* __restrict__ keys, const signed char* __restrict__ values,                                    \
+         const CODE::Stored* __restrict__ keys, const CODE::Stored* __restrict__ values,                                  \
          const float* __restrict__ key_scales, const float* __restrict__ value_scales, const int* __restrict__ tables,    \
          const int* __restrict__ lengths, const int* __restrict__ query_starts, const u64* __restrict__ ancestors,        \
          int table_width, int heads, int kv_heads, long long block_stride, long long head_stride,                         \
          long long scale_block_stride, long long scale_head_stride, float scale) {                                        \
-        const Int8Cache key_cache{keys, key_scales, block_stride, head_stride, scale_block_stride, scale_head_stride};    \
-        const Int8Cache value_cache{values,      value_scales,       block_stride,                                        \
-                                    head_stride, scale_block_stride, scale_head_stride};                                  \
+        const ByteCache<CODE> key_cache{keys,        key_scales,         block_stride,                                    \
+                                        head_stride, scale_block_stride, scale_head_stride};                              \
+        const ByteCache<CODE> value_cache{values,      value_scales,       block_stride,                                  \
+                                          head_stride, scale_block_stride, scale_head_stride};                            \
         paged_decode<WIDTH, WIDTH, 2, false>(parts, states, queries, key_cache, value_cache,                              \
                                              Batch{tables, lengths, query_starts, ancestors, table_width}, heads,         \
                                              kv_heads, scale);                                                            \
     }
-PAGED_DECODE_INT8(paged_decode_int8_64, 64)
-PAGED_DECODE_INT8(paged_decode_int8_128, 128)
+PAGED_DECODE_BYTES(paged_decode_int8_64, 64, Int8)
+PAGED_DECODE_BYTES(paged_decode_int8_128, 128, Int8)
+PAGED_DECODE_BYTES(paged_decode_fp8_64, 64, E4m3)
+PAGED_DECODE_BYTES(paged_decode_fp8_128, 128, E4m3)
 
 // Multi-head latent attention in its absorbed form: one head of keys for all queries, the latent's 512 elements and 64
 // with RoPE, and a value is the latent. latents: one layer's part of block 0, [BLOCK_TOKENS][576]; queries:

@@ -55,39 +55,21 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
                     if (!visible[e / 2](key)) scores[i][e] = negative_infinity();
                 }
         }
-        float highest[2] = {part.highest[0], part.highest[1]}, rescale[2];
-        for (int row = 0; row < 2; ++row) {
-            for (int i = 0; i < TILE / 8; ++i)
-                highest[row] = fmaxf(highest[row], fmaxf(scores[i][2 * row], scores[i][2 * row + 1]));
-            for (int step = 1; step < 4; step *= 2)
-                highest[row] = fmaxf(highest[row], __shfl_xor_sync(ALL_LANES, highest[row], step));
-        }
-        part.raise(highest, scale, rescale);
-        const float base[2] = {base_of(highest[0], scale), base_of(highest[1], scale)};
+        float rescale[2];
+        part.softmax.weigh(scores, scale, rescale);
         u32 weights[TILE / 16][4];
-        for (int i = 0; i < TILE / 8; ++i)
-            for (int row = 0; row < 2; ++row) {
-                weights[i / 2][row + 2 * (i % 2)] = pack(weight_of(scores[i][2 * row], scale, base[row]),
-                                                         weight_of(scores[i][2 * row + 1], scale, base[row]));
-            }
-        part.template add<WIDTH>(weights, rescale, stage + TILE * WIDTH, 0);
+        pack_weights(weights, scores);
+        part.template add<WIDTH>(weights, rescale, [&](int i) { return stage + (TILE + 16 * i) * WIDTH; }, 0);
         if (tile % (SPLIT / TILE) == SPLIT / TILE - 1 || tile + 1 == count) {
-            part.close();
-            for (int row = 0; row < 2; ++row) {
-                if (part.sum[row] == 0.0f) continue;
-                const Join join(total.highest[row], part.highest[row], scale);
-                total.highest[row] = fmaxf(total.highest[row], part.highest[row]);
-                total.sum[row] = join(total.sum[row], part.sum[row]);
-                for (int i = 0; i < WIDTH / 8; ++i)
-                    for (int e = 2 * row; e < 2 * row + 2; ++e) total.out[i][e] = join(total.out[i][e], part.out[i][e]);
-            }
+            part.softmax.close();
+            total.join(part.softmax, part.out, scale);
             part.clear();
         }
     }
 
     // Through the warp's own rows of the query tile, so that whole sectors are written.
     for (int row = 0; row < 2; ++row) {
-        const float factor = inverse(total.sum[row]);
+        const float factor = inverse(total.softmax.sum[row]);
         for (int i = 0; i < WIDTH / 8; ++i) {
             bf16* const chunk = at<WIDTH>(query_tile, warp * 16 + lane / 4 + 8 * row, i);
             reinterpret_cast<u32*>(chunk)[lane % 4] =
@@ -123,19 +105,22 @@ PAGED_PREFILL(paged_prefill_64, 64)
 PAGED_PREFILL(paged_prefill_128, 128)
 
 // The same with keys and values in bytes; scales as in attention.cuh.
-#define PAGED_PREFILL_INT8(NAME, WIDTH)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                     \
-    NAME(bf16* __restrict__ out, const bf16* __restrict__ queries, const signed char* __restrict__ keys,                  \
-         const signed char* __restrict__ values, const float* __restrict__ key_scales,                                    \
+#define PAGED_PREFILL_BYTES(NAME, WIDTH, CODE)                                                                            \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                    \
+    NAME(bf16* __restrict__ out, const bf16* __restrict__ queries, const CODE::Stored* __restrict__ keys,                 \
+         const CODE::Stored* __restrict__ values, const float* __restrict__ key_scales,                                   \
          const float* __restrict__ value_scales, const int* __restrict__ tables, const int* __restrict__ lengths,         \
          const int* __restrict__ query_starts, const u64* __restrict__ ancestors, int table_width, int heads,             \
          long long block_stride, long long head_stride, long long scale_block_stride, long long scale_head_stride,        \
          float scale) {                                                                                                   \
-        const Int8Cache key_cache{keys, key_scales, block_stride, head_stride, scale_block_stride, scale_head_stride};    \
-        const Int8Cache value_cache{values,      value_scales,       block_stride,                                        \
-                                    head_stride, scale_block_stride, scale_head_stride};                                  \
+        const ByteCache<CODE> key_cache{keys,        key_scales,         block_stride,                                    \
+                                        head_stride, scale_block_stride, scale_head_stride};                              \
+        const ByteCache<CODE> value_cache{values,      value_scales,       block_stride,                                  \
+                                          head_stride, scale_block_stride, scale_head_stride};                            \
         paged_prefill<WIDTH>(out, queries, key_cache, value_cache,                                                        \
                              Batch{tables, lengths, query_starts, ancestors, table_width}, heads, scale);                 \
     }
-PAGED_PREFILL_INT8(paged_prefill_int8_64, 64)
-PAGED_PREFILL_INT8(paged_prefill_int8_128, 128)
+PAGED_PREFILL_BYTES(paged_prefill_int8_64, 64, Int8)
+PAGED_PREFILL_BYTES(paged_prefill_int8_128, 128, Int8)
+PAGED_PREFILL_BYTES(paged_prefill_fp8_64, 64, E4m3)
+PAGED_PREFILL_BYTES(paged_prefill_fp8_128, 128, E4m3)

@@ -1,5 +1,5 @@
 // RoPE on queries and keys, and keys and values put where the paged cache wants them.
-#include "common.cuh"
+#include "codes.cuh"
 
 constexpr int BLOCK_TOKENS = 16;
 
@@ -52,18 +52,15 @@ extern "C" __global__ void rope_cache(bf16* __restrict__ queries, bf16* __restri
                head_dim);
 }
 
-// The same with keys and values in signed bytes: a head's largest element becomes 127 or -127, and what the bytes are to be
-// multiplied with is stored beside them. key_scales and value_scales point at one layer's part of block 0:
-// [kv head][BLOCK_TOKENS].
-extern "C" __global__ void rope_cache_int8(bf16* __restrict__ queries, signed char* __restrict__ keys,
-                                           signed char* __restrict__ values, float* __restrict__ key_scales,
-                                           float* __restrict__ value_scales, const bf16* __restrict__ qkv,
-                                           const float* __restrict__ turns, const int* __restrict__ positions,
-                                           const long long* __restrict__ slots, int heads, int kv_heads, int head_dim,
-                                           long long block_stride, long long head_stride, long long scale_block_stride,
-                                           long long scale_head_stride) {
+// The same with keys and values in bytes: a head's largest element becomes the largest number of the code, and what the bytes
+// are to be multiplied with is stored beside them.
+template <class Code>
+__device__ __forceinline__ void rope_cache_bytes(bf16* queries, typename Code::Stored* keys, typename Code::Stored* values,
+                                                 float* key_scales, float* value_scales, const Head& head,
+                                                 const long long* slots, int heads, int head_dim, long long block_stride,
+                                                 long long head_stride, long long scale_block_stride,
+                                                 long long scale_head_stride) {
     __shared__ float largest_of[2];  // of the warps; there are one or two
-    const Head head(qkv, turns, positions, heads, kv_heads, head_dim);
     if (head.kv_head < 0) return head.store(queries + (head.row * heads + head.head) * head_dim, head_dim);
     const long long slot = slots[head.row];
     if (slot < 0) return;
@@ -72,14 +69,32 @@ extern "C" __global__ void rope_cache_int8(bf16* __restrict__ queries, signed ch
     if (threadIdx.x % WARP == 0) largest_of[threadIdx.x / WARP] = largest;
     __syncthreads();
     for (int warp = 0; warp < static_cast<int>(blockDim.x) / WARP; ++warp) largest = fmaxf(largest, largest_of[warp]);
-    const float scale = largest / 127.0f, per_code = largest > 0.0f ? 127.0f / largest : 0.0f;
+    // What is so small that its inverse is not finite counts as 0.
+    const bool is_something = largest > 0x1p-100f;
+    const float scale = is_something ? largest / Code::LARGEST : 0.0f;
+    const float per_code = is_something ? Code::LARGEST / largest : 0.0f;
     const long long block = slot / BLOCK_TOKENS, place = slot % BLOCK_TOKENS;
-    signed char* const to = (head.is_value ? values : keys) + block * block_stride + head.kv_head * head_stride +
-                            place * head_dim;
-    to[threadIdx.x] = static_cast<signed char>(__float2int_rn(head.low * per_code));
-    to[threadIdx.x + head_dim / 2] = static_cast<signed char>(__float2int_rn(head.high * per_code));
+    typename Code::Stored* const to = (head.is_value ? values : keys) + block * block_stride + head.kv_head * head_stride +
+                                      place * head_dim;
+    to[threadIdx.x] = Code::code(head.low * per_code);
+    to[threadIdx.x + head_dim / 2] = Code::code(head.high * per_code);
     if (threadIdx.x == 0) {
         (head.is_value ? value_scales
                        : key_scales)[block * scale_block_stride + head.kv_head * scale_head_stride + place] = scale;
     }
 }
+
+// key_scales and value_scales point at one layer's part of block 0: [kv head][BLOCK_TOKENS].
+#define ROPE_CACHE_BYTES(NAME, CODE)                                                                                      \
+    extern "C" __global__ void NAME(                                                                                      \
+        bf16* __restrict__ queries, CODE::Stored* __restrict__ keys, CODE::Stored* __restrict__ values,                   \
+        float* __restrict__ key_scales, float* __restrict__ value_scales, const bf16* __restrict__ qkv,                   \
+        const float* __restrict__ turns, const int* __restrict__ positions, const long long* __restrict__ slots,          \
+        int heads, int kv_heads, int head_dim, long long block_stride, long long head_stride,                             \
+        long long scale_block_stride, long long scale_head_stride) {                                                      \
+        rope_cache_bytes<CODE>(queries, keys, values, key_scales, value_scales,                                           \
+                               Head(qkv, turns, positions, heads, kv_heads, head_dim), slots, heads, head_dim,            \
+                               block_stride, head_stride, scale_block_stride, scale_head_stride);                         \
+    }
+ROPE_CACHE_BYTES(rope_cache_int8, Int8)
+ROPE_CACHE_BYTES(rope_cache_fp8, E4m3)

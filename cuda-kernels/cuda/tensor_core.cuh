@@ -76,11 +76,6 @@ __device__ __forceinline__ void store_chunk(bf16* to, u32 a, u32 b, u32 c, u32 d
                  : "memory");
 }
 
-// Two signed bytes times a scale, rounded to bfloat16.
-__device__ __forceinline__ u32 pack_codes(u32 bytes, float scale) {
-    return pack(static_cast<signed char>(bytes) * scale, static_cast<signed char>(bytes >> 8) * scale);
-}
-
 // A's operand: rows `row`.. (16) and columns 16 * step.. of a tile.
 template <int WIDTH>
 __device__ __forceinline__ void load_rows(u32 (&to)[4], bf16* tile, int row, int step) {

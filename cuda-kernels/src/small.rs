@@ -24,7 +24,7 @@ pub struct Small {
 const ONE_QUERY: Paged = Paged { keys: 300, queries: 1, heads: 2, kv_heads: 1, is_int8: false };
 
 /// All of them: the numbered steps first, then what serves, by what it does.
-pub static ALL: [Small; 21] = [
+pub static ALL: [Small; 23] = [
     Small {
         name: "attention_01_naive",
         about: "causal attention of 16 tokens, a thread for each query: a sector for two bytes, masks as queries end",
@@ -61,6 +61,11 @@ pub static ALL: [Small; 21] = [
         prepare: |device| Paged { keys: 100, queries: 40, ..ONE_QUERY }.prefill(device),
     },
     Small {
+        name: "paged_prefill_hopper_64",
+        about: "140 queries over 300 keys with Hopper's instructions: boxes of sixteen keys, each from its own block",
+        prepare: |device| Paged { queries: 140, ..ONE_QUERY }.prefill_hopper(device),
+    },
+    Small {
         name: "paged_decode_64",
         about: "one query over 300 keys in a paged cache: the second of its two splits",
         prepare: |device| ONE_QUERY.decode(device)[0].clone(),
@@ -76,9 +81,14 @@ pub static ALL: [Small; 21] = [
         prepare: |device| attention::join(device, ONE_QUERY),
     },
     Small {
+        name: "mla_prefill",
+        about: "four queries of 16 heads over 100 latents",
+        prepare: |device| attention::latent(device, 4, false),
+    },
+    Small {
         name: "mla_decode",
         about: "one query of 16 heads over 100 latents",
-        prepare: attention::latent,
+        prepare: |device| attention::latent(device, 1, true),
     },
     Small { name: "embedding", about: "a row of 64 elements", prepare: rows::embedding },
     Small {

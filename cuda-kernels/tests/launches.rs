@@ -1,8 +1,8 @@
 //! Launches and modules agree: names, parameters, threads; and shapes that do not fit are refused by name.
 
-use cuda_kernels::attention::{Batch, MlaDecode, PagedAttention, Workspace};
-use cuda_kernels::cache::{Cache, CacheScales, RopeCache};
-use cuda_kernels::gemm::{Gemm, Weights};
+use cuda_kernels::attention::{Batch, MlaAttention, PagedAttention, Workspace};
+use cuda_kernels::cache::{Cache, CacheScales, Code, RopeCache};
+use cuda_kernels::gemm::{Blocks, Gemm, Weights};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use cuda_kernels::sampling::Sample;
 use cuda_kernels::steps::{HopperAttention, Step, StepAttention};
@@ -45,7 +45,7 @@ const PAGED: PagedAttention = PagedAttention {
     head_dim: 64,
     scale: 0.125,
 };
-const MLA: MlaDecode = MlaDecode {
+const MLA: MlaAttention = MlaAttention {
     out: 0,
     queries: 0,
     latents: 0,
@@ -56,6 +56,8 @@ const MLA: MlaDecode = MlaDecode {
 };
 const GEMM: Gemm =
     Gemm { out: 0, x: 0, weights: Weights::Bf16(0), rows: 17, outputs: 72, inputs: 520 };
+const INT4: Weights = Weights::Int4 { codes: 0, scales: 0 };
+const FP8: Weights = Weights::Fp8 { codes: 0, scales: 0 };
 const STEPS: StepAttention = StepAttention {
     out: 0,
     queries: 0,
@@ -80,11 +82,14 @@ const HOPPER: HopperAttention = HopperAttention {
 };
 
 fn every_launch() -> Vec<Launch> {
-    let scales = Some(CacheScales { keys: 0, values: 0, block_stride: 0, head_stride: 0 });
+    let in_bytes = |code| {
+        let scales = CacheScales { code, keys: 0, values: 0, block_stride: 0, head_stride: 0 };
+        Cache { scales: Some(scales), ..CACHE }
+    };
     let workspace = Workspace { parts: 0, states: 0 };
-    let bytes = Cache { scales, ..CACHE };
+    let [int8_cache, fp8_cache] = [Code::Int8, Code::Fp8].map(in_bytes);
     let paged = [64, 128].into_iter().flat_map(|head_dim| {
-        [CACHE, bytes].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
+        [CACHE, int8_cache, fp8_cache].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
     });
     let int8 = Weights::Int8 { codes: 0, scales: 0 };
     let mut launches = vec![
@@ -98,7 +103,8 @@ fn every_launch() -> Vec<Launch> {
             .unwrap(),
         ARGMAX.launch().unwrap(),
         ROPE_CACHE.launch().unwrap(),
-        RopeCache { cache: bytes, ..ROPE_CACHE }.launch().unwrap(),
+        RopeCache { cache: int8_cache, ..ROPE_CACHE }.launch().unwrap(),
+        RopeCache { cache: fp8_cache, ..ROPE_CACHE }.launch().unwrap(),
         Sample {
             tokens: 0,
             scores: 0,
@@ -116,9 +122,15 @@ fn every_launch() -> Vec<Launch> {
         launches.push(attention.prefill().unwrap());
         launches.extend(attention.decode(workspace).unwrap());
     }
-    launches.extend(MLA.launch(workspace).unwrap());
-    for weights in [GEMM.weights, int8] {
-        let gemm = Gemm { weights, ..GEMM };
+    launches.extend([64, 128].map(|head_dim| {
+        let (head_stride, block_stride) = (16 * head_dim as i64, 40 * 16 * head_dim as i64);
+        let cache = Cache { head_stride, block_stride, ..CACHE };
+        PagedAttention { head_dim, cache, ..PAGED }.prefill_hopper(99, 1000).unwrap()
+    }));
+    launches.push(MLA.prefill().unwrap());
+    launches.extend(MLA.decode(workspace).unwrap());
+    for weights in [GEMM.weights, int8, INT4, FP8] {
+        let gemm = Gemm { weights, inputs: 544, ..GEMM };
         launches.push(gemm.prefill().unwrap());
         launches.extend(gemm.decode(0).unwrap());
         launches.extend(gemm.decode_f32(0).unwrap());
@@ -194,6 +206,8 @@ fn grids_cover_every_row_and_column() {
     assert_eq!(PAGED.prefill().unwrap().grid, [3, 2, 3]);
     let [decode, join] = PAGED.decode(Workspace { parts: 0, states: 0 }).unwrap();
     assert_eq!((decode.grid, join.grid), ([2, 18, 3], [8, 33, 3]));
+    // 33 queries of 16 heads by 32.
+    assert_eq!(MLA.prefill().unwrap().grid, [17, 1, 3]);
     assert_eq!(GEMM.prefill().unwrap().grid, [1, 1, 1]);
     let [decode, add] = GEMM.decode(0).unwrap();
     assert_eq!((decode.grid, add.grid), ([2, 3, 2], [5, 1, 1]));
@@ -215,10 +229,37 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         refused(PagedAttention { heads: 7, ..PAGED }.prefill()),
         "paged_prefill_64: number of heads is 7; it must be a multiple of kv heads"
     );
+    let strides = |head_stride, block_stride| Cache { head_stride, block_stride, ..CACHE };
+    let hopper = |cache| refused(PagedAttention { cache, ..PAGED }.prefill_hopper(99, 1000));
+    assert_eq!(
+        hopper(strides(1024, 5000)),
+        "paged_prefill_hopper_64: elements from a block to the next is 5000; it must be 2 times 1024, or a larger multiple"
+    );
+    assert_eq!(
+        hopper(strides(1000, 5000)),
+        "paged_prefill_hopper_64: elements from a kv head to the next is 1000; it must be a multiple of 8, at least 1024"
+    );
+    assert_eq!(
+        hopper(strides(1024, -2048)),
+        "paged_prefill_hopper_64: elements from a block to the next is 0; it must be 2 times 1024, or a larger multiple"
+    );
+    for (rows, blocks) in [(0, 5), (5, 0), (usize::MAX, 5), (5, usize::MAX)] {
+        let paged = PagedAttention { cache: strides(1024, 2048), ..PAGED };
+        assert!(paged.prefill_hopper(rows, blocks).is_err());
+    }
     assert_eq!(
         refused(Gemm { inputs: 100, ..GEMM }.prefill()),
         "gemm_prefill: number of inputs is 100; it must be a multiple of 8"
     );
+    assert_eq!(
+        refused(Gemm { weights: INT4, ..GEMM }.prefill()),
+        "gemm_prefill_int4: number of inputs is 520; it must be a multiple of 32"
+    );
+    assert_eq!(
+        Blocks::of_rows(&[0; 50], 1, 16).unwrap_err().to_string(),
+        "a matrix of blocks: number of bytes is 50; it must be 1 rows of blocks of 18 bytes"
+    );
+    assert!(Blocks::of_rows(&[], 0, 16).is_err());
     let batch = Batch { table_width: 18, ..BATCH };
     assert_eq!(
         refused(PagedAttention { batch, ..PAGED }.prefill()),
@@ -228,7 +269,8 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     for heads in [0, usize::MAX] {
         assert!(PagedAttention { heads, ..PAGED }.decode(workspace).is_err());
         assert!(PagedAttention { kv_heads: heads, ..PAGED }.decode(workspace).is_err());
-        assert!(MlaDecode { heads, ..MLA }.launch(workspace).is_err());
+        assert!(MlaAttention { heads, ..MLA }.decode(workspace).is_err());
+        assert!(MlaAttention { heads, ..MLA }.prefill().is_err());
         assert!(RopeCache { heads, ..ROPE_CACHE }.launch().is_err());
         assert!(StepAttention { heads, ..STEPS }.launch(Step::Naive).is_err());
         assert!(StepAttention { kv_heads: heads, ..STEPS }.launch(Step::Naive).is_err());

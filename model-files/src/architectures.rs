@@ -74,6 +74,11 @@ pub(crate) trait Family: Send + Sync {
     /// Whatever `tensors` or `pack` refuses.
     fn assemble(&self, config: Config, from: Source) -> Result<Model>;
 
+    /// Whether its blocks are Llama's and nothing besides, for whoever knows no others.
+    fn is_plain_llama(&self) -> bool {
+        false
+    }
+
     /// Longest context that the family reaches by itself, for whoever asks for it when the model is put
     /// together.
     fn longest_context(&self, config: &Config) -> usize {
@@ -186,5 +191,9 @@ fn llama(fields: &Fields) -> Result<Architecture> {
 impl Family for Llama {
     fn assemble(&self, config: Config, from: Source) -> Result<Model> {
         Model::assemble(config, from.options, from.tensors, from.pack)
+    }
+
+    fn is_plain_llama(&self) -> bool {
+        true
     }
 }

@@ -123,6 +123,10 @@ impl ModelFiles {
         ModelFiles { name, config, tokenizer, chat_template, family, weights, origin }.checked()
     }
 
+    pub(crate) fn family(&self) -> &dyn Family {
+        &*self.family
+    }
+
     /// Where the files are, and what tells them from others; none of a model that is part of the program.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()

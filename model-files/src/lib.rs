@@ -14,6 +14,7 @@
 //! | `source/hub/cached.rs` | what that cache has |
 //! | `summary.rs` | what a model is, from the beginnings of its files |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
+//! | `plain_llama.rs` | a Llama for whoever runs it by other means |
 //! | `origin.rs` | what tells its files from others, and from themselves before a change |
 //! | `gguf.rs` | a GGUF file |
 //! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
@@ -35,6 +36,7 @@ mod chat;
 mod files;
 mod gguf;
 mod origin;
+mod plain_llama;
 mod safetensors;
 mod source;
 mod summary;
@@ -47,6 +49,7 @@ pub use chat::{ChatTemplate, Extras, Message};
 pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
 pub use origin::Origin;
+pub use plain_llama::PlainLlama;
 pub use safetensors::Safetensors;
 pub use source::{CachedModel, Hub, HubName, Wanted, open};
 pub use summary::ModelSummary;

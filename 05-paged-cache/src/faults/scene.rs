@@ -50,10 +50,10 @@ impl Scene {
         let (_, memory) = self.cache().parts();
         let bytes = |block| {
             let mut bytes = Vec::new();
-            memory.copy_out(block, &mut bytes);
-            bytes
+            memory.copy_out(block, &mut bytes)?;
+            Ok(bytes)
         };
-        Ok(held.into_iter().map(bytes).collect())
+        held.into_iter().map(bytes).collect()
     }
 }
 

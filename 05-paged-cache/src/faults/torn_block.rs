@@ -27,8 +27,8 @@ fn away_and_back(scene: &mut Scene, side: Side) -> Result<()> {
         let held: Vec<BlockId> = scene.cache().tables(sequence)?.held().collect();
         let (_, memory) = scene.cache().parts();
         let (mut torn, mut other) = (Vec::new(), Vec::new());
-        memory.copy_out(held[TORN], &mut torn);
-        memory.copy_out(held[TORN + 1], &mut other);
+        memory.copy_out(held[TORN], &mut torn)?;
+        memory.copy_out(held[TORN + 1], &mut other)?;
         let half = torn.len() / 2;
         torn[half..].copy_from_slice(&other[half..]);
         memory.copy_in(held[TORN], &torn)?;

@@ -41,13 +41,24 @@ impl PagedCache {
 
     // ANCHOR: grow
     /// Gives a span's rows a place each, and copies what it must not write to. There are enough blocks.
-    pub(super) fn grow(&mut self, span: &Span) {
+    ///
+    /// # Errors
+    /// If a device fails to copy; the sequence then still has the block that it shares.
+    pub(super) fn grow(&mut self, span: &Span) -> Result<()> {
         let places = self.layout.blocks_for(span.end());
         for group in 0..self.layout.groups().len() {
             let table = &self.tables[span.sequence].as_ref().expect("it is open").groups[group];
             if let Some(shared) = self.must_copy(table, span.start) {
                 let own = self.blocks.take().expect("there are enough");
-                on_pages!(&mut self.pool, pages => pages.copy(shared, own));
+                let copied = on_pages!(
+                    &mut self.pool,
+                    pages => { pages.copy(shared, own); Ok(()) },
+                    memory => memory.copy(shared, own)
+                );
+                if copied.is_err() {
+                    self.blocks.release(own);
+                    return copied;
+                }
                 let tables = self.tables[span.sequence].as_mut().expect("it is open");
                 tables.groups[group].replace(span.start / self.layout.tokens(), own);
                 self.blocks.release(shared);
@@ -57,6 +68,7 @@ impl PagedCache {
                 table.push(self.blocks.take().expect("there are enough"));
             }
         }
+        Ok(())
     }
     // ANCHOR_END: grow
 }

@@ -14,7 +14,8 @@ impl PagedCache {
     ///
     /// # Errors
     /// If the slots are not ascending and between `start` and the sequence's length, there is no such
-    /// sequence, or a layer's window has given back blocks that it needs again (see [`Room::rollback`](crate::Room::rollback)).
+    /// sequence, a layer's window has given back blocks that it needs again (see [`Room::rollback`](crate::Room::rollback)),
+    /// or a device fails.
     pub fn keep(&mut self, sequence: usize, start: usize, kept: &[usize]) -> Result<()> {
         self.tables(sequence)?;
         let length = self.lengths.check_truncate(sequence, start)?;
@@ -25,22 +26,26 @@ impl PagedCache {
         }
         self.check_windows(sequence, start + kept.len())?;
         for (to, &from) in (start..).zip(kept).filter(|(to, from)| *to != **from) {
-            self.copy_slot(sequence, from, to);
+            self.copy_slot(sequence, from, to)?;
         }
         self.truncate(sequence, start + kept.len())
     }
 
-    fn copy_slot(&mut self, sequence: usize, from: usize, to: usize) {
+    fn copy_slot(&mut self, sequence: usize, from: usize, to: usize) -> Result<()> {
         let PagedCache { layout, pool, tables, .. } = self;
         let (tokens, tables) = (layout.tokens(), &tables[sequence]);
         let place = |group: usize, slot: usize| {
             let table = &tables.as_ref().expect("it is open").groups[group];
             (table.block(slot / tokens).expect("recent slots are held"), slot % tokens)
         };
+        if let Pool::Elsewhere(memory) = pool {
+            return memory.copy_slot(place(0, from), place(0, to));
+        }
         for layer in layout.places() {
             let (from, to) = (place(layer.group, from), place(layer.group, to));
-            on_pages!(pool, pages => pages.copy_slot(layer, from, to));
+            on_pages!(pool, pages => pages.copy_slot(layer, from, to), _memory => {});
         }
+        Ok(())
     }
     // ANCHOR_END: keep
 

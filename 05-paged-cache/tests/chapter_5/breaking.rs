@@ -38,7 +38,7 @@ fn half_a_block_is_the_lower_layers() {
     let bytes = |cache: &mut PagedCache, place: usize| {
         let block = cache.tables(sequence).unwrap().groups[0].block(place).unwrap();
         let mut bytes = Vec::new();
-        cache.parts().1.copy_out(block, &mut bytes);
+        cache.parts().1.copy_out(block, &mut bytes).unwrap();
         bytes
     };
     let [whole, other] = [0, 1].map(|place| bytes(&mut executor.attention, place));

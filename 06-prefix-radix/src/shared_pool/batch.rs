@@ -5,10 +5,10 @@
 
 use super::{Session, SharedPool};
 use crate::{PrefixCache, Salt};
-use kv_cache::KvCache;
-use naive_decode::{Executor, Hidden, Logits, Pass, Result};
+use kv_cache::{CachedExecutor, KvCache};
+use naive_decode::{Hidden, Logits, Pass, Result};
 use paged_cache::offload::Tier;
-use paged_cache::{BlockId, Parked};
+use paged_cache::{BlockId, PagedCache, Parked};
 
 /// A request whose blocks are in a tier.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Session {
     }
 }
 
-impl<P: PrefixCache> SharedPool<P> {
+impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     /// The blocks of what is known of a text, as [`PrefixCache::known`]; tiers are not asked.
     pub fn known(&self, salt: Salt, text: &[u32]) -> Vec<BlockId> {
         self.prefixes.cache().known(salt, text)
@@ -89,7 +89,7 @@ impl<P: PrefixCache> SharedPool<P> {
         slots: &[usize],
     ) -> Result<()> {
         let start = session.text.len();
-        self.executor.attention.keep(session.sequence, start, slots)?;
+        self.executor.cache_mut().keep(session.sequence, start, slots)?;
         session.text.extend_from_slice(tokens);
         Ok(())
     }
@@ -100,7 +100,7 @@ impl<P: PrefixCache> SharedPool<P> {
     /// # Errors
     /// If it is not of this pool.
     pub fn close(&mut self, session: Session) -> Result<()> {
-        self.executor.attention.close(session.sequence)
+        self.executor.cache_mut().close(session.sequence)
     }
 
     /// Moves a request's blocks to a tier.
@@ -109,9 +109,9 @@ impl<P: PrefixCache> SharedPool<P> {
     /// If the tier cannot be written. The request is then closed, and has to be read again.
     pub fn park(&mut self, session: Session, tier: &mut dyn Tier) -> Result<ParkedSession> {
         let Session { salt, sequence, text, found } = session;
-        match self.executor.attention.park(sequence, tier) {
+        match self.executor.cache_mut().park(sequence, tier) {
             Ok(parked) => Ok(ParkedSession { salt, text, found, parked }),
-            Err(error) => self.executor.attention.close(sequence).and(Err(error)),
+            Err(error) => self.executor.cache_mut().close(sequence).and(Err(error)),
         }
     }
 
@@ -121,7 +121,7 @@ impl<P: PrefixCache> SharedPool<P> {
     /// As [`paged_cache::PagedCache::unpark`].
     pub fn unpark(&mut self, parked: &ParkedSession, tier: &mut dyn Tier) -> Result<Session> {
         self.make_free(parked.parked.blocks());
-        let sequence = self.executor.attention.unpark(&parked.parked, tier)?;
+        let sequence = self.executor.cache_mut().unpark(&parked.parked, tier)?;
         let text = parked.text[..self.pool().len(sequence)].to_vec();
         Ok(Session { salt: parked.salt, sequence, text, found: parked.found })
     }

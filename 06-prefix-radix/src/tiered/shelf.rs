@@ -1,6 +1,6 @@
 //! Tiers in a row, none of which is relied on.
 
-use naive_decode::Error;
+use naive_decode::{Error, Result};
 use paged_cache::offload::{Key, Tier};
 
 /// What has gone to a tier and come back from it.
@@ -43,14 +43,19 @@ impl Shelf {
         self.tiers.iter().any(|(tier, _)| tier.outlives_process())
     }
 
+    /// What could not be read or written besides the tiers: the pool's own memory.
+    pub(super) fn note(&mut self, failure: Error) {
+        self.last_failure = Some(failure);
+    }
+
     /// Puts a block's bytes, copied once at most, where they are not yet. Each tier lets go of its own
     /// oldest and tells nobody, so the slow ones get their copy at once.
-    pub(super) fn put(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>)) {
+    pub(super) fn put(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>) -> Result<()>) {
         self.put_where(|_| true, key, copy_out);
     }
 
     /// The same for those tiers only that outlive the process. Says whether there was anything to put.
-    pub(super) fn save(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>)) -> bool {
+    pub(super) fn save(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>) -> Result<()>) -> bool {
         self.put_where(|tier| tier.outlives_process(), key, copy_out)
     }
 
@@ -58,15 +63,18 @@ impl Shelf {
         &mut self,
         wanted: impl Fn(&dyn Tier) -> bool,
         key: Key,
-        copy_out: impl Fn(&mut Vec<u8>),
+        copy_out: impl Fn(&mut Vec<u8>) -> Result<()>,
     ) -> bool {
         let mut bytes = Vec::new();
         for (tier, statistics) in &mut self.tiers {
             if !wanted(&**tier) || tier.contains(key) {
                 continue;
             }
-            if bytes.is_empty() {
-                copy_out(&mut bytes);
+            if bytes.is_empty()
+                && let Err(error) = copy_out(&mut bytes)
+            {
+                self.last_failure = Some(error);
+                return false;
             }
             match tier.put(key, &bytes) {
                 Ok(()) => statistics.put += 1,

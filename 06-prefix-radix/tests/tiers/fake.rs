@@ -15,8 +15,9 @@ impl BlockBytes for Memory {
         BYTES
     }
 
-    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) {
+    fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.extend(self.0[block.index()]);
+        Ok(())
     }
 
     fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()> {

@@ -108,7 +108,7 @@ fn whole_blocks(cache: &mut PagedCache, sequence: usize, length: usize) -> Vec<V
     let (_, memory) = cache.parts();
     let bytes = |block| {
         let mut bytes = Vec::new();
-        memory.copy_out(block, &mut bytes);
+        memory.copy_out(block, &mut bytes).unwrap();
         bytes
     };
     held.into_iter().map(bytes).collect()

@@ -131,7 +131,7 @@ fn timed(model: &Model, cache: &mut dyn Attention, pass: &Pass) -> Result<Durati
 }
 
 /// `rows` tokens for each sequence, after `start` earlier ones. Which tokens is all one to the clock.
-fn pass(sequences: usize, start: usize, rows: usize, want: Want) -> Pass {
+pub(super) fn pass(sequences: usize, start: usize, rows: usize, want: Want) -> Pass {
     let token = |sequence: usize, slot: usize| ((sequence * 31 + slot) * 37 % 250 + 3) as u32;
     let span = |sequence| {
         let tokens: Vec<u32> = (start..start + rows).map(|slot| token(sequence, slot)).collect();

@@ -2,7 +2,7 @@
 
 use super::policy::{Continuous, Policy};
 use flash_attention::tile_attention::KvType;
-use naive_decode::{Model, Result};
+use naive_decode::{Element, Model, Result};
 use paged_cache::{Behind, Layout};
 use speculative::Proposer;
 use speculative::proposers::PromptLookup;
@@ -84,11 +84,18 @@ impl EngineOptions {
     /// As [`EngineOptions::for_model`].
     pub fn with_kept(model: &Model, kept: KvType) -> Result<Self> {
         let layout = Layout::new(model, BLOCK, kept, Behind::Kept)?;
-        let wanted = layout.blocks_for(TEXTS * model.context()) * layout.block_bytes();
-        Ok(EngineOptions {
+        let bytes = layout.block_bytes() / BLOCK;
+        Ok(EngineOptions { kept, ..EngineOptions::for_texts(model.context(), bytes) })
+    }
+
+    /// The same for texts of so many tokens and so many bytes of keys and values to each, of whatever model on whatever
+    /// device.
+    pub fn for_texts(context: usize, bytes_per_token: usize) -> Self {
+        let wanted = (TEXTS * context).next_multiple_of(BLOCK).saturating_mul(bytes_per_token);
+        EngineOptions {
             pool_bytes: wanted.min(MOST_BYTES),
             block: BLOCK,
-            kept,
+            kept: KvType::Exact(Element::F32),
             rows: 256,
             running: 32,
             queue: 256,
@@ -100,6 +107,6 @@ impl EngineOptions {
             host_bytes: 0,
             kv_file: None,
             policy: Arc::new(Continuous),
-        })
+        }
     }
 }

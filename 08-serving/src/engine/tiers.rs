@@ -4,10 +4,10 @@
 //! more, so the file gets a copy of what the pool still has, too: of each text that is done, a block after each
 //! pass, and several while there is nothing to run. So a kill loses the last few texts and no more.
 
-use super::{Engine, EngineOptions, KvFile};
-use naive_decode::{Error, Model, Pass, Result, Span, Want};
+use super::{Engine, EngineOptions, KvFile, Target};
+use kv_cache::{CachedExecutor, KvCache};
+use naive_decode::{Error, Executor, Pass, Result, Span, Want};
 use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
-use paged_cache::{PagedCache, Room};
 use prefix_radix::{Chain, Salt, Session};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -32,22 +32,23 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Opens what the options ask for, for blocks of which `one` has room for one. What is wrong with a file is said in a line on standard error, and it is
-    /// begun anew.
+    /// Opens what the options ask for, for blocks as the target's pool has them. What is wrong with a file is said in a
+    /// line on standard error, and it is begun anew.
     ///
     /// # Errors
     /// If the file cannot be had: no such directory can be made, another process uses it, or its bytes have no
     /// room for a block.
-    pub(super) fn new(model: &Model, one: Room, options: &EngineOptions) -> Result<Self> {
+    pub(super) fn new(target: &mut Target, options: &EngineOptions) -> Result<Self> {
+        let block_bytes = target.cache().layout().block_bytes();
         let mut tiers: Vec<Box<dyn Tier>> = Vec::new();
-        let host = (options.host_bytes >= one.bytes)
+        let host = (options.host_bytes >= block_bytes)
             .then(|| Arc::new(Mutex::new(HostTier::new(options.host_bytes))));
         tiers.extend(host.clone().map(|host| Box::new(host) as Box<dyn Tier>));
         let mut chain = Chain::new(b"the pool of one engine");
         if let Some(file) = &options.kv_file {
-            let fingerprint = fingerprint(model, one, file)?;
+            let fingerprint = fingerprint(target, file)?;
             chain = Chain::new(&fingerprint);
-            tiers.push(Box::new(open(file, fingerprint, one.bytes)?));
+            tiers.push(Box::new(open(file, fingerprint, block_bytes)?));
         }
         Ok(Below { host, tiers, chain })
     }
@@ -55,23 +56,26 @@ impl Below {
 
 // ANCHOR: fingerprint
 /// Stands for everything that keys and values depend on besides the text: what this program makes of a short
-/// text with this model, byte for byte as a block has it. The digest of the model's files stands for those of its
+/// text with this model on this device, byte for byte as a block has it. The digest of the model's files stands for those of its
 /// weights that the short text does not touch, as rows of other tokens and experts that were not chosen.
-fn fingerprint(model: &Model, one: Room, file: &KvFile) -> Result<[u8; 32]> {
-    let mut cache = PagedCache::new(model, one)?;
-    let sequence = cache.open();
-    let vocabulary = model.config.vocab_size;
-    let rows = one.block.min(model.context());
+fn fingerprint(target: &mut Target, file: &KvFile) -> Result<[u8; 32]> {
+    let vocabulary = target.config().vocab_size;
+    let block_tokens = target.cache().layout().tokens();
+    let rows = block_tokens.min(target.context()).min(target.cache().capacity());
     let tokens: Vec<u32> = (0..rows).map(|i| (i * 7919 % vocabulary) as u32).collect();
-    model.forward(&Pass::one(Span::new(sequence, 0, &tokens, Want::Nothing)), &mut cache)?;
+    let sequence = target.cache_mut().open();
+    target.execute(&Pass::one(Span::new(sequence, 0, &tokens, Want::Nothing)))?;
+    let cache = target.cache_mut();
     let block = cache.tables(sequence)?.held().next();
     let block = block.ok_or_else(|| Error::invalid("blocks of a pass", 0, "1"))?;
-    let mut bytes = Vec::with_capacity(one.bytes);
-    cache.parts().1.copy_out(block, &mut bytes);
+    let mut bytes = Vec::with_capacity(cache.layout().block_bytes());
+    cache.parts().1.copy_out(block, &mut bytes)?;
+    let kept = cache.layout().kept();
+    cache.close(sequence)?;
     let mut hasher = blake3::Hasher::new_derive_key("serving 2026 what keys and values depend on");
     hasher.update(&file.model);
-    hasher.update(one.kept.to_string().as_bytes());
-    hasher.update(&(one.block as u64).to_le_bytes());
+    hasher.update(kept.to_string().as_bytes());
+    hasher.update(&(block_tokens as u64).to_le_bytes());
     hasher.update(&bytes);
     Ok(hasher.finalize().into())
 }

@@ -3,15 +3,19 @@
 //! [`PagedAttention::prefill`] and [`PagedAttention::decode`] give the same bits for the same queries; which one to
 //! launch is a question of speed. `decode` reads a request's keys once for every sixteen rows of queries and heads that
 //! share a kv head, by as many blocks of threads as there are splits; `prefill` reads them once for every 64, by one.
+//! [`PagedAttention::prefill_hopper`] does what `prefill` does with the instructions that Hopper has beside.
 
 use super::Argument::{F32, I32, I64, Pointer};
 use super::cache::{BLOCK_TOKENS, Cache};
-use super::{Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, count, must, within};
+use super::{
+    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, MAX_WIDTH, TensorMap, count, must,
+    within,
+};
 use std::f32::consts::LOG2_E;
 
 /// Keys after which a sum is closed; `SPLIT` in `cuda/attention.cuh`.
 pub const SPLIT: usize = 256;
-/// Elements of a latent with its part for RoPE, as [`MlaDecode`] reads it.
+/// Elements of a latent with its part for RoPE, as [`MlaAttention`] reads it.
 pub const MLA_KEY: usize = 576;
 /// Elements of a latent without it.
 pub const MLA_VALUE: usize = 512;
@@ -20,6 +24,12 @@ const TILE: usize = 64;
 const PREFILL_ROWS: usize = 64;
 const DECODE_ROWS: usize = 16;
 const THREADS: u32 = 128;
+/// Rows of a block of threads of the kernel for Hopper, and tiles of keys and of values in its shared memory.
+const HOPPER_ROWS: usize = 128;
+const HOPPER_STAGES: usize = 4;
+const HOPPER: &str = include_str!("../../ptx/paged_prefill_hopper.ptx");
+const MLA_ROWS: usize = 32;
+const MLA_PREFILL: &str = include_str!("../../ptx/mla_prefill.ptx");
 const PREFILL: &str = include_str!("../../ptx/paged_prefill.ptx");
 const DECODE: &str = include_str!("../../ptx/paged_decode.ptx");
 
@@ -100,11 +110,16 @@ fn check_scale(entry: &'static str, scale: f32) -> Result<f32, Error> {
 }
 
 impl PagedAttention {
-    fn entry(&self, of: [[&'static str; 2]; 2]) -> Result<&'static str, Error> {
-        let [narrow, wide] = of[usize::from(self.cache.scales.is_some())];
+    /// The kernel's name, of those for heads of 64 and those for heads of 128 elements.
+    fn entry(
+        &self,
+        narrow: [&'static str; 3],
+        wide: [&'static str; 3],
+    ) -> Result<&'static str, Error> {
+        let entry = self.cache.entry(if self.head_dim == 64 { narrow } else { wide });
         let is_known = [64, 128].contains(&self.head_dim);
-        must(is_known, narrow, "head size", self.head_dim, "64 or 128")?;
-        Ok(if self.head_dim == 64 { narrow } else { wide })
+        must(is_known, entry, "head size", self.head_dim, "64 or 128")?;
+        Ok(entry)
     }
 
     /// One block of threads for each 64 rows of queries and heads of a group.
@@ -113,10 +128,10 @@ impl PagedAttention {
     /// If the head size is not 64 or 128, if heads are no multiple of kv heads, if there is nothing to do, or more than a
     /// grid or a 32-bit index can hold.
     pub fn prefill(&self) -> Result<Launch, Error> {
-        let entry = self.entry([
-            ["paged_prefill_64", "paged_prefill_128"],
-            ["paged_prefill_int8_64", "paged_prefill_int8_128"],
-        ])?;
+        let entry = self.entry(
+            ["paged_prefill_64", "paged_prefill_int8_64", "paged_prefill_fp8_64"],
+            ["paged_prefill_128", "paged_prefill_int8_128", "paged_prefill_fp8_128"],
+        )?;
         let group = check_heads(entry, self.heads, self.kv_heads)?;
         let batch = self.batch.check(entry)?;
         let tiles = (self.batch.most_queries * group).div_ceil(PREFILL_ROWS);
@@ -137,16 +152,85 @@ impl PagedAttention {
         Ok(Launch { ptx: PREFILL, entry, grid, threads: THREADS, shared_bytes, arguments })
     }
 
+    /// For Hopper (compute capability 9.0): one block of threads for each 128 queries of a head. It gives the bits that
+    /// [`PagedAttention::prefill`] gives. `rows`: the number of all requests' queries; `blocks`: of the pool.
+    ///
+    /// # Errors
+    /// As [`PagedAttention::prefill`]; and if keys are not bf16, or a block's stride is not a multiple of a head's.
+    pub fn prefill_hopper(&self, rows: usize, blocks: usize) -> Result<Launch, Error> {
+        let entry = match self.head_dim {
+            64 => "paged_prefill_hopper_64",
+            _ => "paged_prefill_hopper_128",
+        };
+        must([64, 128].contains(&self.head_dim), entry, "head size", self.head_dim, "64 or 128")?;
+        let is_bf16 = self.cache.scales.is_none();
+        must(is_bf16, entry, "bytes of a key's element", 1, "2, which is bf16")?;
+        check_heads(entry, self.heads, self.kv_heads)?;
+        let batch = self.batch.check(entry)?;
+        let row = self.head_dim * 2;
+        // A block's heads lie side by side, so that heads of all blocks can be counted through.
+        let [block_stride, head_stride] = [self.cache.block_stride, self.cache.head_stride]
+            .map(|stride| usize::try_from(stride).unwrap_or(0));
+        let head = BLOCK_TOKENS * self.head_dim;
+        let expected = || format!("a multiple of 8, at least {head}");
+        let is_head = head_stride >= head && head_stride.is_multiple_of(8);
+        must(is_head, entry, "elements from a kv head to the next", head_stride, expected())?;
+        let is_whole =
+            block_stride >= self.kv_heads * head_stride && block_stride.is_multiple_of(head_stride);
+        let expected = || format!("{} times {head_stride}, or a larger multiple", self.kv_heads);
+        must(is_whole, entry, "elements from a block to the next", block_stride, expected())?;
+        let per_block = block_stride / head_stride;
+        within(entry, "number of rows", rows, MAX_WIDTH)?;
+        let pool_heads = blocks.saturating_mul(per_block);
+        within(entry, "heads of all blocks", pool_heads, MAX_WIDTH)?;
+        let queries = TensorMap {
+            base: self.queries,
+            sizes: [self.head_dim, self.heads, rows].map(|size| size as u64),
+            strides: [row, self.heads * row].map(|bytes| bytes as u64),
+            box_sizes: [64, 1, HOPPER_ROWS as u32],
+        };
+        let pages = |base: Address| TensorMap {
+            base,
+            // Behind the last block's last head there may be other layers' or nothing.
+            sizes: [self.head_dim, BLOCK_TOKENS, pool_heads - per_block + self.kv_heads]
+                .map(|size| size as u64),
+            strides: [row, head_stride * 2].map(|bytes| bytes as u64),
+            box_sizes: [64, BLOCK_TOKENS as u32, 1],
+        };
+        let Cache { keys, values, .. } = self.cache;
+        let maps = [queries, pages(keys), pages(values)].map(Argument::TensorMap);
+        let numbers = [self.heads, self.kv_heads, per_block].map(|n| I32(n as i32));
+        let tiles = self.batch.most_queries.div_ceil(HOPPER_ROWS) as u32;
+        let elements = (HOPPER_ROWS + 2 * HOPPER_STAGES * TILE) * self.head_dim;
+        let barriers = 1 + 4 * HOPPER_STAGES;
+        Ok(Launch {
+            ptx: HOPPER,
+            entry,
+            grid: [tiles, self.heads as u32, self.batch.requests as u32],
+            threads: 384,
+            shared_bytes: (elements * 2 + barriers * 8) as u32,
+            arguments: [Pointer(self.out)]
+                .into_iter()
+                .chain(maps)
+                .chain([Pointer(values)])
+                .chain(batch)
+                .chain(numbers)
+                .chain([I64(self.cache.head_stride)])
+                .chain([F32(check_scale(entry, self.scale)?)])
+                .collect(),
+        })
+    }
+
     /// One block of threads for each [`SPLIT`] keys and 16 rows of queries and heads of a group; and the kernel that
     /// joins the splits.
     ///
     /// # Errors
     /// As [`PagedAttention::prefill`].
     pub fn decode(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
-        let entry = self.entry([
-            ["paged_decode_64", "paged_decode_128"],
-            ["paged_decode_int8_64", "paged_decode_int8_128"],
-        ])?;
+        let entry = self.entry(
+            ["paged_decode_64", "paged_decode_int8_64", "paged_decode_fp8_64"],
+            ["paged_decode_128", "paged_decode_int8_128", "paged_decode_fp8_128"],
+        )?;
         let group = check_heads(entry, self.heads, self.kv_heads)?;
         let batch = self.batch.check(entry)?;
         let tiles = (self.batch.most_queries * group).div_ceil(DECODE_ROWS) * self.kv_heads;
@@ -166,22 +250,23 @@ impl PagedAttention {
             entry,
             grid: self.batch.decode_grid(entry, tiles)?,
             threads: THREADS,
-            shared_bytes: decode_shared_bytes(tile),
+            shared_bytes: (tile * 2) as u32 + shared_tile_bytes(DECODE_ROWS),
             arguments,
         };
         Ok([decode, self.batch.join(self.out, workspace, self.heads, self.head_dim, scale)?])
     }
 }
 
-/// Queries and keys beside what all of paged_decode's variants have: the tile's weights, and its highest scores.
-fn decode_shared_bytes(elements: usize) -> u32 {
-    ((elements + DECODE_ROWS * TILE) * 2 + 4 * DECODE_ROWS * 4) as u32
+/// What warps that share a tile tell each other: its weights, and four times its highest scores. `SharedTile::BYTES` in
+/// `cuda/shared_tile.cuh`.
+fn shared_tile_bytes(rows: usize) -> u32 {
+    (rows * TILE * 2 + 4 * rows * 4) as u32
 }
 
 /// Multi-head latent attention in its absorbed form: one head of keys for all queries, [`MLA_KEY`] elements, whose first
 /// [`MLA_VALUE`] are the value.
 #[derive(Debug, Clone, Copy)]
-pub struct MlaDecode {
+pub struct MlaAttention {
     /// `[rows][heads][MLA_VALUE]` in bf16, written.
     pub out: Address,
     /// `[rows][heads][MLA_KEY]` in bf16.
@@ -198,12 +283,43 @@ pub struct MlaDecode {
     pub scale: f32,
 }
 
-impl MlaDecode {
-    /// As [`PagedAttention::decode`]; the workspace's parts have [`MLA_VALUE`] elements.
+impl MlaAttention {
+    /// One block of threads for each 32 rows of queries and heads. It gives the bits that [`MlaAttention::decode`] gives.
     ///
     /// # Errors
     /// If there is nothing to do, or more than a grid or a 32-bit index can hold.
-    pub fn launch(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
+    pub fn prefill(&self) -> Result<Launch, Error> {
+        let entry = "mla_prefill";
+        let group = check_heads(entry, self.heads, 1)?;
+        let batch = self.batch.check(entry)?;
+        let tiles = (self.batch.most_queries * group).div_ceil(MLA_ROWS);
+        let slots = TILE + TILE / 2;
+        let elements = (MLA_ROWS + slots) * MLA_KEY;
+        Ok(Launch {
+            ptx: MLA_PREFILL,
+            entry,
+            grid: [
+                within(entry, "tiles of queries", tiles, MAX_GRID_X)?,
+                1,
+                self.batch.requests as u32,
+            ],
+            threads: 256,
+            shared_bytes: (elements * 2) as u32 + shared_tile_bytes(MLA_ROWS),
+            arguments: [self.out, self.queries, self.latents]
+                .map(Pointer)
+                .into_iter()
+                .chain(batch)
+                .chain([I32(self.heads as i32), I64(self.block_stride)])
+                .chain([F32(check_scale(entry, self.scale)?)])
+                .collect(),
+        })
+    }
+
+    /// As [`PagedAttention::decode`]; the workspace's parts have [`MLA_VALUE`] elements.
+    ///
+    /// # Errors
+    /// As [`MlaAttention::prefill`].
+    pub fn decode(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
         let entry = "mla_decode";
         let group = check_heads(entry, self.heads, 1)?;
         let batch = self.batch.check(entry)?;
@@ -220,7 +336,8 @@ impl MlaDecode {
             entry,
             grid: self.batch.decode_grid(entry, tiles)?,
             threads: THREADS,
-            shared_bytes: decode_shared_bytes((DECODE_ROWS + TILE) * MLA_KEY),
+            shared_bytes: ((DECODE_ROWS + TILE) * MLA_KEY * 2) as u32
+                + shared_tile_bytes(DECODE_ROWS),
             arguments,
         };
         Ok([decode, self.batch.join(self.out, workspace, self.heads, MLA_VALUE, scale)?])

@@ -19,13 +19,26 @@ pub struct Cache {
     pub block_stride: i64,
     /// Elements from a kv head to the next.
     pub head_stride: i64,
-    /// For keys and values in signed bytes: what they are multiplied with.
+    /// For keys and values in bytes: what the bytes are, and what they are multiplied with.
     pub scales: Option<CacheScales>,
 }
 
-/// Scales of keys and values in bytes: one layer's part of block 0, `[kv_heads][BLOCK_TOKENS]` in f32.
+/// What a byte of a key or value stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// A whole number with a sign; the largest of a token's head becomes 127.
+    Int8,
+    /// FP8, E4M3 (arXiv 2209.05433); the largest of a token's head becomes 448. The scale is the token's and head's own, as
+    /// [`Code::Int8`]'s, so that nothing has to be calibrated and nothing saturates.
+    Fp8,
+}
+
+/// Scales of keys and values in bytes: one layer's part of block 0, `[kv_heads][BLOCK_TOKENS]` in f32. A number is its
+/// byte's times the scale, rounded to bf16.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheScales {
+    /// What the bytes are.
+    pub code: Code,
     /// The keys' scales.
     pub keys: Address,
     /// The values' scales.
@@ -43,6 +56,15 @@ impl Cache {
         [self.keys, self.values].into_iter().chain(scales.into_iter().flatten()).map(Pointer)
     }
 
+    /// The kernel's name for these keys and values: in bf16, INT8 and FP8.
+    pub(super) fn entry(&self, [bf16, int8, fp8]: [&'static str; 3]) -> &'static str {
+        match self.scales.map(|scales| scales.code) {
+            None => bf16,
+            Some(Code::Int8) => int8,
+            Some(Code::Fp8) => fp8,
+        }
+    }
+
     /// The strides of both.
     pub(super) fn strides(&self) -> impl Iterator<Item = Argument> {
         let scales = self.scales.map(|scales| [scales.block_stride, scales.head_stride]);
@@ -56,7 +78,8 @@ impl Cache {
 pub struct RopeCache {
     /// `[rows][heads][head_dim]` in bf16, written.
     pub queries: Address,
-    /// Keys and values, written where `slots` say. In bytes, the largest element of a token's head becomes 127.
+    /// Keys and values, written where `slots` say. In bytes, the largest element of a token's
+    /// head becomes the largest number of the code.
     pub cache: Cache,
     /// `[rows][heads + 2 * kv_heads][head_dim]` in bf16: a row's queries, keys, values.
     pub qkv: Address,
@@ -83,7 +106,7 @@ impl RopeCache {
     /// If the head size is not 64 or 128, if there are no heads or more than 4,096, or if there are no rows or more
     /// than 65,535.
     pub fn launch(&self) -> Result<Launch, Error> {
-        let entry = if self.cache.scales.is_some() { "rope_cache_int8" } else { "rope_cache" };
+        let entry = self.cache.entry(["rope_cache", "rope_cache_int8", "rope_cache_fp8"]);
         let is_known = [64, 128].contains(&self.head_dim);
         must(is_known, entry, "head size", self.head_dim, "64 or 128")?;
         let heads = within(entry, "number of heads", self.heads, 4_096)?;

@@ -11,6 +11,9 @@ pub const SPLIT: usize = 256;
 /// Inputs of an output that share a scale where weights are bytes; `GROUP` in `cuda/gemm.cuh`.
 pub const GROUP: usize = 64;
 
+/// Inputs of a block of [`Weights::Int4`] and [`Weights::Fp8`]; `BLOCK` in `cuda/gemm.cuh`.
+pub const BLOCK: usize = 32;
+
 const STEP: usize = 64;
 const PREFILL: &str = include_str!("../../ptx/gemm_prefill.ptx");
 const DECODE: &str = include_str!("../../ptx/gemm_decode.ptx");
@@ -28,6 +31,51 @@ pub enum Weights {
         /// The scales.
         scales: Address,
     },
+    /// Four bits each, in blocks of [`BLOCK`] inputs: 16 bytes, of which byte i has input i in its lower half and input
+    /// i + 16 in its upper half, each eight more than the number. [`Blocks`] makes them of rung 04's INT4.
+    Int4 {
+        /// `[outputs][inputs / BLOCK][16]` in bytes.
+        codes: Address,
+        /// `[inputs / BLOCK][outputs]` in f16; a code's number times its scale is rounded to bf16.
+        scales: Address,
+    },
+    /// FP8, E4M3 (arXiv 2209.05433), with a scale for [`BLOCK`] inputs. [`Blocks`] makes them of rung 04's FP8.
+    Fp8 {
+        /// `[outputs][inputs]` in bytes.
+        codes: Address,
+        /// As [`Weights::Int4`]'s.
+        scales: Address,
+    },
+}
+
+/// A matrix of blocks with their codes and scales apart, as the kernels read them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    /// `[outputs][inputs / BLOCK]` blocks of codes.
+    pub codes: Vec<u8>,
+    /// `[inputs / BLOCK][outputs]` in f16's bits.
+    pub scales: Vec<u16>,
+}
+
+impl Blocks {
+    /// From `[outputs]` rows of blocks as rung 04 and GGUF files have them: a scale in f16, then `code_bytes` of codes, 16
+    /// in Q4_0 and 32 in FP8.
+    ///
+    /// # Errors
+    /// If the bytes are not `outputs` rows of whole blocks.
+    pub fn of_rows(rows: &[u8], outputs: usize, code_bytes: usize) -> Result<Self, Error> {
+        let block = 2 + code_bytes;
+        let is_whole = outputs > 0 && rows.len().is_multiple_of(outputs * block);
+        let expected = || format!("{outputs} rows of blocks of {block} bytes");
+        must(is_whole, "a matrix of blocks", "number of bytes", rows.len(), expected())?;
+        let blocks = rows.chunks_exact(block);
+        let of_row = rows.len() / block / outputs;
+        let mut scales = vec![0; outputs * of_row];
+        for (i, block) in blocks.clone().enumerate() {
+            scales[i % of_row * outputs + i / of_row] = u16::from_le_bytes([block[0], block[1]]);
+        }
+        Ok(Blocks { codes: blocks.flat_map(|block| &block[2..]).copied().collect(), scales })
+    }
 }
 
 /// `x [rows][inputs]` times the transpose of `weights [outputs][inputs]`.
@@ -43,7 +91,7 @@ pub struct Gemm {
     pub rows: usize,
     /// Columns of `out`; a multiple of 8.
     pub outputs: usize,
-    /// Columns of `x`; a multiple of 8.
+    /// Columns of `x`; a multiple of 8, or of [`BLOCK`] where weights are in blocks.
     pub inputs: usize,
 }
 
@@ -54,9 +102,12 @@ pub fn splits(inputs: usize) -> usize {
 
 impl Gemm {
     fn check(&self, entry: &'static str) -> Result<[Argument; 3], Error> {
-        let expected = "a multiple of 8";
-        must(self.outputs.is_multiple_of(8), entry, "number of outputs", self.outputs, expected)?;
-        must(self.inputs.is_multiple_of(8), entry, "number of inputs", self.inputs, expected)?;
+        let whole = |what, found: usize, of: usize| {
+            must(found.is_multiple_of(of), entry, what, found, format!("a multiple of {of}"))
+        };
+        let is_in_blocks = matches!(self.weights, Weights::Int4 { .. } | Weights::Fp8 { .. });
+        whole("number of outputs", self.outputs, 8)?;
+        whole("number of inputs", self.inputs, if is_in_blocks { BLOCK } else { 8 })?;
         let counts = [
             count(entry, "number of rows", self.rows)?,
             count(entry, "number of outputs", self.outputs)?,
@@ -73,17 +124,21 @@ impl Gemm {
         Ok(counts)
     }
 
-    fn entry(&self, bf16: &'static str, int8: &'static str) -> &'static str {
+    fn entry(&self, [bf16, int8, int4, fp8]: [&'static str; 4]) -> &'static str {
         match self.weights {
             Weights::Bf16(_) => bf16,
             Weights::Int8 { .. } => int8,
+            Weights::Int4 { .. } => int4,
+            Weights::Fp8 { .. } => fp8,
         }
     }
 
     fn arguments(&self, to: Address, counts: [Argument; 3]) -> Vec<Argument> {
         let weights = match self.weights {
             Weights::Bf16(weights) => vec![weights],
-            Weights::Int8 { codes, scales } => vec![codes, scales],
+            Weights::Int8 { codes, scales }
+            | Weights::Int4 { codes, scales }
+            | Weights::Fp8 { codes, scales } => vec![codes, scales],
         };
         [to, self.x].into_iter().chain(weights).map(Pointer).chain(counts).collect()
     }
@@ -94,7 +149,12 @@ impl Gemm {
     /// If inputs or outputs are no multiples of 8, if there is nothing to do, or more than a grid or a 32-bit index can
     /// hold.
     pub fn prefill(&self) -> Result<Launch, Error> {
-        let entry = self.entry("gemm_prefill", "gemm_prefill_int8");
+        let entry = self.entry([
+            "gemm_prefill",
+            "gemm_prefill_int8",
+            "gemm_prefill_int4",
+            "gemm_prefill_fp8",
+        ]);
         let counts = self.check(entry)?;
         let (rows, outputs, stages) = (128, 128, 3);
         let across =
@@ -127,7 +187,8 @@ impl Gemm {
     }
 
     fn split(&self, parts: Address) -> Result<Launch, Error> {
-        let entry = self.entry("gemm_decode", "gemm_decode_int8");
+        let entry =
+            self.entry(["gemm_decode", "gemm_decode_int8", "gemm_decode_int4", "gemm_decode_fp8"]);
         let counts = self.check(entry)?;
         let (rows, outputs) = (16, 64);
         let grid = [

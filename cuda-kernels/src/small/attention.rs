@@ -2,8 +2,10 @@
 
 use super::{bf16s, first};
 use crate::Launch;
-use crate::attention::{Batch, MLA_KEY, MLA_VALUE, MlaDecode, PagedAttention, Workspace, splits};
-use crate::cache::{BLOCK_TOKENS, Cache, CacheScales};
+use crate::attention::{
+    Batch, MLA_KEY, MLA_VALUE, MlaAttention, PagedAttention, Workspace, splits,
+};
+use crate::cache::{BLOCK_TOKENS, Cache, CacheScales, Code};
 use crate::steps::{HEAD_DIM, HopperAttention, Step, StepAttention};
 use ptx_interpreter::Device;
 
@@ -89,6 +91,7 @@ impl Paged {
             let scales = vec![1.0f32 / 64.0; 2 * blocks * kv_heads * BLOCK_TOKENS];
             let scales = device.upload(&scales).address();
             let scales = CacheScales {
+                code: Code::Int8,
                 keys: scales,
                 values: scales + (kv_heads * BLOCK_TOKENS * 4) as u64,
                 block_stride: (2 * kv_heads * BLOCK_TOKENS) as i64,
@@ -124,6 +127,16 @@ impl Paged {
         self.upload(device).prefill().expect("a shape that fits")
     }
 
+    /// The same with Hopper's instructions; keys and values are bf16.
+    ///
+    /// # Panics
+    /// If the shape does not fit a launch.
+    pub fn prefill_hopper(self, device: &mut Device) -> Launch {
+        let attention = self.upload(device);
+        let blocks = self.keys.div_ceil(BLOCK_TOKENS);
+        attention.prefill_hopper(self.queries, blocks).expect("a shape that fits")
+    }
+
     /// In splits, and the kernel that joins them.
     ///
     /// # Panics
@@ -150,20 +163,23 @@ fn workspace(device: &mut Device, parts: usize, width: usize) -> Workspace {
     }
 }
 
-/// Sixteen heads over latents.
-pub(super) fn latent(device: &mut Device) -> Launch {
+/// Sixteen heads over latents: by one block of threads, or in splits.
+pub(super) fn latent(device: &mut Device, queries: usize, in_splits: bool) -> Launch {
     let (heads, keys) = (16, 100);
-    let batch = batch(device, keys, 1);
-    let attention = MlaDecode {
-        out: device.alloc::<u16>(heads * MLA_VALUE).address(),
-        queries: bf16s(device, heads * MLA_KEY),
+    let batch = batch(device, keys, queries);
+    let attention = MlaAttention {
+        out: device.alloc::<u16>(queries * heads * MLA_VALUE).address(),
+        queries: bf16s(device, queries * heads * MLA_KEY),
         latents: bf16s(device, batch.table_width * BLOCK_TOKENS * MLA_KEY),
         block_stride: (BLOCK_TOKENS * MLA_KEY) as i64,
         batch,
         heads,
         scale: 0.05,
     };
-    let [decode, _] =
-        attention.launch(workspace(device, heads, MLA_VALUE)).expect("a shape that fits");
+    if !in_splits {
+        return attention.prefill().expect("a shape that fits");
+    }
+    let workspace = workspace(device, queries * heads, MLA_VALUE);
+    let [decode, _] = attention.decode(workspace).expect("a shape that fits");
     decode
 }

@@ -1,6 +1,8 @@
 //! What the book's questions about kernels are answered with.
 
 use crate::gpu::Gpu;
+use crate::paged_case::{Case, NARROW, Request, Runs};
+use cuda_kernels::check::steps;
 use cuda_kernels::small::attention::{Paged, hopper, step};
 use cuda_kernels::steps::Step;
 use ptx_interpreter::{Counts, Device, Error, FaultKind};
@@ -16,7 +18,8 @@ fn counts(which: Step) -> Counts {
 /// How step 2 fails without the `which`-th of its barriers.
 fn without_barrier(which: usize) -> FaultKind {
     let mut gpu = Gpu::new();
-    let (attention, _) = crate::steps::Case::new(64, 1, 1).upload(&mut gpu);
+    let case = steps::Case::new(64, 1, 1);
+    let (attention, _) = gpu.bench(|gpu| case.place(gpu));
     let launch = attention.launch(Step::Tiled).unwrap();
     let at = launch.ptx.match_indices("bar.sync \t0;").nth(which).unwrap().0;
     let broken = format!("{}{}", &launch.ptx[..at], &launch.ptx[at + "bar.sync \t0;".len()..]);
@@ -126,6 +129,14 @@ fn bytes_halve_keys_and_values_and_nothing_else() {
     assert_eq!(sectors(false), 16_384 + 1_024 + 8 * (16 + 12));
     assert_eq!(sectors(true), 8_192 + 512 + 512 + 8 * (16 + 12));
     assert_eq!(sectors(true), 9_440);
+}
+
+#[test]
+fn a_last_token_computed_again_has_the_same_bits() {
+    let case = Case::new(NARROW, &[Request::text(290, 100)], false, 23);
+    let whole = &case.prefill().out[0];
+    let again = &case.piece(0, 99, 100).decode().out[0];
+    assert!(whole.ends_with(again));
 }
 
 #[test]

@@ -1,77 +1,21 @@
-//! Matrix products: right, the same bits from both kernels and in any batch, and no byte read in vain.
+//! Matrix products: the same bits in any batch, and no byte read in vain.
 
 use crate::gpu::Gpu;
 use crate::mutants::Prepared;
-use crate::numbers::{HALF_ULP, Random, assert_near, from_bf16, to_bf16};
-use cuda_kernels::gemm::{GROUP, Gemm, Weights, splits};
-use ptx_interpreter::{Buffer, Counts};
+use cuda_kernels::check::gemm::Case;
+use ptx_interpreter::Counts;
 
-/// A matrix of weights, and x.
-struct Case {
-    outputs: usize,
-    inputs: usize,
-    x: Vec<f32>,
-    /// As the products see them, `[outputs][inputs]`.
-    weights: Vec<f32>,
-    /// The bytes and scales that they come from, if they do.
-    int8: Option<(Vec<i8>, Vec<f32>)>,
+/// Runs the kernels under the interpreter.
+trait Runs {
+    fn prefill(&self) -> (Vec<u16>, Counts);
+    fn decode(&self) -> (Vec<u16>, Counts);
 }
 
-impl Case {
-    fn new(rows: usize, outputs: usize, inputs: usize, int8: bool) -> Self {
-        let mut random = Random((rows * outputs + inputs) as u64);
-        let x = random.bf16s(rows * inputs, 2.0);
-        if !int8 {
-            let weights = random.bf16s(outputs * inputs, 1.0);
-            return Case { outputs, inputs, x, weights, int8: None };
-        }
-        let codes: Vec<i8> = (0..outputs * inputs).map(|_| random.next() as i8).collect();
-        let groups = inputs.div_ceil(GROUP);
-        let scales: Vec<f32> =
-            random.bf16s(outputs * groups, 0.01).iter().map(|s| s.abs() + 1e-3).collect();
-        let weight = |i: usize| {
-            let scale = scales[i / inputs * groups + i % inputs / GROUP];
-            from_bf16(to_bf16(f32::from(codes[i]) * scale))
-        };
-        let weights = (0..codes.len()).map(weight).collect();
-        Case { outputs, inputs, x, weights, int8: Some((codes, scales)) }
-    }
-
-    fn rows(&self) -> usize {
-        self.x.len() / self.inputs
-    }
-
-    /// The product and, beside each element, the sum of its terms' sizes.
-    fn right(&self) -> (Vec<f64>, Vec<f64>) {
-        let element = |i: usize| {
-            let (row, output) = (i / self.outputs, i % self.outputs);
-            let x = &self.x[row * self.inputs..][..self.inputs];
-            let weights = &self.weights[output * self.inputs..][..self.inputs];
-            let terms = x.iter().zip(weights).map(|(&x, &w)| f64::from(x) * f64::from(w));
-            (terms.clone().sum::<f64>(), terms.map(f64::abs).sum::<f64>())
-        };
-        (0..self.rows() * self.outputs).map(element).unzip()
-    }
-
-    fn gemm(&self, gpu: &mut Gpu, out: u64) -> Gemm {
-        let weights = match &self.int8 {
-            None => Weights::Bf16(gpu.upload_bf16(&self.weights)),
-            Some((codes, scales)) => {
-                Weights::Int8 { codes: gpu.upload(codes), scales: gpu.upload(scales) }
-            }
-        };
-        let x = gpu.upload_bf16(&self.x);
-        Gemm { out, x, weights, rows: self.rows(), outputs: self.outputs, inputs: self.inputs }
-    }
-
-    fn parts(&self, gpu: &mut Gpu) -> Buffer<f32> {
-        gpu.alloc(splits(self.inputs) * self.rows() * self.outputs)
-    }
-
+impl Runs for Case {
     fn prefill(&self) -> (Vec<u16>, Counts) {
         let mut gpu = Gpu::new();
         let out = gpu.alloc::<u16>(self.rows() * self.outputs);
-        let launch = self.gemm(&mut gpu, out.address()).prefill().unwrap();
+        let launch = gpu.bench(|gpu| self.gemm(gpu, out.address())).prefill().unwrap();
         let counts = gpu.run(&launch);
         (gpu.download(out), counts)
     }
@@ -79,55 +23,11 @@ impl Case {
     fn decode(&self) -> (Vec<u16>, Counts) {
         let mut gpu = Gpu::new();
         let out = gpu.alloc::<u16>(self.rows() * self.outputs);
-        let parts = self.parts(&mut gpu).address();
-        let [split, add] = self.gemm(&mut gpu, out.address()).decode(parts).unwrap();
+        let parts = gpu.bench(|gpu| self.parts(gpu)).address();
+        let [split, add] = gpu.bench(|gpu| self.gemm(gpu, out.address())).decode(parts).unwrap();
         let counts = gpu.run(&split);
         gpu.run(&add);
         (gpu.download(out), counts)
-    }
-
-    fn decode_f32(&self) -> Vec<f32> {
-        let mut gpu = Gpu::new();
-        let out = gpu.alloc::<f32>(self.rows() * self.outputs);
-        let parts = self.parts(&mut gpu).address();
-        for launch in self.gemm(&mut gpu, out.address()).decode_f32(parts).unwrap() {
-            gpu.run(&launch);
-        }
-        gpu.download(out)
-    }
-}
-
-fn floats(bits: &[u16]) -> Vec<f32> {
-    bits.iter().copied().map(from_bf16).collect()
-}
-
-/// Ragged in every direction; one split, and several with a short one at the end.
-const SHAPES: [(usize, usize, usize); 4] =
-    [(1, 8, 8), (3, 72, 520), (17, 136, 256), (130, 136, 328)];
-
-#[test]
-fn products_are_right() {
-    for (rows, outputs, inputs) in SHAPES {
-        for int8 in [false, true] {
-            let case = Case::new(rows, outputs, inputs, int8);
-            let (right, sizes) = case.right();
-            // f32 rounds each of `inputs` additions by 2^-24 of at most the sum of the terms' sizes.
-            let sum = |i: usize| sizes[i] * inputs as f64 * 2f64.powi(-24);
-            let rounded = |i: usize| sum(i) + right[i].abs() * HALF_ULP * 1.01;
-            assert_near("decode in f32", &case.decode_f32(), &right, sum);
-            assert_near("decode", &floats(&case.decode().0), &right, rounded);
-            assert_near("prefill", &floats(&case.prefill().0), &right, rounded);
-        }
-    }
-}
-
-#[test]
-fn both_kernels_give_the_same_bits() {
-    for (rows, outputs, inputs) in SHAPES {
-        for int8 in [false, true] {
-            let case = Case::new(rows, outputs, inputs, int8);
-            assert_eq!(case.prefill().0, case.decode().0, "{rows} x {outputs} x {inputs}");
-        }
     }
 }
 
@@ -172,7 +72,7 @@ pub(crate) fn prepared_prefill() -> Prepared {
     let case = Case::new(70, 72, 448, false);
     let mut gpu = Gpu::new();
     let out = gpu.alloc::<u16>(case.rows() * case.outputs);
-    let launch = case.gemm(&mut gpu, out.address()).prefill().unwrap();
+    let launch = gpu.bench(|gpu| case.gemm(gpu, out.address())).prefill().unwrap();
     Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
 }
 
@@ -180,7 +80,7 @@ pub(crate) fn prepared_prefill() -> Prepared {
 pub(crate) fn prepared_decode() -> Prepared {
     let case = Case::new(7, 72, 520, false);
     let mut gpu = Gpu::new();
-    let parts = case.parts(&mut gpu);
-    let [launch, _] = case.gemm(&mut gpu, 0).decode(parts.address()).unwrap();
+    let parts = gpu.bench(|gpu| case.parts(gpu));
+    let [launch, _] = gpu.bench(|gpu| case.gemm(gpu, 0)).decode(parts.address()).unwrap();
     Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(parts)) }
 }

@@ -1,11 +1,12 @@
 //! Kernels broken on purpose, by editing their PTX. Each must be noticed: by the interpreter (a race, a copy read before it
 //! landed, a deadlock), by its result, or by a count that is asserted elsewhere.
 
+use crate::gemm;
 use crate::gpu::Gpu;
-use crate::numbers::Random;
-use crate::paged_case::{Case, Heads, Request};
-use crate::{gemm, hopper, sampling, steps};
+use crate::paged_case::{Case, Heads, Request, Runs};
 use cuda_kernels::Launch;
+use cuda_kernels::check::numbers::Random;
+use cuda_kernels::check::{hopper as hopper_case, sampling, steps};
 use cuda_kernels::rows::{Argmax, RmsNorm};
 use cuda_kernels::steps::Step;
 use ptx_interpreter::{Error, FaultKind};
@@ -98,16 +99,23 @@ fn paged(is_prefill: bool) -> Prepared {
 
 fn step(step: Step) -> Prepared {
     let mut gpu = Gpu::new();
-    let (attention, out) = steps::Case::new(200, 1, 1).upload(&mut gpu);
+    let (attention, out) = gpu.bench(|gpu| steps::Case::new(200, 1, 1).place(gpu));
     let read = move |gpu: &Gpu| gpu.bytes(out);
     Prepared { gpu, launch: attention.launch(step).unwrap(), read: Box::new(read) }
 }
 
 fn hopper() -> Prepared {
     let mut gpu = Gpu::new();
-    let (attention, out) = hopper::Case::new(400, [1, 1], 64, true).upload(&mut gpu);
+    let (attention, out) =
+        gpu.bench(|gpu| hopper_case::Case::new(400, [1, 1], 64, true).place(gpu));
     let read = move |gpu: &Gpu| gpu.bytes(out);
     Prepared { gpu, launch: attention.launch().unwrap(), read: Box::new(read) }
+}
+
+fn sample() -> Prepared {
+    let mut gpu = Gpu::new();
+    let (launch, tokens) = gpu.bench(|gpu| sampling::place(gpu, &sampling::rows(300)));
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(tokens)) }
 }
 
 /// Kernels with barriers.
@@ -123,7 +131,7 @@ fn subjects() -> Vec<fn() -> Prepared> {
         || step(Step::TensorCores),
         gemm::prepared_prefill,
         gemm::prepared_decode,
-        sampling::prepared,
+        sample,
     ]
 }
 
@@ -255,4 +263,20 @@ fn on_hopper_a_wait_or_arrival_that_is_missing_is_noticed() {
         assert_eq!(survivors, [""; 0], "{what}");
         assert!(noticed.iter().all(Noticed::is_fault), "{what}: {noticed:?}");
     }
+}
+
+/// Each mutant that `edit` gives is noticed, and there is one.
+pub(crate) fn is_noticed(prepare: fn() -> Prepared, edit: impl Fn(&str) -> Option<String>) {
+    let (survivors, _) = survivors(prepare, edit);
+    assert_eq!(survivors, [""; 0]);
+}
+
+/// The same, and the interpreter says of each what is wrong, whatever came of it.
+pub(crate) fn is_noticed_by_a_fault(
+    prepare: fn() -> Prepared,
+    edit: impl Fn(&str) -> Option<String>,
+) {
+    let (survivors, noticed) = survivors(prepare, edit);
+    assert_eq!(survivors, [""; 0]);
+    assert!(noticed.iter().all(Noticed::is_fault), "{noticed:?}");
 }

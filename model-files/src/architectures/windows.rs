@@ -21,6 +21,12 @@ impl Family for Windowed {
         hybrid::assemble(hybrid, from.options, from.tensors, from.pack)
     }
 
+    /// Mistral's are, without a window.
+    fn is_plain_llama(&self) -> bool {
+        let HybridConfig { windows, shares, qk_norm, base: _ } = &self.0;
+        !qk_norm && windows.iter().chain(shares).all(Option::is_none)
+    }
+
     fn windows(&self) -> &[Option<usize>] {
         &self.0.windows
     }

@@ -1,24 +1,31 @@
 //! Tokens drawn as the CPU's sampler draws them: top-k, then top-p of what stays, then up the ids.
 
-use crate::gpu::Gpu;
-use crate::mutants::Prepared;
-use crate::numbers::Random;
-use cuda_kernels::Launch;
-use cuda_kernels::sampling::Sample;
-use ptx_interpreter::Buffer;
+use super::numbers::Random;
+use super::{Bench, Buffer, Problem, same};
+use crate::Launch;
+use crate::sampling::Sample;
 
+/// Scores, and how a token is to be drawn from them.
 #[derive(Clone)]
-struct Row {
-    scores: Vec<f32>,
-    temperature: f32,
-    top_k: u32,
-    top_p: f32,
-    draw: u64,
+pub struct Row {
+    /// One for each token.
+    pub scores: Vec<f32>,
+    /// 0 for the likeliest.
+    pub temperature: f32,
+    /// 0 for all.
+    pub top_k: u32,
+    /// 1 for all.
+    pub top_p: f32,
+    /// A number drawn from all that there are.
+    pub draw: u64,
 }
 
-fn upload(rows: &[Row]) -> (Gpu, Launch, Buffer<u32>) {
-    let mut gpu = Gpu::new();
-    let tokens = gpu.alloc::<u32>(rows.len());
+/// The launch for these rows, and where the tokens go.
+///
+/// # Errors
+/// If the device has too little memory.
+pub fn place(gpu: &mut Bench, rows: &[Row]) -> Result<(Launch, Buffer<u32>), Problem> {
+    let tokens = gpu.alloc::<u32>(rows.len())?;
     let scores: Vec<f32> = rows.iter().flat_map(|row| row.scores.clone()).collect();
     let of = |part: fn(&Row) -> f32| rows.iter().map(part).collect::<Vec<f32>>();
     let (temperatures, top_ps) = (of(|row| row.temperature), of(|row| row.top_p));
@@ -26,27 +33,21 @@ fn upload(rows: &[Row]) -> (Gpu, Launch, Buffer<u32>) {
     let draws: Vec<u64> = rows.iter().map(|row| row.draw).collect();
     let launch = Sample {
         tokens: tokens.address(),
-        scores: gpu.upload(&scores),
-        temperatures: gpu.upload(&temperatures),
-        top_ks: gpu.upload(&top_ks),
-        top_ps: gpu.upload(&top_ps),
-        draws: gpu.upload(&draws),
+        scores: gpu.upload(&scores)?,
+        temperatures: gpu.upload(&temperatures)?,
+        top_ks: gpu.upload(&top_ks)?,
+        top_ps: gpu.upload(&top_ps)?,
+        draws: gpu.upload(&draws)?,
         rows: rows.len(),
-        vocabulary: rows[0].scores.len(),
+        vocabulary: rows.first().map_or(0, |row| row.scores.len()),
     };
-    (gpu, launch.launch().unwrap(), tokens)
+    Ok((launch.launch()?, tokens))
 }
 
-fn sample(rows: &[Row]) -> Vec<u32> {
-    let (mut gpu, launch, tokens) = upload(rows);
-    gpu.run(&launch);
+fn sample(gpu: &mut Bench, rows: &[Row]) -> Result<Vec<u32>, Problem> {
+    let (launch, tokens) = place(gpu, rows)?;
+    gpu.run([&launch])?;
     gpu.download(tokens)
-}
-
-/// For mutants.
-pub(crate) fn prepared() -> Prepared {
-    let (gpu, launch, tokens) = upload(&rows(300));
-    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(tokens)) }
 }
 
 /// The kernel's weights are whole numbers, 2^40 the largest; here they are in f64.
@@ -82,7 +83,8 @@ fn right(row: &Row) -> u32 {
     drawn.unwrap_or(ids[ids.len() - 1]) as u32
 }
 
-fn rows(vocabulary: usize) -> Vec<Row> {
+/// All kinds of rows, with ties at every edge.
+pub fn rows(vocabulary: usize) -> Vec<Row> {
     let mut random = Random(vocabulary as u64);
     let mut rows = Vec::new();
     for temperature in [0.0, 0.7, 1.0, 3.0] {
@@ -101,17 +103,29 @@ fn rows(vocabulary: usize) -> Vec<Row> {
     rows
 }
 
-#[test]
-fn tokens_are_those_that_a_sort_would_give() {
+/// Sampling in all its ways.
+///
+/// # Errors
+/// Names what is wrong.
+pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
+    sorted(gpu)?;
+    edges(gpu)?;
+    refused(gpu)?;
+    alone(gpu)
+}
+
+/// Tokens are those that a sort would give.
+fn sorted(gpu: &mut Bench) -> Result<(), Problem> {
     for vocabulary in [1, 100, 1000] {
         let rows = rows(vocabulary);
         let right: Vec<u32> = rows.iter().map(right).collect();
-        assert_eq!(sample(&rows), right, "of {vocabulary}");
+        same("sample", &sample(gpu, &rows)?, &right)?;
     }
+    Ok(())
 }
 
-#[test]
-fn the_first_and_the_last_draw_give_the_first_and_the_last_token_that_stays() {
+/// The first and the last draw give the first and the last token that stays.
+fn edges(gpu: &mut Bench) -> Result<(), Problem> {
     let scores = vec![0.0, -1.0, 2.0, 2.0, 1.0, 2.0, f32::NEG_INFINITY, -0.0];
     let row = Row { scores, temperature: 1.0, top_k: 0, top_p: 1.0, draw: 0 };
     let last = u64::MAX;
@@ -128,11 +142,12 @@ fn the_first_and_the_last_draw_give_the_first_and_the_last_token_that_stays() {
         (Row { temperature: 0.0, draw: last, ..row.clone() }, 2),
     ];
     let (rows, right): (Vec<Row>, Vec<u32>) = cases.into_iter().unzip();
-    assert_eq!(sample(&rows), right);
+    same("sample, at the edges", &sample(gpu, &rows)?, &right)?;
+    Ok(())
 }
 
-#[test]
-fn what_is_no_score_is_refused() {
+/// What is no score is refused.
+fn refused(gpu: &mut Bench) -> Result<(), Problem> {
     let row = Row { scores: vec![0.0; 40], temperature: 1.0, top_k: 0, top_p: 0.9, draw: 1 << 63 };
     let with = |score: f32| {
         let mut row = row.clone();
@@ -140,16 +155,19 @@ fn what_is_no_score_is_refused() {
         row
     };
     let nothing = Row { scores: vec![f32::NEG_INFINITY; 40], ..row.clone() };
-    let found = sample(&[with(f32::NAN), with(f32::INFINITY), nothing, with(f32::NEG_INFINITY)]);
-    assert_eq!(found[..3], [u32::MAX; 3]);
-    assert!(found[3] < 40);
+    let found =
+        sample(gpu, &[with(f32::NAN), with(f32::INFINITY), nothing, with(f32::NEG_INFINITY)])?;
+    same("sample, of what is no score", &found[..3], &[u32::MAX; 3])?;
+    same("sample, with a score that is minus infinity", &[found[3] < 40], &[true])?;
+    Ok(())
 }
 
-#[test]
-fn a_row_draws_the_same_token_alone_and_among_others() {
+/// A row draws the same token alone and among others.
+fn alone(gpu: &mut Bench) -> Result<(), Problem> {
     let rows = rows(300);
-    let together = sample(&rows);
+    let together = sample(gpu, &rows)?;
     for i in [3, 40, 95] {
-        assert_eq!(sample(&rows[i..i + 1]), together[i..i + 1]);
+        same("sample, alone", &sample(gpu, &rows[i..i + 1])?, &together[i..i + 1])?;
     }
+    Ok(())
 }

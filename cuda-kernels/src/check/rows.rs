@@ -1,9 +1,9 @@
 //! Norms, SwiGLU, embedding, argmax, RoPE with the cache's writes.
 
-use crate::gpu::Gpu;
-use crate::numbers::{HALF_ULP, Random, assert_near, from_bf16, to_bf16};
-use cuda_kernels::cache::{BLOCK_TOKENS, Cache, CacheScales, RopeCache};
-use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
+use super::numbers::{HALF_ULP, Random, from_bf16, from_e4m3, near, to_bf16};
+use super::{Bench, Problem, same};
+use crate::cache::{BLOCK_TOKENS, Cache, CacheScales, Code, RopeCache};
+use crate::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 
 const EPSILON: f32 = 1e-5;
 
@@ -18,85 +18,87 @@ fn rounded_once(right: &[f64]) -> impl Fn(usize) -> f64 {
     |i| right[i].abs() * HALF_ULP * 1.01 + 1e-30
 }
 
-#[test]
-fn rms_norm_is_the_norm_of_each_row() {
+/// Rows of several widths.
+fn rms_norm_of_rows(gpu: &mut Bench) -> Result<(), Problem> {
     for (rows, width) in [(1, 1), (3, 100), (2, 256), (2, 1000)] {
-        let (mut gpu, mut random) = (Gpu::new(), Random(width as u64));
+        let mut random = Random(width as u64);
         let (x, weight) = (random.bf16s(rows * width, 3.0), random.bf16s(width, 2.0));
-        let out = gpu.alloc::<u16>(rows * width);
+        let out = gpu.alloc::<u16>(rows * width)?;
         let launch = RmsNorm {
             out: out.address(),
-            x: gpu.upload_bf16(&x),
-            weight: gpu.upload_bf16(&weight),
+            x: gpu.upload_bf16(&x)?,
+            weight: gpu.upload_bf16(&weight)?,
             rows,
             width,
             epsilon: EPSILON,
         };
-        let counts = gpu.run(&launch.launch().unwrap());
+        gpu.run([&launch.launch()?])?;
         let right: Vec<f64> = x.chunks(width).flat_map(|row| rms_norm(row, &weight)).collect();
-        assert_near("rms_norm", &gpu.download_bf16(out), &right, rounded_once(&right));
-        assert_eq!(counts.bank_conflicts(), 0);
+        near("rms_norm", &gpu.download_bf16(out)?, &right, rounded_once(&right))?;
     }
+    Ok(())
 }
 
-#[test]
-fn add_rms_norm_stores_the_sum_and_norms_what_it_stored() {
+/// The sum is stored, and what was stored is normed.
+fn add_rms_norm(gpu: &mut Bench) -> Result<(), Problem> {
     let (rows, width) = (3, 300);
-    let (mut gpu, mut random) = (Gpu::new(), Random(1));
+    let mut random = Random(1);
     let [residual, x] = [3.0, 1.0].map(|most| random.bf16s(rows * width, most));
     let weight = random.bf16s(width, 2.0);
-    let out = gpu.alloc::<u16>(rows * width);
+    let out = gpu.alloc::<u16>(rows * width)?;
     let bits: Vec<u16> = residual.iter().copied().map(to_bf16).collect();
-    let stored = gpu.alloc::<u16>(bits.len());
-    gpu.write(stored, &bits);
+    let stored = gpu.alloc::<u16>(bits.len())?;
+    gpu.write(stored, &bits)?;
     let launch = AddRmsNorm {
         out: out.address(),
         residual: stored.address(),
-        x: gpu.upload_bf16(&x),
-        weight: gpu.upload_bf16(&weight),
+        x: gpu.upload_bf16(&x)?,
+        weight: gpu.upload_bf16(&weight)?,
         rows,
         width,
         epsilon: EPSILON,
     };
-    gpu.run(&launch.launch().unwrap());
+    gpu.run([&launch.launch()?])?;
     let sum: Vec<f32> = residual.iter().zip(&x).map(|(a, b)| from_bf16(to_bf16(a + b))).collect();
-    assert_eq!(gpu.download_bf16(stored), sum);
+    same("the residual stream", &gpu.download_bf16(stored)?, &sum)?;
     let right: Vec<f64> = sum.chunks(width).flat_map(|row| rms_norm(row, &weight)).collect();
-    assert_near("add_rms_norm", &gpu.download_bf16(out), &right, rounded_once(&right));
+    near("add_rms_norm", &gpu.download_bf16(out)?, &right, rounded_once(&right))
 }
 
-#[test]
-fn a_row_has_the_same_norm_alone_and_among_others() {
+/// A row has the same bits alone and among others.
+fn norm_alone(gpu: &mut Bench) -> Result<(), Problem> {
     let (rows, width) = (5, 333);
     let mut random = Random(2);
     let (x, weight) = (random.bf16s(rows * width, 3.0), random.bf16s(width, 2.0));
-    let norm_of = |x: &[f32]| {
-        let mut gpu = Gpu::new();
-        let out = gpu.alloc::<u16>(x.len());
+    let mut norm_of = |x: &[f32]| -> Result<Vec<u16>, Problem> {
+        let out = gpu.alloc::<u16>(x.len())?;
         let launch = RmsNorm {
             out: out.address(),
-            x: gpu.upload_bf16(x),
-            weight: gpu.upload_bf16(&weight),
+            x: gpu.upload_bf16(x)?,
+            weight: gpu.upload_bf16(&weight)?,
             rows: x.len() / width,
             width,
             epsilon: EPSILON,
         };
-        gpu.run(&launch.launch().unwrap());
+        gpu.run([&launch.launch()?])?;
         gpu.download(out)
     };
-    let alone: Vec<u16> = x.chunks(width).flat_map(norm_of).collect();
-    assert_eq!(alone, norm_of(&x));
+    let mut alone = Vec::new();
+    for row in x.chunks(width) {
+        alone.extend(norm_of(row)?);
+    }
+    same("rms_norm, rows alone and together", &norm_of(&x)?, &alone)
 }
 
-#[test]
-fn swiglu_gates() {
+/// SwiGLU, also where an exponential is infinite.
+fn swiglu(gpu: &mut Bench) -> Result<(), Problem> {
     let (rows, width) = (3, 257);
-    let (mut gpu, mut random) = (Gpu::new(), Random(3));
+    let mut random = Random(3);
     let mut x = random.bf16s(rows * 2 * width, 6.0);
     (x[0], x[1]) = (-200.0, 200.0); // the exponential is infinite, or nothing
-    let out = gpu.alloc::<u16>(rows * width);
-    let launch = SwiGlu { out: out.address(), x: gpu.upload_bf16(&x), rows, width };
-    let counts = gpu.run(&launch.launch().unwrap());
+    let out = gpu.alloc::<u16>(rows * width)?;
+    let launch = SwiGlu { out: out.address(), x: gpu.upload_bf16(&x)?, rows, width };
+    gpu.run([&launch.launch()?])?;
     let right: Vec<f64> = x
         .chunks(2 * width)
         .flat_map(|row| {
@@ -105,41 +107,41 @@ fn swiglu_gates() {
             gate.iter().zip(up).map(move |(&g, &u)| silu(f64::from(g)) * f64::from(u))
         })
         .collect();
-    let found = gpu.download_bf16(out);
-    assert_near("swiglu", &found, &right, rounded_once(&right));
-    assert_eq!(found[0], 0.0);
-    // Two bytes are read twice and written once for each element, and neighbours lie next to each other.
-    assert_eq!(counts.global_load_bytes, (rows * width * 4) as u64);
+    let found = gpu.download_bf16(out)?;
+    near("swiglu", &found, &right, rounded_once(&right))?;
+    same("what an exponential that is infinite lets through", &found[..1], &[0.0])
 }
 
-#[test]
-fn embedding_copies_rows_and_refuses_what_is_no_token() {
+/// Rows that tokens name, and NaN for what is no token.
+fn embedding(gpu: &mut Bench) -> Result<(), Problem> {
     let (vocabulary, width) = (7, 300);
-    let (mut gpu, mut random) = (Gpu::new(), Random(4));
+    let mut random = Random(4);
     let table = random.bf16s(vocabulary * width, 1.0);
     let tokens = [6u32, 0, 7, 3, u32::MAX];
-    let out = gpu.alloc::<u16>(tokens.len() * width);
+    let out = gpu.alloc::<u16>(tokens.len() * width)?;
     let launch = Embedding {
         out: out.address(),
-        table: gpu.upload_bf16(&table),
-        tokens: gpu.upload(&tokens),
+        table: gpu.upload_bf16(&table)?,
+        tokens: gpu.upload(&tokens)?,
         rows: tokens.len(),
         vocabulary,
         width,
     };
-    gpu.run(&launch.launch().unwrap());
-    for (row, token) in gpu.download_bf16(out).chunks(width).zip(tokens) {
+    gpu.run([&launch.launch()?])?;
+    for (row, token) in gpu.download_bf16(out)?.chunks(width).zip(tokens) {
         match table.chunks(width).nth(token as usize) {
-            Some(right) => assert_eq!(row, right),
-            None => assert!(row.iter().all(|x| x.is_nan()), "token {token}"),
+            Some(right) => same("embedding", row, right)?,
+            None if row.iter().all(|x| x.is_nan()) => {}
+            None => return Err(Problem::Wrong(format!("embedding: token {token} has a row"))),
         }
     }
+    Ok(())
 }
 
-#[test]
-fn argmax_takes_the_first_of_the_largest_and_refuses_what_is_no_score() {
+/// The first of the largest scores; what is no score is refused.
+fn argmax(gpu: &mut Bench) -> Result<(), Problem> {
     let vocabulary = 1000;
-    let (mut gpu, mut random) = (Gpu::new(), Random(5));
+    let mut random = Random(5);
     let mut rows = vec![random.bf16s(vocabulary, 4.0); 6];
     for place in [999, 40, 41, 700] {
         rows[1][place] = 9.0; // several of them, in other warps and strides
@@ -149,18 +151,41 @@ fn argmax_takes_the_first_of_the_largest_and_refuses_what_is_no_score() {
     rows[4] = vec![f32::NEG_INFINITY; vocabulary];
     rows[5] = vec![f32::NEG_INFINITY; vocabulary];
     rows[5][999] = -1e38;
-    let tokens = gpu.alloc::<u32>(rows.len());
+    let tokens = gpu.alloc::<u32>(rows.len())?;
     let launch = Argmax {
         tokens: tokens.address(),
-        scores: gpu.upload(&rows.concat()),
+        scores: gpu.upload(&rows.concat())?,
         rows: rows.len(),
         vocabulary,
     };
-    gpu.run(&launch.launch().unwrap());
+    gpu.run([&launch.launch()?])?;
     let most = rows[0].iter().copied().fold(f32::MIN, f32::max);
-    let first = rows[0].iter().position(|&x| x == most).unwrap() as u32;
+    let first = rows[0].iter().position(|&x| x == most).unwrap_or(0) as u32;
     let refused = u32::MAX;
-    assert_eq!(gpu.download(tokens), [first, 40, refused, refused, refused, 999]);
+    same("argmax", &gpu.download(tokens)?, &[first, 40, refused, refused, refused, 999])
+}
+
+/// Everything that works through rows.
+///
+/// # Errors
+/// Names what is wrong.
+pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
+    rms_norm_of_rows(gpu)?;
+    norm_alone(gpu)?;
+    add_rms_norm(gpu)?;
+    swiglu(gpu)?;
+    embedding(gpu)?;
+    argmax(gpu)
+}
+
+/// RoPE with the cache's writes.
+///
+/// # Errors
+/// Names what is wrong.
+pub(super) fn check_rope(gpu: &mut Bench) -> Result<(), Problem> {
+    rope_cache(gpu)?;
+    rope_cache_int8(gpu)?;
+    rope_cache_fp8(gpu)
 }
 
 /// Rows of queries, keys and values, and where they are to go.
@@ -192,9 +217,10 @@ impl Rope {
     }
 
     /// Blocks as a pool has them: a layer's keys, then its values.
-    fn cache(&self, pool: u64, bytes: usize, scales: Option<u64>) -> Cache {
+    fn cache(&self, pool: u64, bytes: usize, scales: Option<(u64, Code)>) -> Cache {
         let head_stride = BLOCK_TOKENS * self.head_dim;
-        let scales = scales.map(|scales| CacheScales {
+        let scales = scales.map(|(scales, code)| CacheScales {
+            code,
             keys: scales,
             values: scales + (Self::KV_HEADS * BLOCK_TOKENS * 4) as u64,
             block_stride: (2 * Self::KV_HEADS * BLOCK_TOKENS) as i64,
@@ -215,21 +241,21 @@ impl Rope {
     }
 
     /// Runs the kernel; the queries it wrote.
-    fn run(&self, gpu: &mut Gpu, cache: Cache) -> Vec<f32> {
-        let queries = gpu.alloc::<u16>(Self::ROWS * Self::HEADS * self.head_dim);
+    fn run(&self, gpu: &mut Bench, cache: Cache) -> Result<Vec<f32>, Problem> {
+        let queries = gpu.alloc::<u16>(Self::ROWS * Self::HEADS * self.head_dim)?;
         let launch = RopeCache {
             queries: queries.address(),
             cache,
-            qkv: gpu.upload_bf16(&self.qkv),
-            turns: gpu.upload(&self.turns),
-            positions: gpu.upload(&Self::POSITIONS),
-            slots: gpu.upload(&Self::SLOTS),
+            qkv: gpu.upload_bf16(&self.qkv)?,
+            turns: gpu.upload(&self.turns)?,
+            positions: gpu.upload(&Self::POSITIONS)?,
+            slots: gpu.upload(&Self::SLOTS)?,
             rows: Self::ROWS,
             heads: Self::HEADS,
             kv_heads: Self::KV_HEADS,
             head_dim: self.head_dim,
         };
-        gpu.run(&launch.launch().unwrap());
+        gpu.run([&launch.launch()?])?;
         gpu.download_bf16(queries)
     }
 
@@ -263,40 +289,41 @@ impl Rope {
     }
 }
 
-#[test]
-fn rope_turns_queries_and_keys_and_puts_keys_and_values_where_the_slots_say() {
+/// Queries and keys are turned; keys and values are where the slots say, and nowhere else.
+fn rope_cache(gpu: &mut Bench) -> Result<(), Problem> {
     for head_dim in [64, 128] {
-        let (mut gpu, rope) = (Gpu::new(), Rope::new(head_dim));
-        let pool = gpu.alloc::<u16>(rope.pool_len());
-        gpu.write(pool, &vec![0x7fc0; rope.pool_len()]);
-        let queries = rope.run(&mut gpu, rope.cache(pool.address(), 2, None));
+        let rope = Rope::new(head_dim);
+        let pool = gpu.alloc::<u16>(rope.pool_len())?;
+        gpu.write(pool, &vec![0x7fc0; rope.pool_len()])?;
+        let queries = rope.run(gpu, rope.cache(pool.address(), 2, None))?;
         // A turn's two products are rounded in f32; what they nearly cancel to is small beside them.
-        let assert_turned = |found: &[f32], row, head| {
+        let compare = |found: &[f32], row, head| {
             let right = rope.right(row, head);
-            assert_near("rope_cache", found, &right, |i| right[i].abs() * HALF_ULP * 1.01 + 1e-6);
+            near("rope_cache", found, &right, |i| right[i].abs() * HALF_ULP * 1.01 + 1e-6)
         };
         for (i, query) in queries.chunks(head_dim).enumerate() {
-            assert_turned(query, i / Rope::HEADS, i % Rope::HEADS);
+            compare(query, i / Rope::HEADS, i % Rope::HEADS)?;
         }
-        let pool = gpu.download_bf16(pool);
+        let pool = gpu.download_bf16(pool)?;
         for (row, head, token) in Rope::written() {
-            assert_turned(&pool[token * head_dim..][..head_dim], row, head);
+            compare(&pool[token * head_dim..][..head_dim], row, head)?;
         }
         let untouched = pool.iter().filter(|x| x.is_nan()).count();
         let written = Rope::written().count() * head_dim;
-        assert_eq!(untouched, pool.len() - written, "nothing else is written");
+        same("places that are not written", &[untouched], &[pool.len() - written])?;
     }
+    Ok(())
 }
 
-#[test]
-fn rope_writes_keys_and_values_in_bytes() {
+/// The same in bytes.
+fn rope_cache_int8(gpu: &mut Bench) -> Result<(), Problem> {
     for head_dim in [64, 128] {
-        let (mut gpu, rope) = (Gpu::new(), Rope::new(head_dim));
-        let pool = gpu.alloc::<i8>(rope.pool_len());
-        let scales = gpu.alloc::<f32>(rope.pool_len() / head_dim);
-        gpu.write(scales, &vec![f32::NAN; rope.pool_len() / head_dim]);
-        rope.run(&mut gpu, rope.cache(pool.address(), 1, Some(scales.address())));
-        let (pool, scales) = (gpu.download(pool), gpu.download(scales));
+        let rope = Rope::new(head_dim);
+        let pool = gpu.alloc::<i8>(rope.pool_len())?;
+        let scales = gpu.alloc::<f32>(rope.pool_len() / head_dim)?;
+        gpu.write(scales, &vec![f32::NAN; rope.pool_len() / head_dim])?;
+        rope.run(gpu, rope.cache(pool.address(), 1, Some((scales.address(), Code::Int8))))?;
+        let (pool, scales) = (gpu.download(pool)?, gpu.download(scales)?);
         for (row, head, token) in Rope::written() {
             let right = rope.right(row, head);
             let largest = right.iter().fold(0.0f64, |most, x| most.max(x.abs()));
@@ -305,9 +332,36 @@ fn rope_writes_keys_and_values_in_bytes() {
                 .map(|&code| f32::from(code) * scales[token])
                 .collect();
             // Half of a code, and f32's own roundings.
-            assert_near("rope_cache_int8", &found, &right, |_| largest / 127.0 * 0.501);
+            near("rope_cache_int8", &found, &right, |_| largest / 127.0 * 0.501)?;
         }
         let written = scales.iter().filter(|scale| !scale.is_nan()).count();
-        assert_eq!(written, Rope::written().count(), "nothing else is written");
+        same("scales that are written", &[written], &[Rope::written().count()])?;
     }
+    Ok(())
+}
+
+/// The same in FP8.
+fn rope_cache_fp8(gpu: &mut Bench) -> Result<(), Problem> {
+    for head_dim in [64, 128] {
+        let rope = Rope::new(head_dim);
+        let pool = gpu.alloc::<u8>(rope.pool_len())?;
+        let scales = gpu.alloc::<f32>(rope.pool_len() / head_dim)?;
+        gpu.write(scales, &vec![f32::NAN; rope.pool_len() / head_dim])?;
+        rope.run(gpu, rope.cache(pool.address(), 1, Some((scales.address(), Code::Fp8))))?;
+        let (pool, scales) = (gpu.download(pool)?, gpu.download(scales)?);
+        for (row, head, token) in Rope::written() {
+            let right = rope.right(row, head);
+            let found: Vec<f32> = pool[token * head_dim..][..head_dim]
+                .iter()
+                .map(|&code| from_e4m3(code) * scales[token])
+                .collect();
+            // Four bits of significand, or half of the smallest step; and f32's own roundings.
+            let smallest = f64::from(scales[token]) * 2f64.powi(-10);
+            let bound = |i: usize| (right[i].abs() / 16.0).max(smallest) * 1.0001 + 1e-6;
+            near("rope_cache_fp8", &found, &right, bound)?;
+        }
+        let written = scales.iter().filter(|scale| !scale.is_nan()).count();
+        same("scales that are written", &[written], &[Rope::written().count()])?;
+    }
+    Ok(())
 }

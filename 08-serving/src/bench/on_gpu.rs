@@ -1,0 +1,143 @@
+//! One model under one load on a GPU.
+
+use super::BenchArgs;
+use super::run::{Load, pass};
+use crate::device::OnGpu;
+use anyhow::Result;
+use cuda_executor::{CudaExecutor, Driver, Room};
+use cuda_kernels::Gpu;
+use kv_cache::{CachedExecutor, KvCache};
+use model_files::ModelFiles;
+use naive_decode::measurement::median;
+use naive_decode::{Executor, Pass, Span, Want};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Rows of a pass of a prompt, at most.
+const ROWS: usize = 2048;
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    gpu: String,
+    weights: &'static str,
+    kv: &'static str,
+    prefill: usize,
+    decode: usize,
+    depth: usize,
+    batch: usize,
+    prefill_tokens_per_second: Vec<f64>,
+    decode_tokens_per_second: Vec<f64>,
+    /// Bytes of the model's weights on the GPU.
+    weight_bytes: usize,
+    load_ms: f64,
+}
+
+/// Measures prefill and decode, each from the end of a pass to the end of the next: logits come back in between, as they
+/// do when texts are written.
+pub(super) fn measure(
+    on_gpu: OnGpu,
+    files: &ModelFiles,
+    load: Load,
+    args: &BenchArgs,
+) -> Result<()> {
+    let began = Instant::now();
+    let gpu = on_gpu.gpu.name()?;
+    let capacity = load.tokens();
+    let room = Room {
+        tokens: capacity.next_multiple_of(16) * load.batch.max(1),
+        capacity,
+        rows: ROWS.min(capacity).max(load.batch),
+    };
+    let mut executor = on_gpu.executor(files, room)?;
+    let mut report = Report {
+        gpu,
+        weights: "bf16",
+        kv: "bf16",
+        prefill: load.prefill,
+        decode: load.decode,
+        depth: load.depth,
+        batch: load.batch,
+        prefill_tokens_per_second: Vec::new(),
+        decode_tokens_per_second: Vec::new(),
+        weight_bytes: files.parameters() * 2,
+        load_ms: began.elapsed().as_secs_f64() * 1e3,
+    };
+    (0..load.batch).for_each(|_| {
+        executor.cache_mut().open();
+    });
+    // The first passes load kernels and record steps; they are of no sample.
+    for sample in 0..=args.samples {
+        let (prefill, decode) = run(&mut executor, load, room.rows)?;
+        if sample == 0 {
+            continue;
+        }
+        if load.prefill > 0 {
+            report.prefill_tokens_per_second.push(load.prefill as f64 / prefill.as_secs_f64());
+        }
+        if load.decode > 0 {
+            let tokens = (load.decode * load.batch) as f64;
+            report.decode_tokens_per_second.push(tokens / decode.as_secs_f64());
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    println!("{}: {:.1} MB of weights in bf16", report.gpu, report.weight_bytes as f64 / 1e6);
+    println!("  loaded in {:.0} ms", report.load_ms);
+    for (what, rates) in [
+        ("prefill", &report.prefill_tokens_per_second),
+        ("decode ", &report.decode_tokens_per_second),
+    ] {
+        if !rates.is_empty() {
+            println!("  {what} {:.0} tokens/s", median(rates));
+        }
+    }
+    Ok(())
+}
+
+/// One sample of prefill, one of decode, each from an empty cache.
+fn run(
+    executor: &mut CudaExecutor<Driver>,
+    load: Load,
+    rows: usize,
+) -> Result<(Duration, Duration)> {
+    let began = Instant::now();
+    if load.prefill > 0 {
+        fill(executor, 0, load.prefill, rows, Want::Last)?;
+    }
+    let prefill = began.elapsed();
+    executor.cache_mut().reset(0)?;
+    for sequence in 0..load.batch {
+        fill(executor, sequence, load.depth, rows, Want::Nothing)?;
+    }
+    // The last of them may still run.
+    executor.gpu().finish().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let began = Instant::now();
+    for step in 0..load.decode {
+        executor.execute(&pass(load.batch, load.depth + step, 1, Want::Last))?;
+    }
+    let decode = began.elapsed();
+    for sequence in 0..load.batch {
+        executor.cache_mut().reset(sequence)?;
+    }
+    Ok((prefill, decode))
+}
+
+/// So many tokens of a sequence, as many rows at a time as there is room for.
+fn fill(
+    executor: &mut CudaExecutor<Driver>,
+    sequence: usize,
+    tokens: usize,
+    rows: usize,
+    want: Want,
+) -> Result<()> {
+    for start in (0..tokens).step_by(rows) {
+        let end = tokens.min(start + rows);
+        let ids: Vec<u32> = (start..end).map(|slot| (slot * 37 % 250 + 3) as u32).collect();
+        let want = if end == tokens { want } else { Want::Nothing };
+        executor.execute(&Pass::one(Span::new(sequence, start, &ids, want)))?;
+    }
+    Ok(())
+}

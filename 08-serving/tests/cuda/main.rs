@@ -1,0 +1,11 @@
+//! The engine over the GPU's kernels, run by the interpreter of PTX: what holds on the processor holds there.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `world.rs` | a small model in bfloat16, and engines for it |
+//! | `engine.rs` | the processor's tokens; the same bits in any company, from any cache, with guesses and without |
+//! | `command.rs` | `--device`, where there is no GPU |
+
+mod command;
+mod engine;
+mod world;

@@ -1,0 +1,135 @@
+//! From a launch's PTX to a function of the driver's.
+
+use super::said;
+use cuda_kernels::{DeviceError, DeviceResult, Launch};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, sys};
+use cudarc::nvrtc::Ptx;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Shared memory that every block may have without asking.
+const SHARED_UNASKED: u32 = 48 << 10;
+
+/// Modules and functions that were loaded already.
+pub(super) struct Modules {
+    context: Arc<CudaContext>,
+    capability: (i32, i32),
+    /// By where a text is: there are few, and all are part of the program.
+    modules: HashMap<usize, Arc<CudaModule>>,
+    functions: HashMap<(usize, &'static str), Function>,
+}
+
+struct Function {
+    function: CudaFunction,
+    /// Dynamic shared memory that it may have.
+    shared_bytes: u32,
+}
+
+impl Modules {
+    pub(super) fn new(context: Arc<CudaContext>, capability: (i32, i32)) -> Self {
+        Modules { context, capability, modules: HashMap::new(), functions: HashMap::new() }
+    }
+
+    pub(super) fn capability(&self) -> (i32, i32) {
+        self.capability
+    }
+
+    /// The function of a launch, which may have the shared memory that the launch wants.
+    pub(super) fn function(&mut self, launch: &Launch) -> DeviceResult<CudaFunction> {
+        let key = (launch.ptx.as_ptr() as usize, launch.entry);
+        if !self.functions.contains_key(&key) {
+            let module = self.module(launch)?;
+            let function = module.load_function(launch.entry);
+            let function =
+                function.map_err(said(&format!("find {} in its module", launch.entry)))?;
+            self.functions.insert(key, Function { function, shared_bytes: SHARED_UNASKED });
+        }
+        let entry = self.functions.get_mut(&key).expect("it is there now");
+        if launch.shared_bytes > entry.shared_bytes {
+            let attribute =
+                sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = launch.shared_bytes;
+            let set = entry.function.set_attribute(attribute, bytes as i32);
+            set.map_err(said(&format!("give {} {bytes} bytes of shared memory", launch.entry)))?;
+            entry.shared_bytes = bytes;
+        }
+        Ok(entry.function.clone())
+    }
+
+    fn module(&mut self, launch: &Launch) -> DeviceResult<Arc<CudaModule>> {
+        let place = launch.ptx.as_ptr() as usize;
+        if let Some(module) = self.modules.get(&place) {
+            return Ok(Arc::clone(module));
+        }
+        check(launch, self.capability)?;
+        let module = self.context.load_module(Ptx::from_src(launch.ptx));
+        let module = module.map_err(said(&format!("load the module of {}", launch.entry)))?;
+        self.modules.insert(place, Arc::clone(&module));
+        Ok(module)
+    }
+}
+
+/// PTX for an architecture runs on all newer ones too, unless it is for one alone: `sm_90a` is for 9.0 and no other.
+fn check(launch: &Launch, capability: (i32, i32)) -> DeviceResult<()> {
+    let target = launch.ptx.lines().find_map(|line| line.trim().strip_prefix(".target "));
+    let target = target.map_or("", |target| target.split(',').next().unwrap_or("").trim());
+    let number = target.strip_prefix("sm_").unwrap_or("");
+    let is_alone = number.ends_with('a');
+    let number: i32 = number.trim_end_matches('a').parse().map_err(|_| {
+        DeviceError(format!("{}: its PTX names no architecture (.target sm_80, say)", launch.entry))
+    })?;
+    let (major, minor) = (number / 10, number % 10);
+    let fits = match is_alone {
+        true => capability == (major, minor),
+        false => capability >= (major, minor),
+    };
+    if fits {
+        return Ok(());
+    }
+    let which = if is_alone { "and for no other" } else { "and newer" };
+    let (has, has_minor) = capability;
+    let entry = launch.entry;
+    Err(DeviceError(format!(
+        "{entry} is for compute capability {major}.{minor} {which}; this GPU has {has}.{has_minor}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda_kernels::rows::SwiGlu;
+    use cuda_kernels::steps::HopperAttention;
+
+    #[test]
+    fn ptx_of_one_architecture_is_not_given_to_another() {
+        let swiglu = SwiGlu { out: 0, x: 0, rows: 1, width: 8 }.launch().unwrap();
+        for capability in [(8, 0), (8, 9), (9, 0), (12, 0)] {
+            check(&swiglu, capability).unwrap();
+        }
+        let refused = check(&swiglu, (7, 5)).unwrap_err().to_string();
+        assert_eq!(refused, "swiglu is for compute capability 8.0 and newer; this GPU has 7.5");
+
+        let hopper = HopperAttention {
+            out: 0,
+            queries: 0,
+            keys: 0,
+            values: 0,
+            tokens: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 64,
+            is_causal: true,
+            scale: 0.1,
+        };
+        let hopper = hopper.launch().unwrap();
+        check(&hopper, (9, 0)).unwrap();
+        for capability in [(8, 0), (10, 0)] {
+            let refused = check(&hopper, capability).unwrap_err().to_string();
+            assert!(refused.contains("9.0 and for no other"), "{refused}");
+        }
+        let nameless = Launch { ptx: ".version 8.4", ..swiglu };
+        assert!(
+            check(&nameless, (9, 0)).unwrap_err().to_string().contains("names no architecture")
+        );
+    }
+}

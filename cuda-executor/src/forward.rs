@@ -1,0 +1,230 @@
+//! From a pass's arrays to launches: a Llama, kernel by kernel.
+
+use crate::heads::Heads;
+use crate::memory::BlockShape;
+use crate::shared::refused;
+use crate::staging::Staged;
+use crate::weights::Weights;
+use cuda_kernels::attention::{PagedAttention, Workspace, splits};
+use cuda_kernels::cache::{Cache, RopeCache};
+use cuda_kernels::gemm::{self, Gemm};
+use cuda_kernels::rows::{AddRmsNorm, Embedding, RmsNorm, SwiGlu};
+use cuda_kernels::{Address, DeviceResult, Gpu, Launch};
+use naive_decode::{Config, Result};
+
+/// Up to so many rows, the kernels for few rows are launched. Which does not change a bit.
+pub(crate) const FEW_ROWS: usize = 64;
+
+/// Memory for what a pass computes on its way. `[rows]` is the room's.
+#[derive(Clone, Copy)]
+pub(crate) struct Scratch {
+    /// `[rows][hidden]`: the residual stream.
+    residual: Address,
+    /// `[rows][hidden]`: what a norm gives.
+    normed: Address,
+    /// `[rows][hidden]`: what is added to the residual stream next.
+    change: Address,
+    /// `[rows][heads + 2 * kv_heads][wide head]`
+    qkv: Address,
+    /// `[rows][heads][wide head]`
+    queries: Address,
+    /// `[rows][heads][wide head]`
+    attended: Address,
+    /// `[rows][2 * intermediate]`
+    gate_up: Address,
+    /// `[rows][intermediate]`
+    gated: Address,
+    /// Splits of matrix products with few rows, in f32.
+    gemm_parts: Address,
+    /// Splits of attention with few rows.
+    workspace: Workspace,
+    /// `[few rows][hidden]`: rows that go into the head.
+    pub(crate) picked: Address,
+    /// `[few rows][vocab]` in f32.
+    pub(crate) logits: Address,
+}
+
+impl Scratch {
+    pub(crate) fn new<G: Gpu>(
+        gpu: &mut G,
+        config: &Config,
+        heads_of: Heads,
+        (rows, capacity): (usize, usize),
+    ) -> DeviceResult<Self> {
+        let Config { hidden_size: hidden, heads, kv_heads, .. } = *config;
+        let head_dim = heads_of.wide;
+        let (inside, vocabulary) = (config.intermediate_size, config.vocab_size);
+        let few = rows.min(FEW_ROWS);
+        let qkv = (heads + 2 * kv_heads) * head_dim;
+        let shapes = [
+            (qkv, hidden),
+            (hidden, heads * head_dim),
+            (2 * inside, hidden),
+            (hidden, inside),
+            (vocabulary, hidden),
+        ];
+        let parts = shapes.map(|(outputs, inputs)| gemm::splits(inputs) * outputs);
+        let parts = parts.into_iter().max().unwrap_or(0);
+        let attention = few * heads * splits(capacity);
+        let mut bf16s = |elements: usize| gpu.alloc(rows * elements * 2);
+        let (residual, normed, change) = (bf16s(hidden)?, bf16s(hidden)?, bf16s(hidden)?);
+        let (qkv, queries) = (bf16s(qkv)?, bf16s(heads * head_dim)?);
+        let attended = bf16s(heads * head_dim)?;
+        let (gate_up, gated) = (bf16s(2 * inside)?, bf16s(inside)?);
+        Ok(Scratch {
+            residual,
+            normed,
+            change,
+            qkv,
+            queries,
+            attended,
+            gate_up,
+            gated,
+            gemm_parts: gpu.alloc(few * parts * 4)?,
+            workspace: Workspace {
+                parts: gpu.alloc(attention * head_dim * 4)?,
+                states: gpu.alloc(attention * 2 * 4)?,
+            },
+            picked: gpu.alloc(few * hidden * 2)?,
+            logits: gpu.alloc(few * vocabulary * 4)?,
+        })
+    }
+}
+
+/// Everything on the device that a pass needs, by address.
+pub(crate) struct Forward {
+    pub(crate) config: Config,
+    pub(crate) heads: Heads,
+    pub(crate) weights: Weights,
+    /// `[capacity][wide head / 2]` pairs of cosine and sine in f32.
+    pub(crate) turns: Address,
+    /// Block 0 of the pool.
+    pub(crate) pool: Address,
+    pub(crate) scratch: Scratch,
+}
+
+impl Forward {
+    /// The layers over a pass's rows; what the last norm gives is in the scratch memory then.
+    pub(crate) fn layers(&self, staged: &Staged) -> Result<Vec<Launch>> {
+        let mut launches = Vec::new();
+        let rows = staged.rows;
+        let Config { hidden_size: width, rms_norm_eps: epsilon, .. } = self.config;
+        let Scratch { residual, normed, change, .. } = self.scratch;
+        let embedding = Embedding {
+            out: residual,
+            table: self.weights.embedding,
+            tokens: staged.tokens,
+            rows,
+            vocabulary: self.config.vocab_size,
+            width,
+        };
+        launches.push(embedding.launch().map_err(refused)?);
+        let weight = self.weights.layers[0].attention_norm;
+        let norm = RmsNorm { out: normed, x: residual, weight, rows, width, epsilon };
+        launches.push(norm.launch().map_err(refused)?);
+        let add = |weight| {
+            let x = change;
+            let add = AddRmsNorm { out: normed, residual, x, weight, rows, width, epsilon };
+            add.launch().map_err(refused)
+        };
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            self.attend(&mut launches, index, staged)?;
+            launches.push(add(layer.feed_forward_norm)?);
+            let inside = self.config.intermediate_size;
+            let Scratch { gate_up: x, gated: out, .. } = self.scratch;
+            self.multiply(&mut launches, (x, normed), layer.gate_up, rows, (2 * inside, width))?;
+            launches.push(SwiGlu { out, x, rows, width: inside }.launch().map_err(refused)?);
+            self.multiply(&mut launches, (change, out), layer.down, rows, (width, inside))?;
+            let next = self.weights.layers.get(index + 1);
+            launches.push(add(next.map_or(self.weights.final_norm, |next| next.attention_norm))?);
+        }
+        Ok(launches)
+    }
+
+    /// From what the norm gave to what attention adds to the residual stream.
+    fn attend(&self, launches: &mut Vec<Launch>, index: usize, staged: &Staged) -> Result<()> {
+        let Config { hidden_size: width, heads, kv_heads, .. } = self.config;
+        let head_dim = self.heads.wide;
+        let Scratch { normed, change, qkv, queries, attended, workspace, .. } = self.scratch;
+        let (layer, rows) = (&self.weights.layers[index], staged.rows);
+        let outputs = (heads + 2 * kv_heads) * head_dim;
+        self.multiply(launches, (qkv, normed), layer.qkv, rows, (outputs, width))?;
+        let block = BlockShape::of(&self.config, self.heads);
+        let keys = self.pool + (index * 2 * block.half_layer() * 2) as u64;
+        let cache = Cache {
+            keys,
+            values: keys + (block.half_layer() * 2) as u64,
+            block_stride: block.elements() as i64,
+            head_stride: block.head_stride() as i64,
+            scales: None,
+        };
+        let rope = RopeCache {
+            queries,
+            cache,
+            qkv,
+            turns: self.turns,
+            positions: staged.positions,
+            slots: staged.slots,
+            rows,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        launches.push(rope.launch().map_err(refused)?);
+        let attention = PagedAttention {
+            out: attended,
+            queries,
+            cache,
+            batch: staged.batch,
+            heads,
+            kv_heads,
+            head_dim,
+            scale: 1.0 / (self.heads.narrow as f32).sqrt(),
+        };
+        match rows <= FEW_ROWS {
+            true => launches.extend(attention.decode(workspace).map_err(refused)?),
+            false => launches.push(attention.prefill().map_err(refused)?),
+        }
+        self.multiply(launches, (change, attended), layer.output, rows, (width, heads * head_dim))
+    }
+
+    /// Picks `count` rows of what the last norm gave, those from number `first` on among the wanted.
+    pub(crate) fn pick(&self, staged: &Staged, first: usize, count: usize) -> Result<Launch> {
+        // As rows of an embedding table are.
+        let pick = Embedding {
+            out: self.scratch.picked,
+            table: self.scratch.normed,
+            tokens: staged.wanted + (first * 4) as u64,
+            rows: count,
+            vocabulary: staged.rows,
+            width: self.config.hidden_size,
+        };
+        pick.launch().map_err(refused)
+    }
+
+    /// The logits of the first `count` picked rows.
+    pub(crate) fn head(&self, count: usize) -> Result<[Launch; 2]> {
+        let Config { hidden_size: inputs, vocab_size: outputs, .. } = self.config;
+        let Scratch { picked: x, logits: out, gemm_parts, .. } = self.scratch;
+        let weights = gemm::Weights::Bf16(self.weights.head);
+        let product = Gemm { out, x, weights, rows: count, outputs, inputs };
+        product.decode_f32(gemm_parts).map_err(refused)
+    }
+
+    /// `out [rows][outputs]` from `x [rows][inputs]` and a matrix `[outputs][inputs]`.
+    fn multiply(
+        &self,
+        launches: &mut Vec<Launch>,
+        (out, x): (Address, Address),
+        weights: Address,
+        rows: usize,
+        (outputs, inputs): (usize, usize),
+    ) -> Result<()> {
+        let product = Gemm { out, x, weights: gemm::Weights::Bf16(weights), rows, outputs, inputs };
+        match rows <= FEW_ROWS {
+            true => launches.extend(product.decode(self.scratch.gemm_parts).map_err(refused)?),
+            false => launches.push(product.prefill().map_err(refused)?),
+        }
+        Ok(())
+    }
+}

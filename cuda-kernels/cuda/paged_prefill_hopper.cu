@@ -1,0 +1,272 @@
+// paged_prefill with Hopper's instructions: one warpgroup only fetches the blocks of the cache, by the tensor memory
+// accelerator; two multiply, and take turns as in step 6. The order of sums is paged_prefill's.
+#include "attention.cuh"
+#include "hopper.cuh"
+
+constexpr int ROWS = 128;     // queries of a block, 64 to a warpgroup, all of one head
+constexpr int STAGES = 4;
+constexpr int GROUP = 128;    // threads of a warpgroup
+constexpr int MULTIPLIERS = 2;
+constexpr int HOPPER_THREADS = GROUP * (1 + MULTIPLIERS);
+constexpr int BOX = 64;       // columns of a box: 128 bytes, all that the accelerator's exchange of chunks allows
+
+template <int WIDTH>
+struct Shared {
+    bf16 queries[WIDTH / BOX][ROWS][BOX];
+    bf16 keys[STAGES][WIDTH / BOX][TILE][BOX];
+    bf16 values[STAGES][WIDTH / BOX][TILE][BOX];
+    Barrier queries_full, keys_full[STAGES], keys_empty[STAGES], values_full[STAGES], values_empty[STAGES];
+};
+
+// Where the fetching warp finds a request's keys and values.
+struct Pages {
+    // Tensors [heads of all blocks][BLOCK_TOKENS][width], `per_block` heads from a block to the next, in boxes of a block's
+    // tokens. What is asked for outside of them is zeros.
+    const TensorMap* keys;
+    const TensorMap* values;
+    const bf16* first_value;  // where the values' tensor begins
+    long long head_stride;    // elements from a head to the next
+    const int* table;
+    int length, kv_head, per_block;
+
+    // The head that has 16 tokens from `token` on; one outside of the tensor if there are none.
+    __device__ __forceinline__ int head_of(int token) const {
+        return token < length ? table[token / BLOCK_TOKENS] * per_block + kv_head : -1;
+    }
+    // Whether of the 16 tokens from `token` on some are there and some are not.
+    __device__ __forceinline__ bool ends_in(int token) const { return token < length && length < token + BLOCK_TOKENS; }
+
+    // Fetches a tile of keys, by one thread. What lies behind the last is masked, whatever it is.
+    template <int WIDTH>
+    __device__ __forceinline__ void load_keys(bf16 (&to)[WIDTH / BOX][TILE][BOX], Barrier& full, int tile) const {
+        full.expect(TILE * WIDTH * sizeof(bf16));
+#pragma unroll 1
+        for (int first = 0; first < TILE; first += BLOCK_TOKENS) {
+            const int head = head_of(tile * TILE + first);
+            for (int box = 0; box < WIDTH / BOX; ++box) load_box(to[box][first], keys, &full, box * BOX, 0, head);
+        }
+    }
+
+    // Fetches a tile of values, by a warp. Those behind the last have to be zeros, for nothing times what is no number is no
+    // number: a block that is not full the lanes copy themselves.
+    template <int WIDTH>
+    __device__ __forceinline__ void load_values(bf16 (&to)[WIDTH / BOX][TILE][BOX], Barrier& full, int tile) const {
+        const int lane = threadIdx.x % WARP;
+        u32 bytes = TILE * WIDTH * sizeof(bf16);
+#pragma unroll 1
+        for (int first = 0; first < TILE; first += BLOCK_TOKENS) {
+            const int token = tile * TILE + first;
+            if (!ends_in(token)) continue;
+            bytes -= BLOCK_TOKENS * WIDTH * sizeof(bf16);
+            const bf16* const from = first_value + head_of(token) * head_stride;
+#pragma unroll 1
+            for (int i = lane; i < BLOCK_TOKENS * WIDTH / CHUNK; i += WARP) {
+                const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK);
+                uint4 value = make_uint4(0, 0, 0, 0);
+                if (token + row < length) value = *reinterpret_cast<const uint4*>(from + row * WIDTH + chunk * CHUNK);
+                store_chunk(at<BOX>(&to[chunk / (BOX / CHUNK)][0][0], first + row, chunk % (BOX / CHUNK)), value.x, value.y,
+                            value.z, value.w);
+            }
+            fence_stores();
+            __syncwarp();
+        }
+        if (lane != 0) return;
+        full.expect(bytes);
+#pragma unroll 1
+        for (int first = 0; first < TILE; first += BLOCK_TOKENS) {
+            const int token = tile * TILE + first;
+            if (ends_in(token)) continue;
+            const int head = head_of(token);
+            for (int box = 0; box < WIDTH / BOX; ++box) load_box(to[box][first], values, &full, box * BOX, 0, head);
+        }
+    }
+};
+
+// scores [64][TILE] = queries * keys, transposed; begun, not waited for.
+template <int WIDTH>
+__device__ __forceinline__ void begin_scores(float (&scores)[TILE / 2], Shared<WIDTH>& shared, int rows, int stage) {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < WIDTH / 16; ++step) {
+        const int box = step / (BOX / 16), column = step % (BOX / 16) * 16;
+        wgmma_shared(scores, operand(&shared.queries[box][rows][column], 16), operand(&shared.keys[stage][box][0][column], 16),
+                     step > 0);
+    }
+    wgmma_commit();
+}
+
+// out [64][WIDTH] += weights * values; begun, not waited for.
+template <int WIDTH>
+__device__ __forceinline__ void begin_output(float (&out)[WIDTH / 2], const u32 (&weights)[TILE / 16][4],
+                                             Shared<WIDTH>& shared, int stage) {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < TILE / 16; ++step)
+        wgmma_registers(out, weights[step], operand(&shared.values[stage][0][16 * step][0], TILE * BOX * sizeof(bf16)));
+    wgmma_commit();
+}
+
+template <int WIDTH>
+__device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, const TensorMap* keys, const TensorMap* values,
+                                       const bf16* first_value, long long head_stride, int per_block, const Batch& batch,
+                                       int heads, int kv_heads, float scale) {
+    Shared<WIDTH>& shared = *reinterpret_cast<Shared<WIDTH>*>(dynamic_shared);
+    const int head = blockIdx.y, request = blockIdx.z, first = blockIdx.x * ROWS;
+    const int start = batch.query_starts[request], rows = batch.query_starts[request + 1] - start;
+    if (first >= rows) return;
+    auto visible_to = [&](int row) { return Visible(batch, request, min(first + row, rows - 1)); };
+    const Visible last = visible_to(ROWS - 1);
+    const int length = batch.lengths[request];
+    const int end = last.marks ? length : last.prefix;  // of what any row of the block sees
+    const int count = (end + TILE - 1) / TILE;
+    if (threadIdx.x == 0) {
+        shared.queries_full.init(1);
+        for (int stage = 0; stage < STAGES; ++stage) {
+            shared.keys_full[stage].init(1);
+            shared.values_full[stage].init(1);
+            shared.keys_empty[stage].init(MULTIPLIERS);
+            shared.values_empty[stage].init(MULTIPLIERS);
+        }
+        fence_barriers();
+    }
+    __syncthreads();
+
+    if (threadIdx.x < GROUP) {
+        give_registers<40>();
+        if (threadIdx.x >= WARP) return;
+        const int* const table = batch.tables + static_cast<size_t>(request) * batch.table_width;
+        const int kv_head = head / (heads / kv_heads);
+        const Pages pages{keys, values, first_value, head_stride, table, length, kv_head, per_block};
+        const bool leads = threadIdx.x == 0;
+        if (leads) {
+            shared.queries_full.expect(ROWS * WIDTH * sizeof(bf16));
+            for (int box = 0; box < WIDTH / BOX; ++box)
+                load_box(shared.queries[box], queries, &shared.queries_full, box * BOX, head, start + first);
+        }
+#pragma unroll 1
+        for (int tile = 0; tile < count; ++tile) {
+            const int stage = tile % STAGES;
+            // The first time round nobody has to leave: waiting for the phase before the first does not wait.
+            const u32 parity = (tile / STAGES + 1) % 2;
+            shared.keys_empty[stage].wait(parity);
+            if (leads) pages.load_keys<WIDTH>(shared.keys[stage], shared.keys_full[stage], tile);
+            shared.values_empty[stage].wait(parity);
+            pages.load_values<WIDTH>(shared.values[stage], shared.values_full[stage], tile);
+        }
+        return;
+    }
+
+    take_registers<232>();
+    const int member = threadIdx.x / GROUP - 1, lane = threadIdx.x % WARP, warp = threadIdx.x % GROUP / WARP;
+    const int group_row = member * 64, row = group_row + warp * 16;
+    const bool leads = threadIdx.x % GROUP == 0;
+    const int all_see = visible_to(row).prefix;  // no row of this warp sees less
+    auto wait_turn = [&] { sync_named(1 + member, MULTIPLIERS * GROUP); };
+    auto end_turn = [&] { arrive_named(2 - member, MULTIPLIERS * GROUP); };
+
+    Part<WIDTH> part, total;
+    part.clear();
+    total.clear();
+    float(&part_out)[WIDTH / 2] = reinterpret_cast<float(&)[WIDTH / 2]>(part.out);
+    float scores[TILE / 8][4], rescale[2];
+    float(&score_sums)[TILE / 2] = reinterpret_cast<float(&)[TILE / 2]>(scores);
+    u32 weights[TILE / 16][4];
+    auto weigh = [&](int tile) {
+        if ((tile + 1) * TILE > all_see) {
+            const Visible visible[2] = {visible_to(row + lane / 4), visible_to(row + lane / 4 + 8)};
+#pragma unroll
+            for (int i = 0; i < TILE / 8; ++i)
+                for (int e = 0; e < 4; ++e) {
+                    const int key = tile * TILE + i * 8 + lane % 4 * 2 + e % 2;
+                    if (!visible[e / 2](key)) scores[i][e] = negative_infinity();
+                }
+        }
+        part.softmax.weigh(scores, scale, rescale);
+    };
+
+    if (member == 1) end_turn();  // the first turn is the other's
+    shared.queries_full.wait(0);
+    shared.keys_full[0].wait(0);
+    wait_turn();
+    begin_scores<WIDTH>(score_sums, shared, group_row, 0);
+    end_turn();
+    wgmma_wait<0>(score_sums);
+    if (leads) shared.keys_empty[0].arrive();
+    weigh(0);
+    pack_weights(weights, scores);
+    part.softmax.add(weights, rescale);
+#pragma unroll 1
+    for (int tile = 1; tile < count; ++tile) {
+        const int stage = tile % STAGES, before = (tile - 1) % STAGES;
+        shared.keys_full[stage].wait(tile / STAGES % 2);
+        wait_turn();
+        begin_scores<WIDTH>(score_sums, shared, group_row, stage);
+        shared.values_full[before].wait((tile - 1) / STAGES % 2);
+        begin_output<WIDTH>(part_out, weights, shared, before);
+        end_turn();
+        wgmma_wait<1>(score_sums);  // the output of the tile before goes on while this one's scores are weighed
+        if (leads) shared.keys_empty[stage].arrive();
+        const bool opens = tile % (SPLIT / TILE) == 0;  // a split
+        Softmax closed = part.softmax;
+        if (opens) part.softmax.clear();
+        weigh(tile);
+        wgmma_wait<0>(part_out);
+        if (leads) shared.values_empty[before].arrive();
+        if (opens) {
+            closed.close();
+            total.join(closed, part.out, scale);
+#pragma unroll
+            for (int i = 0; i < WIDTH / 2; ++i) part_out[i] = 0.0f;
+        } else {
+            part.rescale_out(rescale);
+        }
+        pack_weights(weights, scores);
+        part.softmax.add(weights, rescale);
+    }
+    const int stage = (count - 1) % STAGES;
+    shared.values_full[stage].wait((count - 1) / STAGES % 2);
+    wait_turn();
+    begin_output<WIDTH>(part_out, weights, shared, stage);
+    if (member == 0) end_turn();  // nobody waits for the turn after the last
+    wgmma_wait<0>(part_out);
+    part.softmax.close();
+    total.join(part.softmax, part.out, scale);
+
+    // Through the warpgroup's own queries, when all of its warps have read them, so that whole sectors are written.
+    sync_named(3 + member, GROUP);
+    for (int r = 0; r < 2; ++r) {
+        const float factor = inverse(total.softmax.sum[r]);
+#pragma unroll
+        for (int i = 0; i < WIDTH / 8; ++i) {
+            bf16* const tile = &shared.queries[i / (BOX / CHUNK)][0][0];
+            bf16* const chunk = at<BOX>(tile, row + lane / 4 + 8 * r, i % (BOX / CHUNK));
+            reinterpret_cast<u32*>(chunk)[lane % 4] = pack(total.out[i][2 * r] * factor, total.out[i][2 * r + 1] * factor);
+        }
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int turn = 0; turn < 16 * WIDTH / CHUNK / WARP; ++turn) {
+        const int i = lane + turn * WARP;
+        const int m = row + i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK);
+        if (first + m >= rows) continue;
+        const size_t query = start + first + m;
+        *reinterpret_cast<uint4*>(out + (query * heads + head) * WIDTH + chunk * CHUNK) =
+            *reinterpret_cast<uint4*>(at<BOX>(&shared.queries[chunk / (BOX / CHUNK)][0][0], m, chunk % (BOX / CHUNK)));
+    }
+}
+
+// out: [rows][heads][width]; tensor maps of queries [rows][heads][width] with boxes of 64 columns, one head and 128 rows, and
+// of keys and values as Pages has them with boxes of 64 columns, 16 tokens and one head; chunks are exchanged within 128
+// bytes. The batch as in attention.cuh; scale: what a score is multiplied with, times log2(e).
+// Grid: (ceil(most rows of a request / ROWS), heads, requests). Shared memory: Shared<width>.
+#define PAGED_PREFILL_HOPPER(NAME, WIDTH)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(HOPPER_THREADS, 1)                                                       \
+    NAME(bf16* __restrict__ out, const __grid_constant__ TensorMap queries, const __grid_constant__ TensorMap keys,       \
+         const __grid_constant__ TensorMap values, const bf16* __restrict__ first_value, const int* __restrict__ tables,  \
+         const int* __restrict__ lengths, const int* __restrict__ query_starts, const u64* __restrict__ ancestors,        \
+         int table_width, int heads, int kv_heads, int per_block, long long head_stride, float scale) {                   \
+        attend<WIDTH>(out, &queries, &keys, &values, first_value, head_stride, per_block,                                 \
+                      Batch{tables, lengths, query_starts, ancestors, table_width}, heads, kv_heads, scale);              \
+    }
+PAGED_PREFILL_HOPPER(paged_prefill_hopper_64, 64)
+PAGED_PREFILL_HOPPER(paged_prefill_hopper_128, 128)

@@ -1,0 +1,117 @@
+//! Matrix products.
+
+use super::numbers::{HALF_ULP, Random, from_bf16, near, to_bf16};
+use super::{Bench, Buffer, Problem, same};
+use crate::gemm::{GROUP, Gemm, Weights, splits};
+
+/// A matrix of weights, and x.
+pub struct Case {
+    /// Columns of the product.
+    pub outputs: usize,
+    /// Columns of x.
+    pub inputs: usize,
+    /// `[rows][inputs]`
+    pub x: Vec<f32>,
+    /// As the products see them, `[outputs][inputs]`.
+    pub weights: Vec<f32>,
+    /// The bytes and scales that they come from, if they do.
+    pub int8: Option<(Vec<i8>, Vec<f32>)>,
+}
+
+impl Case {
+    /// Weights in bf16, or in bytes with scales.
+    pub fn new(rows: usize, outputs: usize, inputs: usize, int8: bool) -> Self {
+        let mut random = Random((rows * outputs + inputs) as u64);
+        let x = random.bf16s(rows * inputs, 2.0);
+        if !int8 {
+            let weights = random.bf16s(outputs * inputs, 1.0);
+            return Case { outputs, inputs, x, weights, int8: None };
+        }
+        let codes: Vec<i8> = (0..outputs * inputs).map(|_| random.next() as i8).collect();
+        let groups = inputs.div_ceil(GROUP);
+        let scales: Vec<f32> =
+            random.bf16s(outputs * groups, 0.01).iter().map(|s| s.abs() + 1e-3).collect();
+        let weight = |i: usize| {
+            let scale = scales[i / inputs * groups + i % inputs / GROUP];
+            from_bf16(to_bf16(f32::from(codes[i]) * scale))
+        };
+        let weights = (0..codes.len()).map(weight).collect();
+        Case { outputs, inputs, x, weights, int8: Some((codes, scales)) }
+    }
+
+    /// Rows of x.
+    pub fn rows(&self) -> usize {
+        self.x.len() / self.inputs
+    }
+
+    /// The product and, beside each element, the sum of its terms' sizes.
+    pub fn right(&self) -> (Vec<f64>, Vec<f64>) {
+        let element = |i: usize| {
+            let (row, output) = (i / self.outputs, i % self.outputs);
+            let x = &self.x[row * self.inputs..][..self.inputs];
+            let weights = &self.weights[output * self.inputs..][..self.inputs];
+            let terms = x.iter().zip(weights).map(|(&x, &w)| f64::from(x) * f64::from(w));
+            (terms.clone().sum::<f64>(), terms.map(f64::abs).sum::<f64>())
+        };
+        (0..self.rows() * self.outputs).map(element).unzip()
+    }
+
+    /// The product's description.
+    ///
+    /// # Errors
+    /// If the device has too little memory.
+    pub fn gemm(&self, gpu: &mut Bench, out: u64) -> Result<Gemm, Problem> {
+        let weights = match &self.int8 {
+            None => Weights::Bf16(gpu.upload_bf16(&self.weights)?),
+            Some((codes, scales)) => {
+                Weights::Int8 { codes: gpu.upload(codes)?, scales: gpu.upload(scales)? }
+            }
+        };
+        let x = gpu.upload_bf16(&self.x)?;
+        let rows = self.rows();
+        Ok(Gemm { out, x, weights, rows, outputs: self.outputs, inputs: self.inputs })
+    }
+
+    /// Room for what the kernels for few rows leave to be added.
+    ///
+    /// # Errors
+    /// If the device has too little memory.
+    pub fn parts(&self, gpu: &mut Bench) -> Result<Buffer<f32>, Problem> {
+        gpu.alloc(splits(self.inputs) * self.rows() * self.outputs)
+    }
+}
+
+/// Ragged in every direction; one split, and several with a short one at the end.
+pub const SHAPES: [(usize, usize, usize); 4] =
+    [(1, 8, 8), (3, 72, 520), (17, 136, 256), (130, 136, 328)];
+
+/// Whether the kernels for many rows and for few are right and give the same bits.
+///
+/// # Errors
+/// Names what is wrong.
+pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
+    for (rows, outputs, inputs) in SHAPES {
+        for int8 in [false, true] {
+            let case = Case::new(rows, outputs, inputs, int8);
+            let (right, sizes) = case.right();
+            let out = gpu.alloc::<u16>(rows * outputs)?;
+            let whole = gpu.alloc::<f32>(rows * outputs)?;
+            let parts = case.parts(gpu)?.address();
+            let product = case.gemm(gpu, out.address())?;
+            gpu.run([&product.prefill()?])?;
+            let prefill = gpu.download(out)?;
+            gpu.run(&product.decode(parts)?)?;
+            let decode = gpu.download(out)?;
+            gpu.run(&Gemm { out: whole.address(), ..product }.decode_f32(parts)?)?;
+            let what = format!("{rows} x {outputs} x {inputs}, in bytes: {int8}");
+            // f32 rounds each of `inputs` additions by 2^-24 of at most the sum of the terms' sizes.
+            let sum = |i: usize| sizes[i] * inputs as f64 * 2f64.powi(-24);
+            let rounded = |i: usize| sum(i) + right[i].abs() * HALF_ULP * 1.01;
+            near(&format!("products in f32, {what}"), &gpu.download(whole)?, &right, sum)?;
+            let found: Vec<f32> = prefill.iter().copied().map(from_bf16).collect();
+            near(&format!("products, {what}"), &found, &right, rounded)?;
+            same(&format!("products by both kernels, {what}"), &decode, &prefill)?;
+        }
+    }
+    Ok(())
+}

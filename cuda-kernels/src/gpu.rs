@@ -1,0 +1,89 @@
+//! The seam to a device: memory, launches, and lists of launches that are played again.
+
+use crate::{Address, Launch};
+
+/// What a device says when it refuses or fails: which call, on what, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceError(pub String);
+
+/// What a device was asked for, or why there is none of it.
+pub type DeviceResult<T> = Result<T, DeviceError>;
+
+/// A list of launches that a device has recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recording(pub usize);
+
+/// A device that runs kernels, one thing after the other. CUDA's driver is one; the interpreter of PTX is another.
+pub trait Gpu: Send {
+    /// Memory for so many bytes, for as long as the device is there. It begins at a multiple of 256, and what is in it is
+    /// not said.
+    ///
+    /// # Errors
+    /// If there is not so much.
+    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address>;
+
+    /// Copies to the device, before whatever is launched later. `bytes` may be used again at once.
+    ///
+    /// # Errors
+    /// If that is not memory of the device, or the device fails.
+    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()>;
+
+    /// Copies from the device, after whatever was launched before.
+    ///
+    /// # Errors
+    /// If that is not memory of the device, or something launched before has failed.
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()>;
+
+    /// Copies rows within the device's memory, before whatever is launched later; they must not overlap.
+    ///
+    /// # Errors
+    /// As [`Gpu::write`].
+    fn copy(&mut self, rows: Rows) -> DeviceResult<()>;
+
+    /// Runs a kernel after those launched before.
+    ///
+    /// # Errors
+    /// If the kernel is not for this device, or the device refuses or fails.
+    fn launch(&mut self, launch: &Launch) -> DeviceResult<()>;
+
+    /// Keeps launches to be played together, with these parameters each time: a CUDA graph. None of them runs yet.
+    ///
+    /// # Errors
+    /// As [`Gpu::launch`].
+    fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording>;
+
+    /// Runs what was recorded, after whatever was launched before.
+    ///
+    /// # Errors
+    /// If there is no such recording, or the device fails.
+    fn replay(&mut self, recording: Recording) -> DeviceResult<()>;
+
+    /// Waits until all that was launched is done.
+    ///
+    /// # Errors
+    /// If something launched before has failed.
+    fn finish(&mut self) -> DeviceResult<()>;
+}
+
+/// Rows of bytes at equal distances, to be copied to others at the same distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// Where the first begins.
+    pub from: Address,
+    /// Where the first is to go.
+    pub to: Address,
+    /// How many there are.
+    pub count: usize,
+    /// Bytes of each.
+    pub bytes: usize,
+    /// Bytes from the beginning of one to the beginning of the next; no fewer than `bytes`.
+    pub stride: usize,
+}
+
+impl Rows {
+    /// Bytes from the first row's first to the last row's last.
+    pub fn extent(&self) -> usize {
+        (self.count.max(1) - 1) * self.stride + self.bytes
+    }
+}
