@@ -61,9 +61,13 @@ struct Visible {
         marks = batch.ancestors ? batch.ancestors[start + query] : 0;
         prefix = marks ? before : before + query + 1;
     }
-    __device__ __forceinline__ bool operator()(int key) const {
-        const int node = key - prefix;
-        return node < 0 || (node < 64 && (marks >> node & 1));
+    // Of the TILE keys from `key` on, those that are seen, a bit for each.
+    __device__ __forceinline__ u64 of_tile(int key) const {
+        static_assert(TILE == 64, "a bit for each key");
+        const int before = prefix - key;
+        const u64 first = before >= TILE ? ~0ull : before > 0 ? (1ull << before) - 1 : 0;
+        const u64 nodes = before >= TILE || before <= -64 ? 0 : before >= 0 ? marks << before : marks >> -before;
+        return first | nodes;
     }
 };
 // ANCHOR_END: visible
@@ -94,6 +98,17 @@ struct Bf16Cache {
             // ANCHOR_END: through_the_table
         }
     }
+
+    // As ByteCache's: here nothing goes through registers.
+    template <int WIDTH>
+    struct Fetched {};
+    template <int WIDTH>
+    __device__ __forceinline__ void fetch(Fetched<WIDTH>&, bf16* tile, const int* table, int key, int length,
+                                          int kv_head) const {
+        load<WIDTH, 4>(tile, table, key, length, kv_head);
+    }
+    template <int WIDTH>
+    __device__ __forceinline__ void put(bf16*, const Fetched<WIDTH>&) const {}
 };
 
 // Keys or values in bytes with a scale for each token and kv head. They become bfloat16 on the way into the tile.
@@ -104,33 +119,72 @@ struct ByteCache {
     long long block_stride, head_stride;
     long long scale_block_stride, scale_head_stride;
 
+    static constexpr int CODES = 16;  // in 16 bytes
+
+    // What a thread has of a tile [TILE][WIDTH]: so many times 16 codes and their scale.
+    template <int WIDTH>
+    struct Fetched {
+        static constexpr int COUNT = TILE * WIDTH / CODES / ATTENTION_THREADS;
+        uint4 codes[COUNT];
+        float scales[COUNT];
+    };
+
+    // Fetches what a thread has of the keys from `key` on; zeros from `length` on. put() unpacks it. In between, the tile
+    // before may be worked with.
+    template <int WIDTH>
+    __device__ __forceinline__ void fetch(Fetched<WIDTH>& fetched, bf16*, const int* table, int key, int length,
+                                          int kv_head) const {
+#pragma unroll
+        for (int turn = 0; turn < fetched.COUNT; ++turn)
+            fetch_turn<WIDTH>(turn, table, key, length, kv_head, fetched.codes[turn], fetched.scales[turn]);
+    }
+    template <int WIDTH>
+    __device__ __forceinline__ void put(bf16* tile, const Fetched<WIDTH>& fetched) const {
+#pragma unroll
+        for (int turn = 0; turn < fetched.COUNT; ++turn) put_turn<WIDTH>(tile, turn, fetched.codes[turn], fetched.scales[turn]);
+    }
+
+    // Both, AT_ONCE turns at a time, where there are no registers for more.
     template <int WIDTH, int AT_ONCE>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
-        constexpr int CODES = 16;  // in 16 bytes
 #pragma unroll AT_ONCE
-        for (int turn = 0; turn < TILE * WIDTH / CODES / ATTENTION_THREADS; ++turn) {
-            const int i = threadIdx.x + turn * ATTENTION_THREADS;
-            const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES), token = key + row;
-            uint4 codes = make_uint4(0, 0, 0, 0);
-            float scale = 0.0f;
-            if (token < length) {
-                const long long block = table[token / BLOCK_TOKENS];
-                const int place = token % BLOCK_TOKENS;
-                codes = *reinterpret_cast<const uint4*>(first + block * block_stride + kv_head * head_stride +
-                                                        place * WIDTH + part * CODES);
-                scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
-            }
-            // ANCHOR: widened
-            // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second
-            // chunk, or they would use every second line of banks twice.
-            for (int which = 0; which < 2; ++which) {
-                const int half = which ^ part / 4 % 2;
-                const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
-                store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes<Code>(low, scale), pack_codes<Code>(low >> 16, scale),
-                            pack_codes<Code>(high, scale), pack_codes<Code>(high >> 16, scale));
-            }
-            // ANCHOR_END: widened
+        for (int turn = 0; turn < Fetched<WIDTH>::COUNT; ++turn) {
+            uint4 codes;
+            float scale;
+            fetch_turn<WIDTH>(turn, table, key, length, kv_head, codes, scale);
+            put_turn<WIDTH>(tile, turn, codes, scale);
         }
+    }
+
+    template <int WIDTH>
+    __device__ __forceinline__ void fetch_turn(int turn, const int* table, int key, int length, int kv_head, uint4& codes,
+                                               float& scale) const {
+        const int i = threadIdx.x + turn * ATTENTION_THREADS;
+        const int part = i % (WIDTH / CODES), token = key + i / (WIDTH / CODES);
+        codes = make_uint4(0, 0, 0, 0);
+        scale = 0.0f;
+        if (token < length) {
+            const long long block = table[token / BLOCK_TOKENS];
+            const int place = token % BLOCK_TOKENS;
+            codes = *reinterpret_cast<const uint4*>(first + block * block_stride + kv_head * head_stride + place * WIDTH +
+                                                    part * CODES);
+            scale = scales[block * scale_block_stride + kv_head * scale_head_stride + place];
+        }
+    }
+    template <int WIDTH>
+    __device__ __forceinline__ void put_turn(bf16* tile, int turn, const uint4& codes, float scale) const {
+        const int i = threadIdx.x + turn * ATTENTION_THREADS;
+        const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES);
+        // ANCHOR: widened
+        // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second chunk, or
+        // they would use every second line of banks twice.
+        for (int which = 0; which < 2; ++which) {
+            const int half = which ^ part / 4 % 2;
+            const u32 low = half ? codes.z : codes.x, high = half ? codes.w : codes.y;
+            store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes<Code>(low, scale), pack_codes<Code>(low >> 16, scale),
+                        pack_codes<Code>(high, scale), pack_codes<Code>(high >> 16, scale));
+        }
+        // ANCHOR_END: widened
     }
 };
 
@@ -208,6 +262,12 @@ struct Join {
 };
 // ANCHOR_END: join
 
+// Sixteen rows of a tile, from `row` on.
+struct Rows {
+    bf16* tile;
+    int row;
+};
+
 // What attention sums over the keys of a split so far: the softmax, and of COLUMNS columns of the output the lane's share.
 template <int COLUMNS>
 struct Part {
@@ -224,8 +284,8 @@ struct Part {
             for (int e = 0; e < 4; ++e) out[i][e] = __fmul_rn(out[i][e], rescale[e / 2]);
     }
 
-    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. of WIDTH elements are, of which
-    // those from `column` on are taken.
+    // Adds a tile: weights [16][TILE] as A's operands; sixteen(i), where values 16 * i.. are, in rows of WIDTH elements, of
+    // which those from `column` on are taken.
     template <int WIDTH, class Sixteen>
     __device__ __forceinline__ void add(const u32 (&weights)[TILE / 16][4], const float (&rescale)[2], Sixteen sixteen,
                                         int column) {
@@ -233,11 +293,11 @@ struct Part {
         rescale_out(rescale);
 #pragma unroll
         for (int step = 0; step < TILE / 16; ++step) {
-            bf16* const values = sixteen(step);
+            const Rows values = sixteen(step);
 #pragma unroll
             for (int i = 0; i < COLUMNS / 16; ++i) {
                 u32 b[4];
-                load_columns_transposed<WIDTH>(b, values, 0, column + 16 * i);
+                load_columns_transposed<WIDTH>(b, values.tile, values.row, column + 16 * i);
                 multiply_add(out[2 * i], weights[step], b[0], b[1]);
                 multiply_add(out[2 * i + 1], weights[step], b[2], b[3]);
             }
@@ -258,6 +318,17 @@ struct Part {
 };
 
 __device__ __forceinline__ float inverse(float sum) { return sum > 0.0f ? __frcp_rn(sum) : 0.0f; }
+
+// Masks scores [16][8 * COUNT], of which the lane has rows l / 4 and l / 4 + 8: `seen` are the bits of these rows' keys.
+template <int COUNT>
+__device__ __forceinline__ void mask(float (&scores)[COUNT][4], u64 seen, u64 seen_below) {
+    const int first = threadIdx.x % 4 * 2;
+    const u64 of_row[2] = {seen >> first, seen_below >> first};
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+        for (int e = 0; e < 4; ++e)
+            if (!(of_row[e / 2] >> (8 * i + e % 2) & 1)) scores[i][e] = negative_infinity();
+}
 
 // Scores of 16 queries against 16 * COUNT keys, rows `query`.. and `key`.. of the tiles.
 template <int WIDTH, int COUNT>

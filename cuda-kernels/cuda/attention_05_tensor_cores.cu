@@ -5,7 +5,7 @@
 constexpr int ROWS = 64;  // queries of a block, sixteen to a warp
 constexpr int TILE = 64;  // keys of a tile
 
-extern "C" __global__ void __launch_bounds__(STEP_THREADS)
+extern "C" __global__ void __launch_bounds__(STEP_THREADS, 2)
 attention_05_tensor_cores(bf16* __restrict__ out, const bf16* __restrict__ queries, const bf16* __restrict__ keys,
                           const bf16* __restrict__ values, int tokens, int heads, int kv_heads, float scale) {
     __shared__ __align__(128) bf16 query_tile[ROWS * HEAD], key_tiles[2][TILE * HEAD], value_tiles[2][TILE * HEAD];
@@ -69,7 +69,7 @@ attention_05_tensor_cores(bf16* __restrict__ out, const bf16* __restrict__ queri
         for (int step = 0; step < TILE / 16; ++step)
             for (int i = 0; i < HEAD / 16; ++i) {
                 u32 b[4];
-                load_columns_transposed<HEAD>(b, value_tile, step, 16 * i);
+                load_columns_transposed<HEAD>(b, value_tile, 16 * step, 16 * i);
                 multiply_add(total[2 * i], weights[step], b[0], b[1]);
                 multiply_add(total[2 * i + 1], weights[step], b[2], b[3]);
             }

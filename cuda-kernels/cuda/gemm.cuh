@@ -25,13 +25,23 @@ __device__ __forceinline__ void load_tile(bf16* tile, const bf16* matrix, int ro
     }
 }
 
+// Weights are fetched into a tile in two steps, so that what has to go through registers is under way while the tensor cores
+// multiply: fetch() begins, put() ends. What fetch() gives is kept in between.
+
 struct Bf16Weights {
     const bf16* __restrict__ weights;  // [outputs][inputs]
 
     template <int ROWS, int THREADS_OF_BLOCK>
-    __device__ __forceinline__ void load(bf16* tile, int output, int outputs, int input, int inputs) const {
+    struct Fetched {};
+
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ Fetched<ROWS, THREADS_OF_BLOCK> fetch(bf16* tile, int output, int outputs, int input,
+                                                                     int inputs) const {
         load_tile<ROWS, THREADS_OF_BLOCK>(tile, weights, output, outputs, input, inputs);
+        return {};
     }
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ void put(bf16*, const Fetched<ROWS, THREADS_OF_BLOCK>&) const {}
 };
 
 // Signed bytes with a scale for each GROUP inputs of an output; a weight is code * scale, rounded to bfloat16.
@@ -40,19 +50,39 @@ struct Int8Weights {
     const float* __restrict__ scales;       // [outputs][ceil(inputs / GROUP)]
 
     template <int ROWS, int THREADS_OF_BLOCK>
-    __device__ __forceinline__ void load(bf16* tile, int output, int outputs, int input, int inputs) const {
+    struct Fetched {
+        static constexpr int COUNT = ROWS * GEMM_STEP / CHUNK / THREADS_OF_BLOCK;
+        uint2 bytes[COUNT];
+        float scales[COUNT];
+    };
+
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ Fetched<ROWS, THREADS_OF_BLOCK> fetch(bf16*, int output, int outputs, int input,
+                                                                     int inputs) const {
+        Fetched<ROWS, THREADS_OF_BLOCK> fetched;
 #pragma unroll
-        for (int i = 0; i < ROWS * GEMM_STEP / CHUNK / THREADS_OF_BLOCK; ++i) {
+        for (int i = 0; i < fetched.COUNT; ++i) {
             const int e = threadIdx.x + i * THREADS_OF_BLOCK;
             const int r = e / (GEMM_STEP / CHUNK), chunk = e % (GEMM_STEP / CHUNK), k = input + chunk * CHUNK;
-            uint2 bytes = make_uint2(0, 0);
-            float scale = 0.0f;
+            fetched.bytes[i] = make_uint2(0, 0);
+            fetched.scales[i] = 0.0f;
             if (output + r < outputs && k < inputs) {
                 const size_t row = output + r;
-                bytes = *reinterpret_cast<const uint2*>(codes + row * inputs + k);
-                scale = scales[row * ((inputs + GROUP - 1) / GROUP) + k / GROUP];
+                fetched.bytes[i] = *reinterpret_cast<const uint2*>(codes + row * inputs + k);
+                fetched.scales[i] = scales[row * ((inputs + GROUP - 1) / GROUP) + k / GROUP];
             }
-            store_chunk(at<GEMM_STEP>(tile, r, chunk), pack_codes<Int8>(bytes.x, scale), pack_codes<Int8>(bytes.x >> 16, scale),
+        }
+        return fetched;
+    }
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ void put(bf16* tile, const Fetched<ROWS, THREADS_OF_BLOCK>& fetched) const {
+#pragma unroll
+        for (int i = 0; i < fetched.COUNT; ++i) {
+            const int e = threadIdx.x + i * THREADS_OF_BLOCK;
+            const uint2 bytes = fetched.bytes[i];
+            const float scale = fetched.scales[i];
+            store_chunk(at<GEMM_STEP>(tile, e / (GEMM_STEP / CHUNK), e % (GEMM_STEP / CHUNK)),
+                        pack_codes<Int8>(bytes.x, scale), pack_codes<Int8>(bytes.x >> 16, scale),
                         pack_codes<Int8>(bytes.y, scale), pack_codes<Int8>(bytes.y >> 16, scale));
         }
     }
@@ -63,62 +93,69 @@ struct Int8Weights {
 // A weight is code * scale, rounded to bfloat16. `inputs` is a multiple of BLOCK.
 constexpr int BLOCK = 32;
 
-// Reads the blocks of a tile's rows, 16 bytes and their scale at a time, and hands them to `store`.
-template <int ROWS, int THREADS_OF_BLOCK, int LANES, class Store>
-__device__ __forceinline__ void load_blocks(const uint4* codes, const unsigned short* scales, int output, int outputs,
-                                            int input, int inputs, Store store) {
-    // LANES lanes have 16 bytes each of a row of GEMM_STEP weights.
-    constexpr int WEIGHTS = GEMM_STEP / LANES;  // in 16 bytes
+// LANES lanes have 16 bytes each of a row of GEMM_STEP weights. Unpack::unpack makes chunk `which` of 16 bytes.
+template <int LANES, class Unpack>
+struct BlockWeights {
+    static constexpr int WEIGHTS = GEMM_STEP / LANES;  // in 16 bytes
+    const uint4* __restrict__ codes;
+    const unsigned short* __restrict__ scales;
+
+    template <int ROWS, int THREADS_OF_BLOCK>
+    struct Fetched {
+        static constexpr int COUNT = ROWS * LANES / THREADS_OF_BLOCK;
+        uint4 bytes[COUNT];
+        unsigned short scales[COUNT];
+    };
+
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ Fetched<ROWS, THREADS_OF_BLOCK> fetch(bf16*, int output, int outputs, int input,
+                                                                     int inputs) const {
+        Fetched<ROWS, THREADS_OF_BLOCK> fetched;
 #pragma unroll
-    for (int i = 0; i < ROWS * LANES / THREADS_OF_BLOCK; ++i) {
-        const int e = threadIdx.x + i * THREADS_OF_BLOCK;
-        const int r = e / LANES, part = e % LANES, k = input + part * WEIGHTS;
-        uint4 bytes = make_uint4(0, 0, 0, 0);
-        float scale = 0.0f;
-        if (output + r < outputs && k < inputs) {
-            const size_t row = output + r;
-            bytes = codes[(row * inputs + k) / WEIGHTS];
-            scale = from_half(scales[static_cast<size_t>(k / BLOCK) * outputs + row]);
+        for (int i = 0; i < fetched.COUNT; ++i) {
+            const int e = threadIdx.x + i * THREADS_OF_BLOCK;
+            const int r = e / LANES, k = input + e % LANES * WEIGHTS;
+            fetched.bytes[i] = make_uint4(0, 0, 0, 0);
+            fetched.scales[i] = 0;
+            if (output + r < outputs && k < inputs) {
+                const size_t row = output + r;
+                fetched.bytes[i] = codes[(row * inputs + k) / WEIGHTS];
+                fetched.scales[i] = scales[static_cast<size_t>(k / BLOCK) * outputs + row];
+            }
         }
-        store(r, part, bytes, scale);
+        return fetched;
     }
-}
+    template <int ROWS, int THREADS_OF_BLOCK>
+    __device__ __forceinline__ void put(bf16* tile, const Fetched<ROWS, THREADS_OF_BLOCK>& fetched) const {
+#pragma unroll
+        for (int i = 0; i < fetched.COUNT; ++i) {
+            const int e = threadIdx.x + i * THREADS_OF_BLOCK;
+            constexpr int CHUNKS = WEIGHTS / CHUNK;
+            for (int which = 0; which < CHUNKS; ++which) {
+                bf16* const chunk = at<GEMM_STEP>(tile, e / LANES, CHUNKS * (e % LANES) + which);
+                Unpack::unpack(chunk, fetched.bytes[i], which, from_half(fetched.scales[i]));
+            }
+        }
+    }
+};
 
 // A byte's lower half is one weight's, its upper half that of the weight sixteen on.
-struct Int4Weights {
-    const uint4* __restrict__ codes;
-    const unsigned short* __restrict__ scales;
-
-    template <int ROWS, int THREADS_OF_BLOCK>
-    __device__ __forceinline__ void load(bf16* tile, int output, int outputs, int input, int inputs) const {
-        auto store = [&](int r, int block, uint4 bytes, float scale) {
-            for (int which = 0; which < 4; ++which) {
-                const u32 low = which % 2 ? bytes.z : bytes.x, high = which % 2 ? bytes.w : bytes.y;
-                const int shift = which / 2 * 4;
-                store_chunk(at<GEMM_STEP>(tile, r, 4 * block + which), pack_codes<Int4>(low >> shift, scale),
-                            pack_codes<Int4>(low >> (shift + 16), scale), pack_codes<Int4>(high >> shift, scale),
-                            pack_codes<Int4>(high >> (shift + 16), scale));
-            }
-        };
-        load_blocks<ROWS, THREADS_OF_BLOCK, 2>(codes, scales, output, outputs, input, inputs, store);
+struct UnpackInt4 {
+    static __device__ __forceinline__ void unpack(bf16* chunk, uint4 bytes, int which, float scale) {
+        const u32 low = which % 2 ? bytes.z : bytes.x, high = which % 2 ? bytes.w : bytes.y;
+        const int shift = which / 2 * 4;
+        store_chunk(chunk, pack_codes<Int4>(low >> shift, scale), pack_codes<Int4>(low >> (shift + 16), scale),
+                    pack_codes<Int4>(high >> shift, scale), pack_codes<Int4>(high >> (shift + 16), scale));
     }
 };
+typedef BlockWeights<2, UnpackInt4> Int4Weights;
 
-// A byte for each weight, in FP8.
-struct Fp8Weights {
-    const uint4* __restrict__ codes;
-    const unsigned short* __restrict__ scales;
-
-    template <int ROWS, int THREADS_OF_BLOCK>
-    __device__ __forceinline__ void load(bf16* tile, int output, int outputs, int input, int inputs) const {
-        auto store = [&](int r, int part, uint4 bytes, float scale) {
-            for (int which = 0; which < 2; ++which) {
-                const u32 low = which ? bytes.z : bytes.x, high = which ? bytes.w : bytes.y;
-                store_chunk(at<GEMM_STEP>(tile, r, 2 * part + which), pack_codes<E4m3>(low, scale),
-                            pack_codes<E4m3>(low >> 16, scale), pack_codes<E4m3>(high, scale),
-                            pack_codes<E4m3>(high >> 16, scale));
-            }
-        };
-        load_blocks<ROWS, THREADS_OF_BLOCK, 4>(codes, scales, output, outputs, input, inputs, store);
+// A byte for each weight.
+struct UnpackFp8 {
+    static __device__ __forceinline__ void unpack(bf16* chunk, uint4 bytes, int which, float scale) {
+        const u32 low = which ? bytes.z : bytes.x, high = which ? bytes.w : bytes.y;
+        store_chunk(chunk, pack_codes<E4m3>(low, scale), pack_codes<E4m3>(low >> 16, scale), pack_codes<E4m3>(high, scale),
+                    pack_codes<E4m3>(high >> 16, scale));
     }
 };
+typedef BlockWeights<4, UnpackFp8> Fp8Weights;

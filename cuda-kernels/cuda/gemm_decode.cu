@@ -14,19 +14,22 @@ __device__ __forceinline__ void gemm_decode(float* parts, const bf16* x, const W
     bf16* const stages = reinterpret_cast<bf16*>(dynamic_shared);
     const int first_output = blockIdx.x * OUTPUTS, split = blockIdx.y, first_row = blockIdx.z * ROWS;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    // All copies are begun at once: the more are under way, the nearer to the memory's speed.
+    // Everything is fetched at once: the more is under way, the nearer to the memory's speed.
+    typename Weights::template Fetched<OUTPUTS, GEMM_THREADS> fetched[STEPS];
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
         bf16* const stage = stages + step * STAGE;
         const int input = split * GEMM_SPLIT + step * GEMM_STEP;
         load_tile<ROWS, GEMM_THREADS>(stage, x, first_row, rows, input, inputs);
-        weights.template load<OUTPUTS, GEMM_THREADS>(stage + ROWS * GEMM_STEP, first_output, outputs, input, inputs);
+        fetched[step] = weights.template fetch<OUTPUTS, GEMM_THREADS>(stage + ROWS * GEMM_STEP, first_output, outputs, input,
+                                                                      inputs);
         commit_copies();
     }
     float sum[2][4] = {};
     auto add = [&](int step) {
-        __syncthreads();
         bf16* const x_tile = stages + step * STAGE;
+        weights.template put<OUTPUTS, GEMM_THREADS>(x_tile + ROWS * GEMM_STEP, fetched[step]);
+        __syncthreads();
 #pragma unroll
         for (int k = 0; k < GEMM_STEP / 16; ++k) {
             u32 a[4], b[4];

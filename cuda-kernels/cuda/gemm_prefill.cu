@@ -18,25 +18,29 @@ __device__ __forceinline__ void gemm_prefill(bf16* out, const bf16* x, const Wei
     const int warp_row = warp / 4 * WARP_ROWS, warp_output = warp % 4 * WARP_OUTPUTS;
     const int steps = (inputs + GEMM_STEP - 1) / GEMM_STEP;
 
-    auto load = [&](int step) {
+    auto weight_tile_of = [&](int step) { return stages + step % STAGES * STAGE + ROWS * GEMM_STEP; };
+    typename Weights::template Fetched<OUTPUTS, GEMM_THREADS> fetched;
+    auto fetch = [&](int step) {
         if (step < steps) {
-            bf16* const stage = stages + step % STAGES * STAGE;
-            load_tile<ROWS, GEMM_THREADS>(stage, x, first_row, rows, step * GEMM_STEP, inputs);
-            weights.template load<OUTPUTS, GEMM_THREADS>(stage + ROWS * GEMM_STEP, first_output, outputs,
-                                                         step * GEMM_STEP, inputs);
+            const int input = step * GEMM_STEP;
+            load_tile<ROWS, GEMM_THREADS>(stages + step % STAGES * STAGE, x, first_row, rows, input, inputs);
+            fetched = weights.template fetch<OUTPUTS, GEMM_THREADS>(weight_tile_of(step), first_output, outputs, input, inputs);
         }
         commit_copies();  // an empty group where there is nothing left, so that waiting counts the same
     };
-    for (int step = 0; step < STAGES - 1; ++step) load(step);
+    auto put = [&](int step) {
+        if (step < steps) weights.template put<OUTPUTS, GEMM_THREADS>(weight_tile_of(step), fetched);
+    };
+    for (int step = 0; step < STAGES - 1; ++step) fetch(step), put(step);
 
     constexpr int TALL = WARP_ROWS / 16, WIDE = WARP_OUTPUTS / 8;
     float sum[TALL][WIDE][4] = {}, total[TALL][WIDE][4] = {};
     for (int step = 0; step < steps; ++step) {
         wait_for_copies<STAGES - 2>();
         __syncthreads();  // this step is there, and nobody reads the one before it any more
-        load(step + STAGES - 1);
+        fetch(step + STAGES - 1);
         bf16* const x_tile = stages + step % STAGES * STAGE;
-        bf16* const weight_tile = x_tile + ROWS * GEMM_STEP;
+        bf16* const weight_tile = weight_tile_of(step);
 #pragma unroll
         for (int k = 0; k < GEMM_STEP / 16; ++k) {
             u32 a[TALL][4], b[WIDE / 2][4];
@@ -46,6 +50,7 @@ __device__ __forceinline__ void gemm_prefill(bf16* out, const bf16* x, const Wei
                 for (int j = 0; j < WIDE; ++j)
                     multiply_add(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
         }
+        put(step + STAGES - 1);
         if (step % (GEMM_SPLIT / GEMM_STEP) == GEMM_SPLIT / GEMM_STEP - 1 || step + 1 == steps) {
             for (int i = 0; i < TALL; ++i)
                 for (int j = 0; j < WIDE; ++j)

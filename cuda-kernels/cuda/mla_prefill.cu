@@ -59,7 +59,7 @@ mla_prefill(bf16* __restrict__ out, const bf16* __restrict__ queries, const bf16
         if (!is_last) load(2 * tile + 2);
         bf16* const half = slot_of(2 * tile);
         bf16* const other = slot_of(2 * tile + 1);
-        auto latents_of = [&](int i) { return (i < 2 ? half : other) + i % 2 * 16 * MLA_KEY; };
+        auto latents_of = [&](int i) { return Rows{i < 2 ? half : other, i % 2 * 16}; };
         shared_tile.add<MLA_KEY, MLA_KEY>(part, query_tile, row, tile * TILE, visible, scale, warp, latents_of, latents_of);
         if (tile % (SPLIT / TILE) == SPLIT / TILE - 1 || is_last) {
             part.softmax.close();

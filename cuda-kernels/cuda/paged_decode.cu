@@ -3,6 +3,9 @@
 #include "shared_tile.cuh"
 
 constexpr int ROWS = 16;  // queries times heads of a group
+// Blocks of threads on a multiprocessor, as many as shared memory has room for. Left to itself, the compiler puts registers
+// into memory for more blocks than there can be.
+constexpr int BLOCKS = 2;
 
 // Warps share a tile's work. Where VALUES_IN_KEYS, a value is the first VALUE_WIDTH elements of its key, and `values` is not looked at.
 template <int KEY_WIDTH, int VALUE_WIDTH, int STAGES, bool VALUES_IN_KEYS, class Cache>
@@ -33,30 +36,38 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
     const int first_tile = split * (SPLIT / TILE);
     const int end_tile = min(first_tile + SPLIT / TILE, (length + TILE - 1) / TILE);
     auto stage_of = [&](int tile) { return tiles + tile % STAGES * STAGE; };
-    auto load = [&](int tile) {
-        keys.template load<KEY_WIDTH, 4>(stage_of(tile), table, tile * TILE, length, kv_head);
+    auto value_tile_of = [&](int tile) { return VALUES_IN_KEYS ? stage_of(tile) : stage_of(tile) + TILE * KEY_WIDTH; };
+    typename Cache::template Fetched<KEY_WIDTH> fetched_keys;
+    typename Cache::template Fetched<VALUE_WIDTH> fetched_values;
+    auto fetch = [&](int tile) {
+        keys.template fetch<KEY_WIDTH>(fetched_keys, stage_of(tile), table, tile * TILE, length, kv_head);
         if (!VALUES_IN_KEYS)
-            values.template load<VALUE_WIDTH, 4>(stage_of(tile) + TILE * KEY_WIDTH, table, tile * TILE, length, kv_head);
+            values.template fetch<VALUE_WIDTH>(fetched_values, value_tile_of(tile), table, tile * TILE, length, kv_head);
         commit_copies();
     };
+    auto put = [&](int tile) {
+        keys.template put<KEY_WIDTH>(stage_of(tile), fetched_keys);
+        if (!VALUES_IN_KEYS) values.template put<VALUE_WIDTH>(value_tile_of(tile), fetched_values);
+    };
     load_queries<KEY_WIDTH, ROWS>(query_tile, queries, start, first, packed, group, heads, kv_head);
-    load(first_tile);
+    fetch(first_tile);
+    put(first_tile);
 
     Part<COLUMNS> part;
     part.clear();
     for (int tile = first_tile; tile < end_tile; ++tile) {
         wait_for_copies<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before it any more
-        if (STAGES > 1 && tile + 1 < end_tile) load(tile + 1);
-        bf16* const stage = stage_of(tile);
-        bf16* const value_tile = VALUES_IN_KEYS ? stage : stage + TILE * KEY_WIDTH;
+        const bool is_last = tile + 1 == end_tile;
+        if (STAGES > 1 && !is_last) fetch(tile + 1);
         shared_tile.template add<KEY_WIDTH, VALUE_ROW>(
-            part, query_tile, 0, tile * TILE, visible, scale, warp, [&](int i) { return stage + 16 * i * KEY_WIDTH; },
-            [&](int i) { return value_tile + 16 * i * VALUE_ROW; });
-        if (STAGES == 1 && tile + 1 < end_tile) {
+            part, query_tile, 0, tile * TILE, visible, scale, warp, [&](int i) { return Rows{stage_of(tile), 16 * i}; },
+            [&](int i) { return Rows{value_tile_of(tile), 16 * i}; });
+        if (STAGES == 1 && !is_last) {
             __syncthreads();
-            load(tile + 1);
+            fetch(tile + 1);
         }
+        if (!is_last) put(tile + 1);
     }
 
     part.softmax.close();
@@ -77,7 +88,7 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
 // ROWS), requests), with splits enough for the longest request; more change nothing.
 // Shared memory: (ROWS + 4 * TILE) * head_dim + ROWS * TILE bf16, and 4 * ROWS f32.
 #define PAGED_DECODE(NAME, WIDTH)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)                                               \
     NAME(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,                        \
          const bf16* __restrict__ keys, const bf16* __restrict__ values, const int* __restrict__ tables,                  \
          const int* __restrict__ lengths, const int* __restrict__ query_starts, const u64* __restrict__ ancestors,        \
@@ -92,7 +103,7 @@ PAGED_DECODE(paged_decode_128, 128)
 
 // The same with keys and values in bytes; scales as in attention.cuh.
 #define PAGED_DECODE_BYTES(NAME, WIDTH, CODE)                                                                             \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                       \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)                                               \
     NAME(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,                        \
          const CODE::Stored* __restrict__ keys, const CODE::Stored* __restrict__ values,                                  \
          const float* __restrict__ key_scales, const float* __restrict__ value_scales, const int* __restrict__ tables,    \
@@ -116,7 +127,7 @@ PAGED_DECODE_BYTES(paged_decode_fp8_128, 128, E4m3)
 // with RoPE, and a value is the latent. latents: one layer's part of block 0, [BLOCK_TOKENS][576]; queries:
 // [rows][heads][576]; parts: [rows][heads][splits][512]. Grid as paged_decode's with one kv head.
 // Shared memory: (ROWS + TILE) * 576 + ROWS * TILE bf16, and 4 * ROWS f32: two blocks fit on a multiprocessor of an H100.
-extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
 mla_decode(float* __restrict__ parts, float2* __restrict__ states, const bf16* __restrict__ queries,
            const bf16* __restrict__ latents, const int* __restrict__ tables, const int* __restrict__ lengths,
            const int* __restrict__ query_starts, const u64* __restrict__ ancestors, int table_width, int heads,

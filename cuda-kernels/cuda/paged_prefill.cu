@@ -47,19 +47,14 @@ __device__ __forceinline__ void paged_prefill(bf16* out, const bf16* queries, co
         float scores[TILE / 8][4];
         scores_of<WIDTH, TILE / 16>(scores, query_tile, warp * 16, stage, 0);
         if ((tile + 1) * TILE > all_see) {
-            const Visible visible[2] = {visible_to(warp * 16 + lane / 4), visible_to(warp * 16 + lane / 4 + 8)};
-#pragma unroll
-            for (int i = 0; i < TILE / 8; ++i)
-                for (int e = 0; e < 4; ++e) {
-                    const int key = tile * TILE + i * 8 + lane % 4 * 2 + e % 2;
-                    if (!visible[e / 2](key)) scores[i][e] = negative_infinity();
-                }
+            auto seen_by = [&](int row) { return visible_to(row).of_tile(tile * TILE); };
+            mask(scores, seen_by(warp * 16 + lane / 4), seen_by(warp * 16 + lane / 4 + 8));
         }
         float rescale[2];
         part.softmax.weigh(scores, scale, rescale);
         u32 weights[TILE / 16][4];
         pack_weights(weights, scores);
-        part.template add<WIDTH>(weights, rescale, [&](int i) { return stage + (TILE + 16 * i) * WIDTH; }, 0);
+        part.template add<WIDTH>(weights, rescale, [&](int i) { return Rows{stage + TILE * WIDTH, 16 * i}; }, 0);
         if (tile % (SPLIT / TILE) == SPLIT / TILE - 1 || tile + 1 == count) {
             part.softmax.close();
             total.join(part.softmax, part.out, scale);

@@ -173,13 +173,8 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     u32 weights[TILE / 16][4];
     auto weigh = [&](int tile) {
         if ((tile + 1) * TILE > all_see) {
-            const Visible visible[2] = {visible_to(row + lane / 4), visible_to(row + lane / 4 + 8)};
-#pragma unroll
-            for (int i = 0; i < TILE / 8; ++i)
-                for (int e = 0; e < 4; ++e) {
-                    const int key = tile * TILE + i * 8 + lane % 4 * 2 + e % 2;
-                    if (!visible[e / 2](key)) scores[i][e] = negative_infinity();
-                }
+            auto seen_by = [&](int row) { return visible_to(row).of_tile(tile * TILE); };
+            mask(scores, seen_by(row + lane / 4), seen_by(row + lane / 4 + 8));
         }
         part.softmax.weigh(scores, scale, rescale);
     };

@@ -26,16 +26,13 @@ struct SharedTile {
                                         float scale, int warp, Keys keys, Values values) const {
         const int lane = threadIdx.x % WARP;
         float scores[2][4];
-        scores_of<KEY_ROW, 1>(scores, query_tile, row, keys(warp), 0);
+        const Rows own = keys(warp);
+        scores_of<KEY_ROW, 1>(scores, query_tile, row, own.tile, own.row);
+        mask(scores, visible[0].of_tile(key) >> (warp * 16), visible[1].of_tile(key) >> (warp * 16));
         float highest[2];
         for (int r = 0; r < 2; ++r) {
             highest[r] = negative_infinity();
-            for (int i = 0; i < 2; ++i)
-                for (int e = 0; e < 2; ++e) {
-                    float& score = scores[i][2 * r + e];
-                    if (!visible[r](key + warp * 16 + i * 8 + lane % 4 * 2 + e)) score = negative_infinity();
-                    highest[r] = fmaxf(highest[r], score);
-                }
+            for (int i = 0; i < 2; ++i) highest[r] = fmaxf(highest[r], fmaxf(scores[i][2 * r], scores[i][2 * r + 1]));
             for (int step = 1; step < 4; step *= 2)
                 highest[r] = fmaxf(highest[r], __shfl_xor_sync(ALL_LANES, highest[r], step));
             if (lane % 4 == 0) tile_highest[warp * ROWS + row + lane / 4 + 8 * r] = highest[r];

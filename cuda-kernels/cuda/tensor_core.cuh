@@ -37,17 +37,17 @@ __device__ __forceinline__ void wait_for_copies() {
 }
 
 // Four 8x8 matrices of bf16; lane l names row l % 8 of matrix l / 8 and gets elements (l / 4, 2 * (l % 4)) and the next.
-__device__ __forceinline__ void load_matrices(u32 (&to)[4], const bf16* row) {
+__device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 // The same with each matrix transposed.
-__device__ __forceinline__ void load_transposed(u32 (&to)[4], const bf16* row) {
+__device__ __forceinline__ void load_transposed(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
@@ -76,23 +76,32 @@ __device__ __forceinline__ void store_chunk(bf16* to, u32 a, u32 b, u32 c, u32 d
                  : "memory");
 }
 
+// The shared address of a lane's row of four matrices, for ldmatrix: of rows `row`.. (16) and columns 16 * step.. of a tile,
+// sixteen rows of the first eight columns, then of the next. All operands below are fetched like this, so that lanes' places
+// differ by what is the same for all lanes, and one set of registers with them does for all tiles. `row` is a multiple of 8.
+template <int WIDTH>
+__device__ __forceinline__ u32 place_of(bf16* tile, int row, int step) {
+    const int lane = threadIdx.x % WARP;
+    const u32 bytes = static_cast<u32>(at<WIDTH>(tile, lane % 16, 2 * step + lane / 16) - tile) * sizeof(bf16);
+    return shared_address(tile) + bytes + row * WIDTH * static_cast<u32>(sizeof(bf16));
+}
+
 // A's operand: rows `row`.. (16) and columns 16 * step.. of a tile.
 template <int WIDTH>
 __device__ __forceinline__ void load_rows(u32 (&to)[4], bf16* tile, int row, int step) {
-    const int lane = threadIdx.x % WARP;
-    load_matrices(to, at<WIDTH>(tile, row + lane % 16, 2 * step + lane / 16));
+    load_matrices(to, place_of<WIDTH>(tile, row, step));
 }
 // B's operand for two products of eight columns, where column n of B is row n of the tile: rows `row`.. (16), columns
 // 16 * step... The first product takes to[0] and to[1].
 template <int WIDTH>
 __device__ __forceinline__ void load_columns(u32 (&to)[4], bf16* tile, int row, int step) {
-    const int lane = threadIdx.x % WARP;
-    load_matrices(to, at<WIDTH>(tile, row + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
+    u32 matrices[4];
+    load_matrices(matrices, place_of<WIDTH>(tile, row, step));
+    to[0] = matrices[0], to[1] = matrices[2], to[2] = matrices[1], to[3] = matrices[3];
 }
-// B's operand for two products of eight columns, where row k of B is row k of the tile: rows 16 * step.., columns
+// B's operand for two products of eight columns, where row k of B is row k of the tile: rows `row`.. (16), columns
 // `column`.. (16).
 template <int WIDTH>
-__device__ __forceinline__ void load_columns_transposed(u32 (&to)[4], bf16* tile, int step, int column) {
-    const int lane = threadIdx.x % WARP;
-    load_transposed(to, at<WIDTH>(tile, 16 * step + lane % 16, column / CHUNK + lane / 16));
+__device__ __forceinline__ void load_columns_transposed(u32 (&to)[4], bf16* tile, int row, int column) {
+    load_transposed(to, place_of<WIDTH>(tile, row, column / 16));
 }

@@ -243,6 +243,12 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         hopper(strides(1024, -2048)),
         "paged_prefill_hopper_64: elements from a block to the next is 0; it must be 2 times 1024, or a larger multiple"
     );
+    let scales =
+        CacheScales { code: Code::Fp8, keys: 0, values: 0, block_stride: 0, head_stride: 0 };
+    assert_eq!(
+        hopper(Cache { scales: Some(scales), ..strides(1024, 2048) }),
+        "paged_prefill_hopper_64: bytes of a key's element is 1; it must be 2, which is bf16"
+    );
     for (rows, blocks) in [(0, 5), (5, 0), (usize::MAX, 5), (5, usize::MAX)] {
         let paged = PagedAttention { cache: strides(1024, 2048), ..PAGED };
         assert!(paged.prefill_hopper(rows, blocks).is_err());

@@ -3,14 +3,15 @@
 use crate::gpu::Gpu;
 use crate::paged_case::{Case, NARROW, Request, Runs};
 use cuda_kernels::check::steps;
+use cuda_kernels::small::ALL;
 use cuda_kernels::small::attention::{Paged, hopper, step};
-use cuda_kernels::steps::Step;
-use ptx_interpreter::{Counts, Device, Error, FaultKind};
+use cuda_kernels::steps::Step as Which;
+use ptx_interpreter::{Counts, Device, Error, FaultKind, Step, Trace};
 
 /// The shapes of `examples/count_kernels.rs`.
 const DECODE: Paged = Paged { keys: 1_024, queries: 1, heads: 8, kv_heads: 2, is_int8: false };
 
-fn counts(which: Step) -> Counts {
+fn counts(which: Which) -> Counts {
     let mut device = Device::new();
     step(&mut device, which, 512, 2).run_interpreted(&mut device).unwrap()
 }
@@ -20,7 +21,7 @@ fn without_barrier(which: usize) -> FaultKind {
     let mut gpu = Gpu::new();
     let case = steps::Case::new(64, 1, 1);
     let (attention, _) = gpu.bench(|gpu| case.place(gpu));
-    let launch = attention.launch(Step::Tiled).unwrap();
+    let launch = attention.launch(Which::Tiled).unwrap();
     let at = launch.ptx.match_indices("bar.sync \t0;").nth(which).unwrap().0;
     let broken = format!("{}{}", &launch.ptx[..at], &launch.ptx[at + "bar.sync \t0;".len()..]);
     match gpu.try_run(&broken, &launch) {
@@ -31,7 +32,7 @@ fn without_barrier(which: usize) -> FaultKind {
 
 #[test]
 fn tiles_read_far_fewer_sectors() {
-    let times = counts(Step::Naive).global_load_sectors / counts(Step::Tiled).global_load_sectors;
+    let times = counts(Which::Naive).global_load_sectors / counts(Which::Tiled).global_load_sectors;
     assert_eq!(times, 243);
 }
 
@@ -49,7 +50,7 @@ fn eight_rows_of_128_bytes_meet_in_four_banks() {
 
 #[test]
 fn exchanging_chunks_costs_instructions_and_no_turns() {
-    let (tiled, swizzled) = (counts(Step::Tiled), counts(Step::Swizzled));
+    let (tiled, swizzled) = (counts(Which::Tiled), counts(Which::Swizzled));
     assert!(swizzled.warp_instructions > tiled.warp_instructions);
     assert!(swizzled.bank_conflicts() == 0 && tiled.bank_conflicts() > 0);
 }
@@ -64,16 +65,27 @@ fn a_tile_filled_too_early_is_a_race() {
 fn two_products_for_a_pair_of_tiles() {
     let mut device = Device::new();
     // 64 tokens: one tile of queries and one of keys.
-    let counts = step(&mut device, Step::TensorCores, 64, 1).run_interpreted(&mut device).unwrap();
+    let counts = step(&mut device, Which::TensorCores, 64, 1).run_interpreted(&mut device).unwrap();
     assert_eq!(counts.tensor_flops, 1_048_576);
     assert_eq!(counts.tensor_flops, 2 * 2 * 64 * 64 * 64);
 }
 
+/// How often an `mma` was executed.
+struct Products(u64);
+
+impl Trace for Products {
+    fn step(&mut self, step: &Step<'_>) {
+        self.0 += u64::from(step.text.starts_with("mma.sync"));
+    }
+}
+
 #[test]
-fn tensor_cores_take_a_nineteenth_of_the_instructions() {
-    let (before, after) = (counts(Step::Pipelined), counts(Step::TensorCores));
-    let times = before.warp_instructions as f64 / after.warp_instructions as f64;
-    assert_eq!(times.round(), 19.0);
+fn one_mma_does_what_64_multiply_adds_do() {
+    let small = ALL.iter().find(|small| small.name == "attention_05_tensor_cores").unwrap();
+    let mut products = Products(0);
+    let counts = small.run_traced(&mut products).unwrap();
+    let (per_mma, per_multiply_add) = (counts.tensor_flops / products.0, 2 * 32);
+    assert_eq!(per_mma / per_multiply_add, 64);
 }
 
 #[test]
@@ -91,7 +103,7 @@ fn exponentials_beside_products() {
 fn larger_tiles_read_keys_less_often() {
     let mut device = Device::new();
     let six = hopper(&mut device, 512, 2).run_interpreted(&mut device).unwrap();
-    let sectors = [counts(Step::Pipelined), counts(Step::TensorCores), six]
+    let sectors = [counts(Which::Pipelined), counts(Which::TensorCores), six]
         .map(|counts| counts.global_load_sectors);
     assert_eq!(sectors, [73_728, 40_960, 24_576]);
 }

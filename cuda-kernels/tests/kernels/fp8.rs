@@ -1,5 +1,6 @@
 //! Keys and values in FP8: every code read and every number written exactly, and attention over them.
 
+use crate::gemm_blocks::{OVERLAPPED, order};
 use crate::gpu::Gpu;
 use crate::mutants::{Prepared, is_noticed};
 use crate::paged_case::{Case, Heads, NARROW, Request, Runs, WIDE, upload_batch};
@@ -247,6 +248,11 @@ fn prepared_read() -> Prepared {
     Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(parts)) }
 }
 
+#[test]
+fn a_tile_is_under_way_while_the_one_before_is_worked_with() {
+    assert_eq!(order(&prepared_read().launch), OVERLAPPED);
+}
+
 /// Numbers of all kinds, for mutants of the kernel that writes them.
 fn prepared_write() -> Prepared {
     let mut values = Random(5).bf16s(8 * HEAD, 448.0);
@@ -266,6 +272,12 @@ fn prepared_write() -> Prepared {
 /// A constant of the kernel, changed.
 fn constant(line: &str, from: &str, to: &str) -> Option<String> {
     line.contains(from).then(|| line.replace(from, to))
+}
+
+#[test]
+fn a_dropped_barrier_is_noticed() {
+    is_noticed(prepared_read, |line| line.contains("bar.sync").then(String::new));
+    is_noticed(prepared_write, |line| line.contains("bar.sync").then(String::new));
 }
 
 #[test]

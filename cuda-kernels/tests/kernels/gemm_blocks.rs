@@ -75,6 +75,32 @@ fn memory_is_read_in_whole_sectors_and_banks_do_not_conflict() {
     }
 }
 
+/// The kernel's instructions that fetch codes, unpack them and multiply, in order; one for several of a kind.
+pub(crate) fn order(launch: &Launch) -> Vec<&'static str> {
+    let entry = format!(".visible .entry {}(", launch.entry);
+    let body = &launch.ptx[launch.ptx.find(&entry).unwrap()..];
+    let body = &body[..body.find("\n}").unwrap()];
+    let words =
+        [("ld.global.nc.v4", "fetch"), ("st.shared.v4", "unpack"), ("mma.sync", "multiply")];
+    let of_line = |line: &str| words.iter().find(|(word, _)| line.contains(word));
+    let mut order: Vec<&str> = body.lines().filter_map(of_line).map(|(_, what)| *what).collect();
+    order.dedup();
+    order
+}
+
+/// What is fetched is under way while what was fetched before is multiplied.
+pub(crate) const OVERLAPPED: [&str; 5] = ["fetch", "unpack", "fetch", "multiply", "unpack"];
+
+#[test]
+fn weights_are_under_way_while_something_else_is_done() {
+    for format in Format::BOTH {
+        assert_eq!(order(&prepared(format, true).launch), OVERLAPPED, "{format:?}");
+        // For few rows all that a block of threads reads is asked for at once, and unpacked a step at a time.
+        let steps = ["unpack", "multiply"].repeat(4);
+        assert_eq!(order(&prepared(format, false).launch), [vec!["fetch"], steps].concat());
+    }
+}
+
 #[test]
 fn a_matrix_of_blocks_is_taken_apart() {
     let block = |scale: u8, code: u8| [&[scale, 0x3c][..], &[code; 16]].concat();
