@@ -50,7 +50,7 @@ fn snippet(page: &Page, place: &Place, fence: &Fence, shown_as: &str) -> Result<
     Ok(format!("<p class=\"snippet-path\">{}</p>\n\n```{shown_as}\n{code}```\n", files.join(", ")))
 }
 
-const BARE: &str = "a `rust` or `cuda` fence holds code that no test compiles; mark the code in its crate with `// ANCHOR: name` \
+const BARE: &str = "a `rust` fence, or a `cuda` one, holds code that no test compiles; mark the code in its crate with `// ANCHOR: name` \
                     and write `{{#include PATH.rs:name}}` here";
 
 /// What is wrong with the mdBook directive that `text` starts with. Directives of this project's own pass unread.
