@@ -387,19 +387,18 @@ impl Attention for PagedCache {
         }
         let PagedCache { pool, tables, workers, isa, layout, .. } = self;
         let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
-        let attended = on_pages!(pool, pages => {
+        on_pages!(pool, pages => {
             // A layer that shares an earlier one's keys and values finds them written.
             if layer.kv_layer == layer.index {
                 write(pages, &place, tables, layout.tokens(), pass, k, v);
             }
             let kept = PagedLayer { pages, place, tables };
             tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), workers);
-            Ok(out)
         }, _memory => {
             let expected = "those of the processor's memory";
-            Err(Error::invalid("keys and values to attend to", "a device's", expected))
+            return Err(Error::invalid("keys and values to attend to", "a device's", expected));
         });
-        attended
+        Ok(out)
     }
     // ANCHOR_END: attend
 

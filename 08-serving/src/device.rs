@@ -8,7 +8,8 @@ use cuda_kernels::Gpu;
 use flash_attention::tile_attention::KvType;
 use kv_cache::{CachedDecoder, CachedExecutor};
 use model_files::{ModelFiles, PlainLlama};
-use naive_decode::{Decoder, Element};
+use naive_decode::Element;
+use paged_cache::PagedCache;
 
 /// Where a model's passes run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -115,12 +116,16 @@ impl<G: Gpu + 'static> OnGpu<G> {
     ///
     /// # Errors
     /// As [`OnGpu::target`].
-    pub fn decoder(self, files: &ModelFiles, capacity: usize) -> Result<Box<dyn Decoder>> {
+    pub fn decoder(
+        self,
+        files: &ModelFiles,
+        capacity: usize,
+    ) -> Result<CachedDecoder<PagedCache, CudaExecutor<G>>> {
         let capacity = capacity.min(self.llama.rope.positions()).max(1);
         let rows = ROWS.min(capacity);
         let mut executor = self.executor(files, Room { tokens: capacity, capacity, rows })?;
         executor.cache_mut().open();
-        Ok(Box::new(CachedDecoder::over(executor, Some(rows))?))
+        Ok(CachedDecoder::over(executor, Some(rows))?)
     }
 
     /// The model on the GPU.

@@ -89,7 +89,7 @@ impl GenerateArgs {
         let capacity = |prompt: &[u32]| prompt.len().saturating_add(self.tokens);
         if let Some(on_gpu) = self.device.gpu(&files, None, None)? {
             let prompt = encode(&files.tokenizer, &self.prompt)?;
-            let decoder = on_gpu.decoder(&files, capacity(&prompt))?;
+            let decoder = Box::new(on_gpu.decoder(&files, capacity(&prompt))?);
             let ModelFiles { tokenizer, config, .. } = files;
             return Ok(Ready { decoder, prompt, tokenizer, end_tokens: config.end_tokens });
         }

@@ -11,6 +11,7 @@
 //! | `engine.rs`, `engine/` | rung 08: many requests, one model, one pool |
 //! | `faults.rs`, `faults/` | what goes wrong between requests, on purpose |
 //! | `generate.rs` | `ladder generate`: continue a text |
+//! | `gpu_check.rs`, `gpu_check/` | `ladder gpu-check`: a GPU held to the processor, and timed |
 //! | `gpu_step.rs`, `gpu_step/` | `ladder gpu-step`: a GPU's kernel, instruction by instruction |
 //! | `http.rs` | the server's front: routes, streams, keys, metrics |
 //! | `load.rs` | requests as they might come to a server, seeded |
@@ -34,6 +35,7 @@ pub mod device;
 pub mod engine;
 pub mod faults;
 pub mod generate;
+pub mod gpu_check;
 pub mod gpu_step;
 pub mod http;
 pub mod load;

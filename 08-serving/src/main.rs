@@ -7,6 +7,7 @@ use serving::break_its;
 use serving::chat::{ChatArgs, chat};
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
+use serving::gpu_check::{GpuCheckArgs, gpu_check};
 use serving::gpu_step::{GpuStepArgs, gpu_step};
 use serving::models::{ModelsArgs, models};
 use serving::serve::{ServeArgs, serve};
@@ -37,6 +38,8 @@ enum Command {
     Models(ModelsArgs),
     /// Measure prefill and decode beside what the memory gives
     Bench(BenchArgs),
+    /// Check every kernel on this machine's GPU against the processor, then time it
+    GpuCheck(GpuCheckArgs),
     /// Run a load through the engine and print what each pass did, as JSON
     Trace(TraceArgs),
     /// Say what a deployment would do: what the roofline allows, and a run of the engine's own scheduler
@@ -62,6 +65,7 @@ fn main() -> Result<()> {
         Some(Command::Chat(args)) => chat(&args),
         Some(Command::Models(args)) => models(&args),
         Some(Command::Bench(args)) => bench(&args),
+        Some(Command::GpuCheck(args)) => gpu_check(&args),
         Some(Command::Trace(args)) => trace(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::GpuStep(args)) => gpu_step(&args),

@@ -171,6 +171,10 @@ impl Driver {
 }
 
 impl Gpu for Driver {
+    fn is_hopper(&self) -> bool {
+        self.capability() == (9, 0)
+    }
+
     fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
         self.context.bind_to_thread().map_err(said("use the GPU"))?;
         // SAFETY: the pointer is kept, handed out as a number, and freed once, in `drop`.

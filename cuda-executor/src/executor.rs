@@ -78,6 +78,7 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
         let staged = gpu.alloc(most_bytes(room.rows, room.capacity)).map_err(failed)?;
         let (blocks, shape) = (room.tokens.div_ceil(BLOCK_TOKENS), BlockShape::of(&config, heads));
         let pool = gpu.alloc(blocks * shape.bytes()).map_err(failed)?;
+        let is_hopper = gpu.is_hopper();
         let gpu = Shared::new(gpu);
         let memory = DeviceBlocks { gpu: gpu.clone(), base: pool, blocks, shape };
         let size = KvSize { heads: config.kv_heads, key_dim: heads.wide, value_dim: heads.wide };
@@ -88,7 +89,16 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
             blocks,
             room.capacity,
         )?;
-        let forward = Forward { config, heads, weights, turns: turns_address, pool, scratch };
+        let forward = Forward {
+            config,
+            heads,
+            weights,
+            turns: turns_address,
+            pool,
+            scratch,
+            blocks,
+            is_hopper,
+        };
         Ok(CudaExecutor { gpu, forward, room, cache, staged, graphs: Some(Graphs::default()) })
     }
 }

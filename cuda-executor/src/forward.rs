@@ -101,6 +101,10 @@ pub(crate) struct Forward {
     /// Block 0 of the pool.
     pub(crate) pool: Address,
     pub(crate) scratch: Scratch,
+    /// Blocks of the pool.
+    pub(crate) blocks: usize,
+    /// Whether kernels for Hopper may be launched. They give the same bits.
+    pub(crate) is_hopper: bool,
 }
 
 impl Forward {
@@ -181,9 +185,12 @@ impl Forward {
             head_dim,
             scale: 1.0 / (self.heads.narrow as f32).sqrt(),
         };
-        match rows <= FEW_ROWS {
-            true => launches.extend(attention.decode(workspace).map_err(refused)?),
-            false => launches.push(attention.prefill().map_err(refused)?),
+        match (rows <= FEW_ROWS, self.is_hopper) {
+            (true, _) => launches.extend(attention.decode(workspace).map_err(refused)?),
+            (false, true) => {
+                launches.push(attention.prefill_hopper(rows, self.blocks).map_err(refused)?);
+            }
+            (false, false) => launches.push(attention.prefill().map_err(refused)?),
         }
         self.multiply(launches, (change, attended), layer.output, rows, (width, heads * head_dim))
     }

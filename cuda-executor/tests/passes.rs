@@ -359,3 +359,15 @@ fn narrow_heads_are_those_of_the_processor() {
     executor.cache_mut().open();
     assert_near(&executor.execute(&pass).unwrap(), &right);
 }
+
+#[test]
+fn on_hopper_a_prompt_has_the_same_bits() {
+    let text = text(100);
+    let pass = Pass::one(Span::new(0, 0, &text, Want::Last));
+    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+    let mut gpu = Interpreter::new();
+    gpu.is_hopper = true;
+    let mut hopper = CudaExecutor::new(gpu, config(), rope, &tensors, ROOM).unwrap();
+    hopper.cache_mut().open();
+    assert_eq!(bits(hopper.execute(&pass).unwrap()), fed(&[100], &text));
+}

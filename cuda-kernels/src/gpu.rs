@@ -16,6 +16,9 @@ pub struct Recording(pub usize);
 
 /// A device that runs kernels, one thing after the other. CUDA's driver is one; the interpreter of PTX is another.
 pub trait Gpu: Send {
+    /// Whether it has Hopper's own instructions: kernels for compute capability 9.0 run on it, and on no other.
+    fn is_hopper(&self) -> bool;
+
     /// Memory for so many bytes, for as long as the device is there. It begins at a multiple of 256, and what is in it is
     /// not said.
     ///

@@ -17,6 +17,8 @@ pub struct Interpreter {
     /// In order of address.
     buffers: Vec<Buffer<u8>>,
     recordings: Vec<Vec<Launch>>,
+    /// Whether it says that it is a Hopper. It runs kernels for one in any case.
+    pub is_hopper: bool,
     /// What the last launch counted.
     pub counts: Counts,
     /// Recordings that were played.
@@ -80,6 +82,10 @@ fn said(error: ptx_interpreter::Error) -> DeviceError {
 }
 
 impl Gpu for Interpreter {
+    fn is_hopper(&self) -> bool {
+        self.is_hopper
+    }
+
     fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
         let buffer = self.device.alloc(bytes);
         self.buffers.push(buffer);

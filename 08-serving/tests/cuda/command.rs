@@ -1,4 +1,4 @@
-//! `--device`, where there is no GPU.
+//! `--device` and `gpu-check`, where there is no GPU.
 
 use cuda_executor::Driver;
 use std::process::{Command, Output};
@@ -12,17 +12,21 @@ fn ladder(arguments: &[&str]) -> Output {
 fn without_a_driver_cuda_is_refused_in_one_line() {
     // With one there is nothing to refuse.
     let Err(error) = Driver::open() else { return };
+    let out = tempfile::tempdir().unwrap();
+    let out = out.path().join("checked");
     for command in [
         &["generate", "--prompt", "Once", "--device", "cuda"][..],
         &["serve", "--port", "0", "--device", "cuda"],
         &["chat", "--device", "cuda"],
         &["bench", "--device", "cuda", "--prefill", "4", "--decode", "0"],
+        &["gpu-check", "--out", out.to_str().unwrap()],
     ] {
         let output = ladder(command);
         assert_eq!(output.status.code(), Some(1), "{command:?}");
         assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("Error: {error}\n"));
         assert!(output.stdout.is_empty());
     }
+    assert!(!out.exists(), "nothing is written where nothing was checked");
 }
 
 #[test]

@@ -4,8 +4,12 @@
 //! |---|---|
 //! | `world.rs` | a small model in bfloat16, and engines for it |
 //! | `engine.rs` | the processor's tokens; the same bits in any company, from any cache, with guesses and without |
-//! | `command.rs` | `--device`, where there is no GPU |
+//! | `rungs.rs` | rungs 02, 06 and 07 over it |
+//! | `gpu_check.rs` | what `ladder gpu-check` runs |
+//! | `command.rs` | `--device` and `gpu-check`, where there is no GPU |
 
 mod command;
 mod engine;
+mod gpu_check;
+mod rungs;
 mod world;

@@ -46,10 +46,15 @@ pub(crate) fn engine(pool_tokens: usize, change: impl FnOnce(&mut EngineOptions)
     options.rows = 80; // more than the kernels for few rows take
     options.running = 4;
     change(&mut options);
-    let room = Room { tokens: pool_tokens, capacity: 160, rows: options.rows };
-    let (rope, tensors) = (&MODEL.rope, random_tensors(SEED));
-    let target = CudaExecutor::new(Interpreter::new(), config(), rope, &tensors, room).unwrap();
+    let target = executor(pool_tokens, options.rows);
     Engine::over(Box::new(target), options).unwrap()
+}
+
+/// The model on the interpreter, with a pool for so many tokens and passes of so many rows.
+pub(crate) fn executor(pool_tokens: usize, rows: usize) -> CudaExecutor<Interpreter> {
+    let room = Room { tokens: pool_tokens, capacity: 160, rows };
+    let (rope, tensors) = (&MODEL.rope, random_tensors(SEED));
+    CudaExecutor::new(Interpreter::new(), config(), rope, &tensors, room).unwrap()
 }
 
 /// Numbers that look random and are always the same.

@@ -36,6 +36,8 @@ impl Modules {
 
     /// The function of a launch, which may have the shared memory that the launch wants.
     pub(super) fn function(&mut self, launch: &Launch) -> DeviceResult<CudaFunction> {
+        // Whichever thread this is: functions are looked up in the current context.
+        self.context.bind_to_thread().map_err(said("use the GPU"))?;
         let key = (launch.ptx.as_ptr() as usize, launch.entry);
         if !self.functions.contains_key(&key) {
             let module = self.module(launch)?;

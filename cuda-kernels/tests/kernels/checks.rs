@@ -13,6 +13,10 @@ struct Watched {
 }
 
 impl Gpu for Watched {
+    fn is_hopper(&self) -> bool {
+        true
+    }
+
     fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
         self.device.alloc(bytes)
     }

@@ -1,0 +1,133 @@
+//! `ladder gpu-check` with the interpreter for a GPU: everything runs, and a wrong kernel is found. No time means anything.
+
+use cuda_kernels::{Address, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, check};
+use embedded_models::TARGET;
+use model_files::ModelFiles;
+use naive_decode::Config;
+use serving::gpu_check::bench::{self, Shape, Shapes};
+use serving::gpu_check::{checked, decode, tokens};
+
+fn hopper() -> Interpreter {
+    let mut gpu = Interpreter::new();
+    gpu.is_hopper = true;
+    gpu
+}
+
+#[test]
+fn the_embedded_model_says_what_it_says_on_the_processor() {
+    let files = ModelFiles::embedded(&TARGET).unwrap();
+    let prompts = ["The word of Ada is", "Once upon a"];
+    let compared = tokens::compare_texts(Interpreter::new(), &files, &prompts, 3).unwrap();
+    assert_eq!((compared.steps, compared.wrong, compared.problem()), (6, 0, None));
+    assert!(compared.certain >= 3, "{compared:?}");
+    assert!(compared.furthest.iter().all(|&off| off < 0.1), "{compared:?}");
+}
+
+#[test]
+fn every_kind_of_bench_runs() {
+    let (heads, kv_heads, head_dim) = (2, 1, 64);
+    let prefill = |is_causal| Shape::Prefill { tokens: 40, heads, kv_heads, head_dim, is_causal };
+    let shapes = vec![
+        Shape::Copy { bytes: 4096 },
+        prefill(true),
+        prefill(false),
+        Shape::Decode { batch: 2, keys: 40, heads, kv_heads, head_dim },
+        Shape::Mla { batch: 1, keys: 20, heads: 4 },
+        Shape::Gemm { rows: 2, outputs: 64, inputs: 64 },
+        Shape::Gemm { rows: 65, outputs: 64, inputs: 64 },
+    ];
+    let timed = bench::all(&mut || Ok(hopper()), &Shapes { shapes, samples: 1 }).unwrap();
+    let names: Vec<&str> = timed.iter().map(|timed| timed.name).collect();
+    let [paged, its] = ["paged_prefill", "paged_prefill_hopper"];
+    let expected = ["copy", "attention_06_hopper", paged, its, "attention_06_hopper"];
+    assert_eq!(names[..5], expected);
+    assert_eq!(names[5..], ["paged_decode", "mla_decode", "gemm_decode", "gemm_prefill"]);
+    assert!(timed.iter().all(|timed| timed.seconds.len() == 1 && timed.bytes > 0.0));
+    // Four operations for each element of a head and pair of a query and a key; half of the pairs.
+    assert_eq!((timed[1].flops, timed[4].flops), (409_600.0, 819_200.0));
+    // Keys and values of both requests once, their queries and outputs.
+    assert_eq!(timed[5].bytes, f64::from(2 * 2 * 40 * 64 * 2 + 2 * 2 * 2 * 64 * 2));
+    assert_eq!(timed[7].flops, f64::from(2 * 2 * 64 * 64));
+}
+
+#[test]
+fn steps_are_timed_with_graphs_and_without() {
+    let config = Config {
+        hidden_size: 16,
+        layers: 1,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        intermediate_size: 24,
+        vocab_size: 32,
+        rms_norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: None,
+        trained_context: 64,
+        tied_head: true,
+        end_tokens: Vec::new(),
+    };
+    let shape = decode::Shape { name: "tiny", config, batches: vec![1, 3], depth: 5, steps: 2 };
+    let steps = decode::all(&mut || Ok(Interpreter::new()), &[shape]).unwrap();
+    let kinds: Vec<_> = steps.iter().map(|steps| (steps.batch, steps.with_graphs)).collect();
+    assert_eq!(kinds, [(1, true), (3, true), (1, false), (3, false)]);
+    assert!(steps.iter().all(|steps| steps.seconds.len() == 2));
+    // Queries, keys, values and outputs of heads of 8; the feed-forward; the head.
+    let weights = 16 * 8 * (2 + 1 + 1 + 2) + 3 * 16 * 24 + 32 * 16;
+    assert_eq!(steps[0].weight_bytes, 2 * weights);
+    // Heads are filled up to 64.
+    assert_eq!(steps[1].kv_bytes, 3 * 5 * 2 * 64 * 2);
+}
+
+/// A device on which matrices come out as they were.
+struct Lazy(Interpreter);
+
+impl Gpu for Lazy {
+    fn is_hopper(&self) -> bool {
+        false
+    }
+
+    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
+        self.0.alloc(bytes)
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
+        self.0.write(to, bytes)
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+        self.0.read(from, bytes)
+    }
+
+    fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
+        self.0.copy(rows)
+    }
+
+    fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
+        if launch.entry == "gemm_prefill" { Ok(()) } else { self.0.launch(launch) }
+    }
+
+    fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
+        self.0.record(launches)
+    }
+
+    fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
+        self.0.replay(recording)
+    }
+
+    fn finish(&mut self) -> DeviceResult<()> {
+        self.0.finish()
+    }
+}
+
+#[test]
+fn a_kernel_that_is_wrong_is_named_and_one_for_other_devices_is_left_out() {
+    let mut lazy = Lazy(Interpreter::new());
+    let checks = check::all();
+    let named = |name: &str| checks.iter().find(|check| check.name == name).unwrap();
+    let problem = checked(named("matrix products"), &mut lazy).problem.unwrap();
+    assert!(problem.starts_with("matrix products: products, 1 x 8 x 8"), "{problem}");
+    assert_eq!(checked(named("sampling"), &mut lazy).problem, None);
+    let hopper = checked(named("attention, step 6"), &mut lazy);
+    assert!(hopper.problem.is_none() && hopper.left_out.is_some());
+}
