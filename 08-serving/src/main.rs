@@ -8,6 +8,7 @@ use serving::chat::{ChatArgs, chat};
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
 use serving::gpu_check::{GpuCheckArgs, gpu_check};
+use serving::gpu_step::{GpuStepArgs, gpu_step};
 use serving::models::{ModelsArgs, models};
 use serving::serve::{ServeArgs, serve};
 use serving::simulate::{self, SimulateArgs};
@@ -43,6 +44,8 @@ enum Command {
     Trace(TraceArgs),
     /// Say what a deployment would do: what the roofline allows, and a run of the engine's own scheduler
     Simulate(Box<SimulateArgs>),
+    /// Step through a GPU kernel on this machine's processor: warps, registers, bank conflicts, barriers, copies
+    GpuStep(GpuStepArgs),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }
@@ -65,6 +68,7 @@ fn main() -> Result<()> {
         Some(Command::GpuCheck(args)) => gpu_check(&args),
         Some(Command::Trace(args)) => trace(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::GpuStep(args)) => gpu_step(&args),
         Some(Command::Break(args)) => break_its::run(&args),
     }
 }

@@ -4,10 +4,12 @@ use crate::page::{Findings, Page};
 use crate::place::Place;
 
 /// Fences that a pass draws something from.
-const OURS: [&str; 9] = [
+const OURS: [&str; 11] = [
     "break-it",
     "captured",
     "changes",
+    "counts",
+    "cuda",
     "measure",
     "quiz",
     "roofline",

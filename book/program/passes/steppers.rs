@@ -10,7 +10,9 @@ use crate::page::{Findings, Page};
 use crate::place::Place;
 
 mod accepting;
+mod banks;
 mod blocks;
+mod rounds;
 mod schedule;
 mod tree;
 
@@ -37,7 +39,9 @@ struct Kept {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Trace {
     Accepting(accepting::Trace),
+    Banks(banks::Trace),
     Blocks(blocks::Trace),
+    Rounds(rounds::Trace),
     Schedule(schedule::Trace),
     Tree(tree::Trace),
 }
@@ -62,7 +66,9 @@ fn render(stepper: &Stepper, place: &Place) -> Result<String, String> {
         .map_err(|e| format!("`{}` is no trace: {e}", stepper.trace))?;
     let frames = match &kept.trace {
         Trace::Accepting(trace) => trace.draw(),
+        Trace::Banks(trace) => trace.draw(),
         Trace::Blocks(trace) => trace.draw(),
+        Trace::Rounds(trace) => trace.draw(),
         Trace::Schedule(trace) => trace.draw(),
         Trace::Tree(trace) => trace.draw(),
     }
