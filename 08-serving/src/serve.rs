@@ -34,6 +34,15 @@ pub struct ServeArgs {
     /// one too
     #[arg(long, value_name = "KEY")]
     api_key: Vec<String>,
+    /// Most seconds that an answer may take, with the time that it waits; it then ends where it is, as at
+    /// max_tokens. As long as it likes if not given
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+}
+
+fn seconds(written: &str) -> Result<Duration, String> {
+    let seconds = written.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|time| !time.is_zero()).ok_or_else(|| "expected seconds, more than 0".to_owned())
 }
 
 /// Serves a model over HTTP until ctrl-c or SIGTERM; then finishes what is under way.
@@ -51,8 +60,8 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let Served { name, tokenizer, template, end_tokens, engine } = args.engine.start()?;
     let name = args.served_model_name.clone().unwrap_or(name);
     let limits = engine.limits();
-    let app = App::new(name, tokenizer, template, end_tokens, engine)?.with_keys(keys);
-    let app = Arc::new(app);
+    let app = App::new(name, tokenizer, template, end_tokens, engine)?;
+    let app = Arc::new(app.with_keys(keys).with_answers_in(args.timeout));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(PREPARING)

@@ -1,6 +1,7 @@
 //! The engine while clients come and go.
 
 use super::client::Run;
+use super::process::Process;
 use serde::Serialize;
 use serving::engine::EngineHandle;
 use std::sync::atomic::Ordering;
@@ -23,10 +24,13 @@ pub(crate) struct Watched {
     parked: u64,
     cancelled: u64,
     failed: u64,
+    /// Memory of the server and its clients, MiB, ten times in equal steps.
+    resident_mib: Vec<u64>,
 }
 
 /// Watches until the last client has gone.
-pub(super) fn watch(engine: &EngineHandle, run: &Run, clients: usize) -> Watched {
+pub(super) fn watch(engine: &EngineHandle, run: &Run, clients: usize, lasting: Duration) -> Watched {
+    let began = Instant::now();
     let mut seen = Watched { fewest_free_blocks: usize::MAX, ..Watched::default() };
     let (mut passes, mut since) = (0, Instant::now());
     loop {
@@ -43,6 +47,9 @@ pub(super) fn watch(engine: &EngineHandle, run: &Run, clients: usize) -> Watched
         if since.elapsed() > STILL {
             run.problem(format!("{} requests run, and no pass in 10 s", state.running));
             since = Instant::now();
+        }
+        if began.elapsed() >= lasting.mul_f64((seen.resident_mib.len() + 1) as f64 / 10.0) {
+            seen.resident_mib.push(Process::now().resident_mib);
         }
         if is_over {
             return Watched {
