@@ -41,7 +41,8 @@ pub struct ServeArgs {
 }
 
 fn seconds(written: &str) -> Result<Duration, String> {
-    let seconds = written.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let seconds =
+        written.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.filter(|time| !time.is_zero()).ok_or_else(|| "expected seconds, more than 0".to_owned())
 }
 

@@ -72,7 +72,8 @@ impl Modify for Refusals {
 
 fn refuses(operation: &mut Operation) {
     let is_open = operation.security.as_deref() == Some(&[SecurityRequirement::default()]);
-    let is_of_the_engine = operation.tags.iter().flatten().any(|tag| tag == "generation" || tag == "embeddings");
+    let is_of_the_engine =
+        operation.tags.iter().flatten().any(|tag| tag == "generation" || tag == "embeddings");
     let lists = [
         (!is_open, OF_KEYS),
         (operation.request_body.is_some(), OF_BODIES),

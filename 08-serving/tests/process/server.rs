@@ -54,14 +54,24 @@ impl Server {
         serde_json::from_reader(answer.into_body().into_reader()).unwrap()
     }
 
+    /// What it says to a POST.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        self.send(path, body).unwrap()
+    }
+
+    /// None if it does not answer any more.
+    fn send(&self, path: &str, body: &Value) -> Option<Value> {
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request.header("content-type", "application/json");
+        let text = request.send(body.to_string()).ok()?.body_mut().read_to_string().ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
     /// None if it does not answer any more.
     pub(crate) fn ask(&self, prompt: &str) -> Option<Answer> {
         let body =
             json!({"prompt": prompt, "max_tokens": 24, "temperature": 0, "return_token_ids": true});
-        let request = self.agent.post(format!("{}/v1/completions", self.url));
-        let request = request.header("content-type", "application/json");
-        let text = request.send(body.to_string()).ok()?.body_mut().read_to_string().ok()?;
-        let answer: Value = serde_json::from_str(&text).ok()?;
+        let answer = self.send("/v1/completions", &body)?;
         Some(Answer {
             tokens: answer["choices"][0]["token_ids"].clone(),
             cached: answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64()?,

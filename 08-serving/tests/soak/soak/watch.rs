@@ -29,7 +29,12 @@ pub(crate) struct Watched {
 }
 
 /// Watches until the last client has gone.
-pub(super) fn watch(engine: &EngineHandle, run: &Run, clients: usize, lasting: Duration) -> Watched {
+pub(super) fn watch(
+    engine: &EngineHandle,
+    run: &Run,
+    clients: usize,
+    lasting: Duration,
+) -> Watched {
     let began = Instant::now();
     let mut seen = Watched { fewest_free_blocks: usize::MAX, ..Watched::default() };
     let (mut passes, mut since) = (0, Instant::now());
