@@ -9,9 +9,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Where an API key may be besides the command line, which other users of a machine can read.
 const KEY_VARIABLE: &str = "LADDER_API_KEY";
+
+/// Which lines the log has.
+const LOG_VARIABLE: &str = "RUST_LOG";
 
 /// Threads for preparing requests. The engine's are on the cores already.
 const PREPARING: usize = 4;
@@ -51,9 +58,7 @@ fn seconds(written: &str) -> Result<Duration, String> {
 /// # Errors
 /// Whatever is wrong with the model, or an address that cannot be had.
 pub fn serve(args: &ServeArgs) -> Result<()> {
-    // A log that nobody reads any more is no reason to fail.
-    let log = tracing_subscriber::fmt().with_target(false).log_internal_errors(false);
-    log.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).init();
+    log()?;
     let variable = std::env::var(KEY_VARIABLE).ok();
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;
@@ -87,6 +92,20 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     })?;
     // Work on a request that nobody waits for any more need not be waited for.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(())
+}
+
+/// Logs what [`LOG_VARIABLE`] asks for: requests and what goes wrong, if it asks for nothing.
+fn log() -> Result<()> {
+    let asked = std::env::var(LOG_VARIABLE).ok().filter(|asked| !asked.is_empty());
+    let asked = asked.as_deref().unwrap_or("info");
+    let levels: Targets = asked.parse().with_context(|| {
+        format!("{LOG_VARIABLE} is {asked}, expected a level such as debug, or serving=debug")
+    })?;
+    // A log that nobody reads any more is no reason to fail.
+    let lines = tracing_subscriber::fmt::layer().with_target(false).log_internal_errors(false);
+    let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(levels)).init();
     Ok(())
 }
 

@@ -57,6 +57,18 @@ fn what_cannot_be_had_is_said_in_one_line() {
 }
 
 #[test]
+fn the_log_has_what_it_is_asked_for() {
+    let server = Server::start_in(&[], &[("RUST_LOG", "serving=debug")]);
+    server.ask("Once upon a time").unwrap();
+    server.logs("tokens=24");
+    server.logs("method=POST path=\"/v1/completions\" status=200");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    let refused = command.arg("serve").env("RUST_LOG", "serving=loud").output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.starts_with("error: RUST_LOG is serving=loud, expected a level"), "{said}");
+}
+
+#[test]
 fn an_answer_ends_when_its_time_is_up() {
     let server = Server::start(&["--timeout", "0.05"]);
     let body =
