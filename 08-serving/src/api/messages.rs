@@ -121,7 +121,7 @@ impl ChatMessage {
 #[serde(untagged, expecting = "expected a string, tokens, or a list of either")]
 pub enum Prompt {
     /// One text, or several.
-    Texts(OneOrMany<String>),
+    Texts(OneOrMany),
     /// Tokens.
     Tokens(Vec<u32>),
     /// Several prompts of tokens.

@@ -108,6 +108,12 @@ impl Metrics {
         })
     }
 
+    /// Sums up what was measured since the last time. Until then each measurement is kept by itself, so a server whose
+    /// metrics nobody collects would grow without end.
+    pub(super) fn sum_up(&self) {
+        self.prometheus.run_upkeep();
+    }
+
     /// Times one answer, from now on.
     pub(super) fn clock(&self) -> Clock<'_> {
         Clock {

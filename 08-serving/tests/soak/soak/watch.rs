@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// How long the engine may run requests without a pass.
 const STILL: Duration = Duration::from_secs(10);
 
+/// How much memory may be added after the first third of a run.
+const MOST_GROWTH_MIB: u64 = 16;
+
 /// What was seen of the engine.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Watched {
@@ -57,6 +60,12 @@ pub(super) fn watch(
             seen.resident_mib.push(Process::now().resident_mib);
         }
         if is_over {
+            // What allocators and caches keep is there early; what goes on growing is lost.
+            if let [_, _, third, .., last] = seen.resident_mib[..]
+                && last > third + MOST_GROWTH_MIB
+            {
+                run.problem(format!("memory grew from {third} to {last} MiB"));
+            }
             return Watched {
                 passes: counters.passes,
                 generated_tokens: counters.generated_tokens,
