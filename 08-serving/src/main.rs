@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
 #[derive(Parser)]
-#[command(name = "ladder", version, args_conflicts_with_subcommands = true)]
+#[command(name = "ladder", version, args_conflicts_with_subcommands = true, term_width = 92)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -34,11 +34,15 @@ def step(name: str, failed: int) -> None:
         raise SystemExit(1)
 
 
+def blocks(page: str, language: str) -> list[str]:
+    """A page's blocks of a language."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
 def curl_lines(page: str) -> list[str]:
     """The commands with curl in a page's shell blocks, each in one line."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    lines = "".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
     return [line for line in lines if line.startswith("curl ")]
 
 
@@ -65,6 +69,10 @@ def readme(ladder: str) -> int:
                     assert said.rstrip().endswith("data: [DONE]"), said
                 else:
                     assert "error" not in json.loads(said), said
+            for program in blocks(page, "python"):
+                here = program.replace("http://127.0.0.1:8000", address)
+                assert here != program, f"not about the server: {program}"
+                subprocess.run([sys.executable, "-c", here], check=True, capture_output=True, timeout=60)
     return without
 
 
