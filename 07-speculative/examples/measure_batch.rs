@@ -20,7 +20,7 @@ use std::time::Instant;
 const BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const ROUNDS: usize = 5;
 const TOKENS: usize = 64;
-const DEPTHS: [usize; 3] = [0, 2, 4];
+const DEPTHS: [usize; 3] = [0, 3, 7];
 const CONTEXT: usize = 512;
 
 /// Measures what speculation brings as batches grow.
