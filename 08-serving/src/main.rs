@@ -1,6 +1,6 @@
 //! The `ladder` command.
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
 use serving::bench::{BenchArgs, bench};
 use serving::break_its;
@@ -13,10 +13,11 @@ use serving::models::{ModelsArgs, models};
 use serving::serve::{ServeArgs, serve};
 use serving::simulate::{self, SimulateArgs};
 use serving::trace::{TraceArgs, trace};
+use std::process::ExitCode;
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
 #[derive(Parser)]
-#[command(name = "ladder", version, args_conflicts_with_subcommands = true)]
+#[command(name = "ladder", version, args_conflicts_with_subcommands = true, term_width = 92)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -50,8 +51,29 @@ enum Command {
     Break(break_its::Args),
 }
 
-fn main() -> Result<()> {
-    let cli = Cli::parse();
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("error: {}", in_words(&problem));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A problem and what caused it, in one line: a cause that the problem names itself is not told twice.
+fn in_words(problem: &Error) -> String {
+    let mut words = String::new();
+    for cause in problem.chain().map(ToString::to_string) {
+        if !words.ends_with(&cause) {
+            let comma = if words.is_empty() { "" } else { ": " };
+            words += &format!("{comma}{cause}");
+        }
+    }
+    words
+}
+
+fn run(cli: Cli) -> Result<()> {
     // A reader who closes the pipe, as `head` does, has seen enough. Not so a server's client, whose connection would
     // end the process for all others with the same signal.
     if !matches!(cli.command, Some(Command::Serve(_))) {

@@ -290,7 +290,8 @@ fn what_two_sequences_share_is_copied_before_one_writes_to_it() {
     let fork = executor.cache_mut().fork(1).unwrap();
     // Forty tokens end inside of a block.
     assert_eq!(executor.cache().blocks().used(), 3);
-    run(&mut executor, fork, 40, &[9; 5]);
+    let forked = run(&mut executor, fork, 40, &[9; 5]);
+    assert_eq!(forked, fed(&[40, 45], &[&text[..40], &[9; 5]].concat()));
     assert_eq!(executor.cache().blocks().used(), 4);
     assert_eq!(run(&mut executor, 1, 40, &text[40..]), fed(&[40, 60], &text));
     executor.cache().check_integrity([]).unwrap();

@@ -71,7 +71,7 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     /// The logits of hidden states, `[rows, hidden]` to `[rows, vocab]`.
     ///
     /// # Errors
-    /// As [`Executor::head`].
+    /// As [`naive_decode::Executor::head`].
     pub fn head(&mut self, hidden: &Hidden) -> Result<Logits> {
         self.executor.head(hidden.view())
     }

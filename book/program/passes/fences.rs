@@ -19,7 +19,7 @@ const OURS: [&str; 11] = [
 ];
 
 /// Fences that are shown as they are.
-const SHOWN: [&str; 6] = ["sh", "text", "json", "toml", "console", "markdown"];
+const SHOWN: [&str; 7] = ["sh", "python", "text", "json", "toml", "console", "markdown"];
 
 pub(super) fn find(page: &Page, _: &Place, findings: &mut Findings) {
     for fence in page.fences() {
