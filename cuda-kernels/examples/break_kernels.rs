@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p cuda-kernels --example break_kernels
 //!
-//! With the name of a break, that one alone.
+//! With the name of a break, that one alone; with `--json`, what the book shows.
 
 use cuda_kernels::Launch;
 use cuda_kernels::small::attention::{Paged, hopper, step};
@@ -78,9 +78,13 @@ const BREAKS: [Break; 7] = [
 #[allow(dead_code, reason = "the test of what was kept uses the rest of this file")]
 fn main() {
     let Some(asked) = std::env::args().nth(1) else {
-        print!("{}", said());
+        BREAKS.iter().for_each(|b| println!("{}", b.said()));
         return;
     };
+    if asked == "--json" {
+        print!("{}", kept());
+        return;
+    }
     match BREAKS.iter().find(|b| b.name == asked) {
         Some(found) => print!("{}", found.said()),
         None => {
@@ -91,9 +95,10 @@ fn main() {
     }
 }
 
-/// What is said of all of them.
-pub(crate) fn said() -> String {
-    BREAKS.iter().map(Break::said).collect()
+/// What is said of each, by name, as JSON.
+pub(crate) fn kept() -> String {
+    let said = BREAKS.iter().map(|b| (b.name.to_string(), b.said().into()));
+    format!("{:#}\n", serde_json::Value::Object(said.collect()))
 }
 
 impl Break {
@@ -114,7 +119,7 @@ impl Break {
         };
         let line = squeezed(line);
         format!(
-            "{}: {}\nline {number}: `{line}` becomes {became}\n\n{outcome}\n",
+            "{}: {}\nline {number}: `{line}` becomes {became}\n\n{outcome}",
             self.name, self.what
         )
     }
@@ -147,6 +152,7 @@ fn said_of(fault: &Fault) -> String {
     let [x, y, z] = fault.block;
     let lane = fault.lane.map_or(String::new(), |lane| format!(", lane {lane}"));
     let problem = fault.problem.replace(": warps", ":\nwarps").replace("; ", "\n");
+    let problem = problem.replace(", which is in phase", ",\n    which is in phase");
     format!(
         "{:?} in block ({x}, {y}, {z}), warp {}{lane}\nline {}: `{}`\n{problem}\n",
         fault.kind, fault.warp, fault.line, fault.text

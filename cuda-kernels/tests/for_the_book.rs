@@ -27,8 +27,8 @@ fn the_rounds_are_those_of_the_kernels() {
     assert_eq!(include_str!("../traces/rounds.json"), trace_rounds::trace().unwrap());
 }
 
-/// `cargo run --release -p cuda-kernels --example break_kernels > cuda-kernels/traces/broken.txt`
+/// `cargo run --release -p cuda-kernels --example break_kernels -- --json > cuda-kernels/traces/broken.json`
 #[test]
 fn broken_kernels_are_noticed_in_these_words() {
-    assert_eq!(include_str!("../traces/broken.txt"), break_kernels::said());
+    assert_eq!(include_str!("../traces/broken.json"), break_kernels::kept());
 }
