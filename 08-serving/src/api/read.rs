@@ -28,9 +28,9 @@ pub fn read<T: DeserializeOwned>(
         let one = |(name, value): (String, Value)| {
             let alone = Value::Object([(name.clone(), value)].into_iter().collect());
             let problem = serde_json::from_value::<T>(alone).err()?;
-            Some(ApiError::parameter(&name, format!("{name}: {problem}")))
+            Some(ApiError::parameter(&name, format!("{name}: {}", in_terms_of_json(&problem))))
         };
-        fields.into_iter().find_map(one).unwrap_or_else(|| refused(problem.to_string()))
+        fields.into_iter().find_map(one).unwrap_or_else(|| refused(in_terms_of_json(&problem)))
     })?;
     match unknown(&request).keys().next() {
         None => Ok(request),
@@ -38,4 +38,21 @@ pub fn read<T: DeserializeOwned>(
             Err(ApiError::parameter(name, format!("no parameter is called `{name}` here")))
         }
     }
+}
+
+/// What is expected, in this program's terms and in the client's.
+const TERMS: [(&str, &str); 7] = [
+    ("expected usize", "expected a whole number, 0 or more"),
+    ("expected u32", "expected a whole number, 0 or more"),
+    ("expected i64", "expected a whole number"),
+    ("expected i32", "expected a whole number"),
+    ("expected f32", "expected a number"),
+    ("expected a sequence", "expected a list"),
+    ("expected a map", "expected an object"),
+];
+
+fn in_terms_of_json(problem: &serde_json::Error) -> String {
+    let said = problem.to_string();
+    let term = TERMS.iter().find_map(|(ours, theirs)| Some((said.strip_suffix(ours)?, theirs)));
+    term.map_or(said.clone(), |(before, theirs)| format!("{before}{theirs}"))
 }

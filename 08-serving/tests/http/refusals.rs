@@ -158,6 +158,31 @@ fn bodies_and_headers_that_are_too_large_are_not_read() {
 }
 
 #[test]
+fn what_is_expected_is_said_in_terms_of_json() {
+    let server = Server::shared();
+    for (parameter, value, said) in [
+        (
+            "max_tokens",
+            json!("5"),
+            "max_tokens: invalid type: string \"5\", expected a whole number, 0 or more",
+        ),
+        ("top_k", json!(1.5), "top_k: invalid type: floating point `1.5`, expected a whole number"),
+        (
+            "temperature",
+            json!("hot"),
+            "temperature: invalid type: string \"hot\", expected a number",
+        ),
+        ("stop_token_ids", json!(7), "stop_token_ids: invalid type: integer `7`, expected a list"),
+        ("logit_bias", json!(7), "logit_bias: invalid type: integer `7`, expected an object"),
+        ("stop", json!([1]), "stop: expected a string or a list of strings"),
+    ] {
+        let mut body = json!({"prompt": STORY});
+        body[parameter] = value;
+        assert_eq!(server.complete(body).is_refused(400, Some(parameter)), said);
+    }
+}
+
+#[test]
 fn a_body_that_breaks_off_is_said_to() {
     use std::io::{Read, Write};
     let server = Server::shared();

@@ -27,7 +27,7 @@ pub(crate) struct Watched {
     parked: u64,
     cancelled: u64,
     failed: u64,
-    /// Memory of the server and its clients, MiB, ten times in equal steps.
+    /// Memory of the server and its clients, MiB, a tenth of the time apart.
     resident_mib: Vec<u64>,
 }
 
