@@ -28,10 +28,10 @@ mod shape;
 const MATRIX: [usize; 2] = [1536, 576];
 
 /// Rows of activations: of one text, of a few, of a server's batch, of a prompt.
-const ROWS: [usize; 4] = [1, 4, 32, 512];
+const ROWS: [usize; 5] = [1, 4, 8, 32, 512];
 
 /// Rows from which on a kernel is held to the machine's arithmetic, and below to its memory.
-const MANY_ROWS: usize = 32;
+const MANY_ROWS: usize = 8;
 
 /// Blocks of memory that are probed. On machines with several memories, where a block lies decides how fast it is read.
 const PLACES: usize = 4;
