@@ -51,7 +51,8 @@ impl DeviceArgs {
         context: Option<usize>,
         otherwise: Option<String>,
     ) -> Result<Option<OnGpu>> {
-        if self.device == Device::Cpu {
+        // Who asks for what the processor alone does has asked for the processor.
+        if self.device == Device::Cpu || (self.device == Device::Auto && otherwise.is_some()) {
             return Ok(None);
         }
         let gpu = match (Driver::open(), self.device) {
@@ -62,10 +63,7 @@ impl DeviceArgs {
         let fits = || {
             let llama = files.plain_llama(context)?;
             kv_bytes_per_token(&llama.config)?;
-            match otherwise {
-                None => Ok(llama),
-                Some(problem) => Err(anyhow!(problem)),
-            }
+            otherwise.map_or(Ok(llama), |problem| Err(anyhow!(problem)))
         };
         match (fits(), self.device) {
             (Ok(llama), _) => Ok(Some(OnGpu { gpu, llama })),
