@@ -104,8 +104,8 @@ impl PagedCache {
     /// Sets the pool aside; no sequence is open yet.
     ///
     /// # Errors
-    /// If the block size is none, the pool has no room for one block, or the model's first layer makes no
-    /// keys and values.
+    /// If the block size is none, the pool has no room for one block or is larger than the system's memory, or
+    /// the model's first layer makes no keys and values.
     pub fn new(model: &Model, room: Room) -> Result<Self> {
         let layout = Layout::new(model, room.block, room.kept, room.behind)?;
         PagedCache::over(layout, room, model.isa)
@@ -114,7 +114,7 @@ impl PagedCache {
     /// The same over a layout of one's own.
     ///
     /// # Errors
-    /// If the pool has no room for one block.
+    /// If the pool has no room for one block, or is larger than the system's memory.
     pub fn over(layout: Layout, room: Room, isa: Isa) -> Result<Self> {
         let count = room.bytes / layout.block_bytes();
         if count == 0 {
@@ -122,10 +122,10 @@ impl PagedCache {
             return Err(Error::invalid("bytes of the pool", room.bytes, expected));
         }
         let pool = match layout.kept() {
-            KvType::Exact(Element::F32) => Pool::F32(Pages::new(&layout, count)),
-            KvType::Exact(Element::Bf16) => Pool::Bf16(Pages::new(&layout, count)),
-            KvType::Exact(Element::F16) => Pool::F16(Pages::new(&layout, count)),
-            KvType::Int8 => Pool::Int8(Pages::new(&layout, count)),
+            KvType::Exact(Element::F32) => Pool::F32(Pages::new(&layout, count)?),
+            KvType::Exact(Element::Bf16) => Pool::Bf16(Pages::new(&layout, count)?),
+            KvType::Exact(Element::F16) => Pool::F16(Pages::new(&layout, count)?),
+            KvType::Int8 => Pool::Int8(Pages::new(&layout, count)?),
         };
         let mut cache = PagedCache::with_pool(layout, pool, count, room.capacity, isa);
         cache.rollback = room.rollback;

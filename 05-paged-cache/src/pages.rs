@@ -10,6 +10,11 @@ use naive_decode::{Error, KvSize, Result};
 use ndarray::ArrayView1;
 use std::ops::Range;
 
+/// Zeros; none if there is not so much memory.
+fn zeroed<T: bytemuck::Zeroable>(length: usize) -> Option<Vec<T>> {
+    bytemuck::try_zeroed_vec(length).ok()
+}
+
 // ANCHOR: pages
 /// All blocks of a pool, one after another: `[blocks][layers of a group][…]`.
 ///
@@ -26,15 +31,23 @@ pub(crate) struct Pages<E> {
 // ANCHOR_END: pages
 
 impl<E: TileElement> Pages<E> {
-    pub(crate) fn new(layout: &Layout, blocks: usize) -> Self {
-        Pages {
+    /// Memory for so many blocks.
+    ///
+    /// # Errors
+    /// If the system does not give so much.
+    pub(crate) fn new(layout: &Layout, blocks: usize) -> Result<Self> {
+        let refused = || {
+            let bytes = blocks * layout.block_bytes();
+            Error::invalid("bytes of the pool", bytes, "no more than the system has to give")
+        };
+        Ok(Pages {
             tokens: layout.tokens(),
             numbers_per_block: layout.numbers,
             scales_per_block: layout.scales,
             // Zeroed memory of the system's: it costs nothing until it is written.
-            numbers: bytemuck::zeroed_vec(blocks * layout.numbers),
-            scales: bytemuck::zeroed_vec(blocks * layout.scales),
-        }
+            numbers: zeroed(blocks * layout.numbers).ok_or_else(refused)?,
+            scales: zeroed(blocks * layout.scales).ok_or_else(refused)?,
+        })
     }
 
     /// Slots whose keys lie side by side.

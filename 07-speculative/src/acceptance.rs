@@ -16,6 +16,8 @@ pub(crate) const PROBE: usize = 4;
 pub struct Acceptance {
     /// By depth: how often a token there is kept, given that those before it are.
     kept: Vec<f64>,
+    /// By depth: how often there has been one.
+    seen: Vec<u32>,
     /// Passes until the next probe, and the pause after it.
     until_probe: u32,
     pause: u32,
@@ -26,7 +28,12 @@ impl Acceptance {
     /// Of guesses of at most `most` tokens one after the other.
     pub fn new(most: usize) -> Self {
         // Begin with some confidence, or nothing would ever be tried.
-        Acceptance { kept: vec![0.7; most], until_probe: FIRST_PAUSE, pause: FIRST_PAUSE }
+        Acceptance {
+            kept: vec![0.7; most],
+            seen: vec![0; most],
+            until_probe: FIRST_PAUSE,
+            pause: FIRST_PAUSE,
+        }
     }
 
     /// Guesses one after the other, at most.
@@ -37,9 +44,13 @@ impl Acceptance {
     /// `kept` of `proposed` tokens one after the other have come true.
     pub fn observe(&mut self, proposed: usize, kept: usize) {
         let tried = (kept + 1).min(proposed);
-        for (depth, chance) in self.kept.iter_mut().enumerate().take(tried) {
+        let chances = self.kept.iter_mut().zip(&mut self.seen);
+        for (depth, (chance, seen)) in chances.enumerate().take(tried) {
+            // The first guesses say most; what was believed before any counts as much as two of them.
+            *seen = seen.saturating_add(1);
+            let weight = LATEST.max(1.0 / f64::from(seen.saturating_add(2)));
             let now = f64::from(u8::from(depth < kept));
-            *chance += LATEST * (now - *chance);
+            *chance += weight * (now - *chance);
         }
     }
 

@@ -4,7 +4,11 @@
 //! and one more. Both are measured as the text goes on: how often a token at each depth is kept once those
 //! before it are ([`Acceptance`]), how long a pass with such a draft takes ([`PassTimes`]), how long the draft. The
 //! depth with the most tokens a second is taken. Where none beats plain decoding, nothing is proposed, but for a
-//! probe now and then, ever more rarely: so speculation that does not pay costs next to nothing.
+//! probe now and then, ever more rarely.
+//!
+//! A forecast may be wrong, so it is also counted what speculation has cost so far beyond what the same tokens would
+//! have taken plainly. That debt is kept within a small part of the time: whoever is past it decodes plainly until it is
+//! paid off. So speculation that does not pay costs next to nothing, whatever it promises.
 
 use crate::acceptance::{Acceptance, PROBE};
 use crate::pass_times::{LATEST, PassTimes};
@@ -14,8 +18,27 @@ use std::time::Duration;
 /// or no longer.
 const DEEPER: u32 = 8;
 
+/// One in so many is left out: what a plain pass takes is what all else is measured by, and it changes.
+const PLAIN: u32 = 24;
+
+/// Plain passes before the first draft.
+const BEFORE: f64 = 2.0;
+
 /// A depth must promise so much more than plain decoding to be taken.
 const WORTH_IT: f64 = 1.03;
+
+/// What speculation may have cost, as a share of what the text would have taken plainly, and in plain passes beside
+/// that, without which nothing would ever be begun.
+const DEBT: f64 = 0.015;
+const FIRST_DEBT: f64 = 2.0;
+
+/// What a row more is taken to cost, in plain passes, where no pass has been so wide; and a drafted token, where none has
+/// been drafted and it is not clear whether drafting pays.
+const ROW: f64 = 0.35;
+const DRAFT: f64 = 0.3;
+
+/// Plain passes that speculation can have saved up at most, to try something else with.
+const SAVED: f64 = 16.0;
 
 /// What one cycle has shown.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +47,8 @@ pub struct Observation {
     pub asked: usize,
     /// Length of the tree's longest path.
     pub proposed: usize,
+    /// Nodes of the tree: rows that the pass had beside the text's last token.
+    pub nodes: usize,
     /// Tokens of the path that was kept.
     pub kept: usize,
     /// Time to draft.
@@ -37,13 +62,18 @@ pub struct Observation {
 #[derive(Debug, Clone)]
 pub struct Adaptive {
     acceptance: Acceptance,
-    /// By rows of the tree's longest path, the text's last token with it. How many rows the whole tree brings
-    /// is the proposer's affair.
     verify: PassTimes,
     /// Seconds to draft one token, and to begin.
     draft: Line,
+    /// Cycles since the last draft, and seconds that a draft takes longer for each of them: who guesses has to read what
+    /// was written meanwhile.
+    since: u32,
+    catch_up: f64,
     /// Drafts so far.
     drafts: u32,
+    /// In plain passes: what the text would have taken, and what it has taken beyond that.
+    plain: f64,
+    debt: f64,
 }
 // ANCHOR_END: adaptive
 
@@ -90,44 +120,90 @@ impl Adaptive {
             acceptance: Acceptance::new(most),
             verify: PassTimes::default(),
             draft: Line::default(),
+            since: 0,
+            catch_up: 0.0,
             drafts: 0,
+            plain: 0.0,
+            debt: 0.0,
         }
     }
 
     /// Takes in what a cycle has shown.
     pub fn observe(&mut self, seen: Observation) {
         self.acceptance.observe(seen.proposed, seen.kept);
-        self.verify.observe(seen.proposed + 1, seen.verify);
-        if seen.asked > 0 {
-            self.draft.add(seen.proposed as f64, seen.draft.as_secs_f64());
+        let verify = self.verify.observe(seen.nodes + 1, seen.verify);
+        let draft = seen.draft.as_secs_f64();
+        if seen.asked == 0 {
+            self.since = self.since.saturating_add(1);
+        } else {
+            let proposed = seen.proposed as f64;
+            if self.since == 0 || self.draft.weight == 0.0 {
+                self.draft.add(proposed, draft);
+            } else {
+                let longer = (draft - self.draft.at(proposed)).max(0.0);
+                self.catch_up = longer / f64::from(self.since);
+            }
+            self.since = 0;
+        }
+        if let Some(plain) = self.verify.seconds(1) {
+            let tokens = seen.kept as f64 + 1.0;
+            // A pass without a guess is what it would have been anyway, and a little faster or slower by chance.
+            let beyond = if seen.proposed > 0 { verify / plain - tokens } else { 0.0 };
+            self.plain += tokens;
+            self.debt = (self.debt + beyond + draft / plain).max(-SAVED);
         }
     }
 
+    /// Seconds to draft so deep and to run the tree that comes of it.
+    fn cost(&self, depth: usize, nodes: usize, plain: f64) -> f64 {
+        let (rows, widest) = (nodes + 1, self.verify.widest());
+        let known = self.verify.seconds(rows.min(widest)).unwrap_or(plain);
+        // Past all that has been tried, a row is taken to cost so much.
+        let verify = known + ROW * plain * rows.saturating_sub(widest) as f64;
+        verify + self.draft.at(depth as f64)
+    }
+
+    /// Whether speculation stays within the debt it may have if a draft costs so much and none of it is kept.
+    fn is_within_debt(&self, cost: f64, plain: f64) -> bool {
+        let cost = cost + self.catch_up * f64::from(self.since);
+        self.debt + cost / plain - 1.0 <= FIRST_DEBT + DEBT * self.plain
+    }
+
     // ANCHOR: depth
-    /// How deep the next draft is to go; 0 for none.
-    pub fn depth(&mut self) -> usize {
-        let Some(plain) = self.verify.seconds(1) else {
-            return 0; // the first pass is plain: all else is measured by it
+    /// How deep the next draft is to go; 0 for none. `nodes` says how many nodes a draft of each depth has at most.
+    pub fn depth(&mut self, nodes: impl Fn(usize) -> usize) -> usize {
+        let Some(plain) = self.verify.seconds(1).filter(|_| self.plain >= BEFORE) else {
+            return 0; // all else is measured by plain passes
         };
         let mut best = (0, WORTH_IT / plain);
         let mut tokens = 1.0;
-        // Beyond a probe, one more than has been tried: a tree's rows may grow faster than anybody thought.
-        let most = self.acceptance.most().min(PROBE.max(self.verify.widest()));
+        let most = self.acceptance.most();
+        let cost = |depth: usize| self.cost(depth, nodes(depth), plain);
         for (depth, chance) in (1..=most).zip(self.acceptance.chances()) {
             tokens += chance;
-            let verify = self.verify.seconds(depth + 1).unwrap_or(plain);
-            let rate = tokens / (verify + self.draft.at(depth as f64));
+            let rate = tokens / cost(depth);
             if rate > best.1 {
                 best = (depth, rate);
             }
         }
         if best.0 > 0 {
+            if !self.is_within_debt(cost(best.0), plain) {
+                return 0; // it pays by the forecast, but has not paid yet
+            }
             self.acceptance.paid();
             self.drafts = self.drafts.wrapping_add(1);
+            if self.drafts.is_multiple_of(PLAIN) {
+                return 0;
+            }
             let deeper = usize::from(self.drafts.is_multiple_of(DEEPER));
             return (best.0 + deeper).min(most);
         }
-        self.acceptance.probe()
+        // As deep as can be afforded, up to a probe's depth.
+        let unknown = if self.draft.weight == 0.0 { DRAFT * plain } else { 0.0 };
+        let affordable =
+            |depth: &usize| self.is_within_debt(cost(*depth) + unknown * *depth as f64, plain);
+        let deepest = (1..=PROBE.min(most)).rev().find(affordable).unwrap_or(0);
+        self.acceptance.probe().min(deepest)
     }
     // ANCHOR_END: depth
 }
@@ -139,11 +215,15 @@ mod tests {
     /// Runs cycles of a text whose drafts are kept with this chance at every depth, and gives the share of
     /// plain decoding's time that a token takes, and the depths that were chosen.
     fn run(chance: f64, draft_cost: f64, row_cost: f64) -> (f64, Vec<usize>) {
+        run_of(2000, chance, draft_cost, row_cost)
+    }
+
+    fn run_of(cycles: usize, chance: f64, draft_cost: f64, row_cost: f64) -> (f64, Vec<usize>) {
         let mut adaptive = Adaptive::new(8);
         let (mut seconds, mut tokens, mut state) = (0.0, 0.0, 1u32);
         let mut depths = Vec::new();
-        for _ in 0..2000 {
-            let asked = adaptive.depth();
+        for _ in 0..cycles {
+            let asked = adaptive.depth(|depth| depth);
             depths.push(asked);
             let mut kept = 0;
             let mut random = || {
@@ -160,6 +240,7 @@ mod tests {
             adaptive.observe(Observation {
                 asked,
                 proposed: asked,
+                nodes: asked,
                 kept,
                 draft: Duration::from_secs_f64(draft),
                 verify: Duration::from_secs_f64(verify),
@@ -181,6 +262,19 @@ mod tests {
         assert!(time < 1.02, "{time}");
         let plain = depths.iter().filter(|&&depth| depth == 0).count();
         assert!(plain > 1900, "{plain}");
+    }
+
+    #[test]
+    fn even_a_short_text_loses_little() {
+        // From drafts that cost nothing and come true now and then, to trees that nobody could afford.
+        for chance in [0.0, 0.3, 0.5, 0.8] {
+            for draft_cost in [0.0, 0.1, 0.5] {
+                for row_cost in [0.01, 0.3, 1.0] {
+                    let (time, _) = run_of(150, chance, draft_cost, row_cost);
+                    assert!(time < 1.07, "{chance} {draft_cost} {row_cost}: {time}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use crate::proposer::Proposer;
 use crate::proposers::{Ahead, DraftModel, Lookahead, Medusa, Mtp, PromptLookup};
 use crate::tap::Tap;
-use embedded_models::{DRAFT, HEADS, TARGET};
-use naive_decode::{Checkpoint, LoadOptions, Model, Result};
+use embedded_models::{DRAFT, EmbeddedModel, HEADS, TARGET};
+use flash_attention::fusion::Fused;
+use flash_attention::packed::{Format, Packer, Weights};
+use flash_attention::threads::Pool;
+use naive_decode::{Checkpoint, Config, Isa, LoadOptions, Model, Pack, Result};
 use std::sync::Arc;
 
 /// A target, its draft and its heads.
@@ -63,15 +66,15 @@ impl Guesser {
 }
 
 impl Embedded {
-    /// Loads all of it, with room for so many tokens of a text.
+    /// Loads all of it, with room for so many tokens of a text, packed for rung 04's kernels. The files have bfloat16,
+    /// and so have the panels: no bit is lost.
     ///
     /// # Errors
     /// If the embedded files do not fit together.
     pub fn new(context: usize) -> Result<Self> {
         let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
-        let target = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?;
-        let (target, tap) = Tap::on(target);
-        let draft = Model::embedded(DRAFT.name, DRAFT.config, DRAFT.weights, options)?;
+        let (target, tap) = Tap::on(packed(&TARGET, options)?);
+        let draft = packed(&DRAFT, options)?;
         let part =
             |name: &str, bytes| Checkpoint::embedded(&format!("{}/{name}", HEADS.name), bytes);
         Ok(Embedded {
@@ -95,8 +98,29 @@ impl Embedded {
             Guesser::DraftAhead => Box::new(Ahead::new(draft()?)?),
             Guesser::PromptLookup => Box::new(PromptLookup::new()),
             Guesser::Lookahead => Box::new(Lookahead::new()),
-            Guesser::Medusa => Box::new(Medusa::new(&self.target, self.tap.clone(), &self.medusa)?),
-            Guesser::Mtp => Box::new(Mtp::new(self.target.clone(), self.tap.clone(), &self.mtp)?),
+            Guesser::Medusa => {
+                let (target, tap) = (&self.target, self.tap.clone());
+                with_packing(|pack| Ok(Box::new(Medusa::new(target, tap, &self.medusa, pack)?)))?
+            }
+            Guesser::Mtp => {
+                let (target, tap) = (self.target.clone(), self.tap.clone());
+                with_packing(|pack| Ok(Box::new(Mtp::new(target, tap, &self.mtp, pack)?)))?
+            }
         })
     }
+}
+
+fn packed(model: &EmbeddedModel, options: LoadOptions) -> Result<Model> {
+    let config = Config::from_json(&format!("{}/config.json", model.name), model.config)?;
+    let file = format!("{}/model.safetensors", model.name);
+    let checkpoint = Checkpoint::embedded(&file, model.weights)?;
+    let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+    with_packing(|pack| Model::assemble(config, options, &tensors, pack))
+}
+
+/// Calls `make` with what packs bfloat16, fused, for the process's threads.
+fn with_packing<T>(make: impl FnOnce(Pack) -> Result<T>) -> Result<T> {
+    let (pool, none) = (Pool::shared(), |_: &str| Ok(None));
+    let packer = Packer::new(Weights::As(Format::Bf16), Isa::best(), &pool, &none);
+    make(&Fused::new(&packer, &pool))
 }

@@ -8,6 +8,9 @@ pub(crate) const LATEST: f64 = 0.15;
 /// Times as long as usual that a pass is believed to have taken, at most.
 const HELD_UP: f64 = 1.5;
 
+/// Passes of a width of which the quickest counts, before averages begin. The first is often slow: its memory is new.
+const FIRST: u32 = 3;
+
 /// Rows up to which single numbers of rows are remembered; no guess makes a pass so wide.
 const MOST: usize = 1024;
 
@@ -21,22 +24,25 @@ pub struct PassTimes {
 // ANCHOR_END: pass_times
 
 impl PassTimes {
-    /// A pass over so many rows took so long.
-    pub fn observe(&mut self, rows: usize, took: Duration) {
+    /// A pass over so many rows took so long. Gives the seconds of it that are believed: what is beyond half as long
+    /// again as usual was somebody else's.
+    pub fn observe(&mut self, rows: usize, took: Duration) -> f64 {
         if rows > MOST {
-            return;
+            return took.as_secs_f64();
         }
         if self.seconds.len() <= rows {
             self.seconds.resize(rows + 1, None);
         }
         let known = &mut self.seconds[rows];
-        // A pass that took far longer than others of its width was held up by something else.
         let most = known.map_or(f64::INFINITY, |(seconds, _)| HELD_UP * seconds);
         let seconds = took.as_secs_f64().min(most);
-        // The first pass of a width is often slow: its memory is new. So it soon counts for little.
         let (before, passes) = known.unwrap_or((seconds, 0));
-        let weight = LATEST.max(1.0 / f64::from(passes.saturating_add(1)));
-        *known = Some((before + weight * (seconds - before), passes.saturating_add(1)));
+        let average = match passes < FIRST {
+            true => before.min(seconds),
+            false => before + LATEST * (seconds - before),
+        };
+        *known = Some((average, passes.saturating_add(1)));
+        seconds
     }
 
     /// Rows of the widest pass there has been; 0 if there has been none.

@@ -54,6 +54,11 @@ pub trait Proposer: Send {
         sampler: &mut Sampler,
     ) -> Result<DraftTree>;
 
+    /// Nodes of a tree that goes so deep, at most.
+    fn nodes(&self, depth: usize) -> usize {
+        depth
+    }
+
     /// Which rows of the prompt's pass it wants logits of, and so their hidden states in a [`Tap`](crate::Tap).
     fn wants(&self) -> Want {
         Want::Nothing
@@ -93,6 +98,10 @@ impl<P: Proposer + ?Sized> Proposer for Box<P> {
         sampler: &mut Sampler,
     ) -> Result<DraftTree> {
         (**self).propose(context, depth, sampler)
+    }
+
+    fn nodes(&self, depth: usize) -> usize {
+        (**self).nodes(depth)
     }
 
     fn wants(&self) -> Want {

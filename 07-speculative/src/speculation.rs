@@ -30,7 +30,7 @@ pub struct Cycle {
     pub nodes: usize,
     /// Tokens of it that were kept.
     pub kept: usize,
-    /// Time to draft.
+    /// Time to draft, and to learn from what became of it.
     pub draft: Duration,
     /// Time of the target's pass.
     pub verify: Duration,
@@ -166,7 +166,7 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         let asked = self.asked();
         let began = Instant::now();
         let tree = self.proposer.propose(&self.context, asked, &mut self.sampler)?;
-        let draft = began.elapsed();
+        let mut draft = began.elapsed();
 
         let span = tree.span(self.sequence, &self.context)?;
         let start = span.start;
@@ -177,7 +177,9 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         let accepted = (self.rule)(&mut self.sampler, &mut self.context, &tree, logits.view())?;
         let (path, next) = (&accepted.path[..], accepted.next);
         let context = &self.context[..];
+        let began = Instant::now();
         self.proposer.learn(&Verdict { context, tree: &tree, path, next, logits: logits.view() });
+        draft += began.elapsed();
 
         // The text's last token and the path stay in the cache; the rest never was.
         let slots = std::iter::once(start).chain(path.iter().map(|node| start + 1 + node));
@@ -187,11 +189,10 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         let kept = path.iter().map(|&node| tree.nodes()[node].token);
         let tokens = self.extend(kept.chain([next]).collect());
         let longest = (0..tree.len()).map(|node| tree.path(node).len()).max().unwrap_or(0);
-        if let Depth::Adaptive(adaptive) = &mut self.depth {
-            let (proposed, kept) = (longest, path.len());
-            adaptive.observe(Observation { asked, proposed, kept, draft, verify });
-        }
         let (nodes, kept) = (tree.len(), path.len());
+        if let Depth::Adaptive(adaptive) = &mut self.depth {
+            adaptive.observe(Observation { asked, proposed: longest, nodes, kept, draft, verify });
+        }
         Ok(Some(Cycle { tokens, proposed: longest, nodes, kept, draft, verify }))
     }
     // ANCHOR_END: cycle
@@ -200,7 +201,7 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
     fn asked(&mut self) -> usize {
         let wanted = match &mut self.depth {
             Depth::Fixed(depth) => *depth,
-            Depth::Adaptive(adaptive) => adaptive.depth(),
+            Depth::Adaptive(adaptive) => adaptive.depth(|depth| self.proposer.nodes(depth)),
         };
         let generated = self.context.len() - self.request.prompt.len();
         wanted.min(self.request.tokens - generated - 1)

@@ -12,6 +12,7 @@
 //! | `faults.rs`, `faults/` | what goes wrong between requests, on purpose |
 //! | `generate.rs` | `ladder generate`: continue a text |
 //! | `gpu_check.rs`, `gpu_check/` | `ladder gpu-check`: a GPU held to the processor, and timed |
+//! | `gpu_step.rs`, `gpu_step/` | `ladder gpu-step`: a GPU's kernel, instruction by instruction |
 //! | `http.rs` | the server's front: routes, streams, keys, metrics |
 //! | `load.rs` | requests as they might come to a server, seeded |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
@@ -35,6 +36,7 @@ pub mod engine;
 pub mod faults;
 pub mod generate;
 pub mod gpu_check;
+pub mod gpu_step;
 pub mod http;
 pub mod load;
 pub mod models;

@@ -1,6 +1,6 @@
 //! The `ladder` command.
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
 use serving::bench::{BenchArgs, bench};
 use serving::break_its;
@@ -8,14 +8,16 @@ use serving::chat::{ChatArgs, chat};
 use serving::climb::{ClimbArgs, climb};
 use serving::generate::{GenerateArgs, generate};
 use serving::gpu_check::{GpuCheckArgs, gpu_check};
+use serving::gpu_step::{GpuStepArgs, gpu_step};
 use serving::models::{ModelsArgs, models};
 use serving::serve::{ServeArgs, serve};
 use serving::simulate::{self, SimulateArgs};
 use serving::trace::{TraceArgs, trace};
+use std::process::ExitCode;
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
 #[derive(Parser)]
-#[command(name = "ladder", version, args_conflicts_with_subcommands = true)]
+#[command(name = "ladder", version, args_conflicts_with_subcommands = true, term_width = 92)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -43,12 +45,35 @@ enum Command {
     Trace(TraceArgs),
     /// Say what a deployment would do: what the roofline allows, and a run of the engine's own scheduler
     Simulate(Box<SimulateArgs>),
+    /// Step through a GPU kernel on this machine's processor: warps, registers, bank conflicts, barriers, copies
+    GpuStep(GpuStepArgs),
     /// Break something on purpose and see what it does; without a name, list what there is
     Break(break_its::Args),
 }
 
-fn main() -> Result<()> {
-    let cli = Cli::parse();
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("error: {}", in_words(&problem));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A problem and what caused it, in one line: a cause that the problem names itself is not told twice.
+fn in_words(problem: &Error) -> String {
+    let mut words = String::new();
+    for cause in problem.chain().map(ToString::to_string) {
+        if !words.ends_with(&cause) {
+            let comma = if words.is_empty() { "" } else { ": " };
+            words += &format!("{comma}{cause}");
+        }
+    }
+    words
+}
+
+fn run(cli: Cli) -> Result<()> {
     // A reader who closes the pipe, as `head` does, has seen enough. Not so a server's client, whose connection would
     // end the process for all others with the same signal.
     if !matches!(cli.command, Some(Command::Serve(_))) {
@@ -65,6 +90,7 @@ fn main() -> Result<()> {
         Some(Command::GpuCheck(args)) => gpu_check(&args),
         Some(Command::Trace(args)) => trace(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::GpuStep(args)) => gpu_step(&args),
         Some(Command::Break(args)) => break_its::run(&args),
     }
 }

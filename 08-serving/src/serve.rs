@@ -9,9 +9,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Where an API key may be besides the command line, which other users of a machine can read.
 const KEY_VARIABLE: &str = "LADDER_API_KEY";
+
+/// Which lines the log has.
+const LOG_VARIABLE: &str = "RUST_LOG";
 
 /// Threads for preparing requests. The engine's are on the cores already.
 const PREPARING: usize = 4;
@@ -34,6 +41,16 @@ pub struct ServeArgs {
     /// one too
     #[arg(long, value_name = "KEY")]
     api_key: Vec<String>,
+    /// Most seconds that an answer may take, with the time that it waits; it then ends where it is, as at
+    /// max_tokens. As long as it likes if not given
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+}
+
+fn seconds(written: &str) -> Result<Duration, String> {
+    let seconds =
+        written.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|time| !time.is_zero()).ok_or_else(|| "expected seconds, more than 0".to_owned())
 }
 
 /// Serves a model over HTTP until ctrl-c or SIGTERM; then finishes what is under way.
@@ -41,9 +58,7 @@ pub struct ServeArgs {
 /// # Errors
 /// Whatever is wrong with the model, or an address that cannot be had.
 pub fn serve(args: &ServeArgs) -> Result<()> {
-    // A log that nobody reads any more is no reason to fail.
-    let log = tracing_subscriber::fmt().with_target(false).log_internal_errors(false);
-    log.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).init();
+    log()?;
     let variable = std::env::var(KEY_VARIABLE).ok();
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;
@@ -51,8 +66,8 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let Served { name, tokenizer, template, end_tokens, engine } = args.engine.start()?;
     let name = args.served_model_name.clone().unwrap_or(name);
     let limits = engine.limits();
-    let app = App::new(name, tokenizer, template, end_tokens, engine)?.with_keys(keys);
-    let app = Arc::new(app);
+    let app = App::new(name, tokenizer, template, end_tokens, engine)?;
+    let app = Arc::new(app.with_keys(keys).with_answers_in(args.timeout));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(PREPARING)
@@ -77,6 +92,20 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     })?;
     // Work on a request that nobody waits for any more need not be waited for.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(())
+}
+
+/// Logs what [`LOG_VARIABLE`] asks for: requests and what goes wrong, if it asks for nothing.
+fn log() -> Result<()> {
+    let asked = std::env::var(LOG_VARIABLE).ok().filter(|asked| !asked.is_empty());
+    let asked = asked.as_deref().unwrap_or("info");
+    let levels: Targets = asked.parse().with_context(|| {
+        format!("{LOG_VARIABLE} is {asked}, expected a level such as debug, or serving=debug")
+    })?;
+    // A log that nobody reads any more is no reason to fail.
+    let lines = tracing_subscriber::fmt::layer().with_target(false).log_internal_errors(false);
+    let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(levels)).init();
     Ok(())
 }
 

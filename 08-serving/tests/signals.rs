@@ -8,7 +8,13 @@ use std::time::Duration;
 
 fn ladder(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command
+        .args(arguments)
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// `ladder serve`, as a process of its own. It ends with this.

@@ -20,7 +20,7 @@ fn passes_and_requests_add_up() {
     let arguments = ["--requests", "10", "--per-second", "40", "--pool-tokens", "520"];
     for batching in ["continuous", "static"] {
         let trace = trace(&[&arguments[..], &["--batching", batching]].concat());
-        assert_eq!(trace["policy"], batching);
+        assert_eq!((&trace["kind"], &trace["policy"]), (&"timeline".into(), &batching.into()));
         let requests = trace["requests"].as_array().unwrap();
         let passes = trace["passes"].as_array().unwrap();
         assert_eq!(requests.len(), 10);

@@ -12,6 +12,7 @@ mod callouts;
 mod captured;
 mod changes;
 mod comments;
+mod counts;
 mod fences;
 pub(crate) mod figures;
 pub(crate) mod maths;
@@ -26,12 +27,13 @@ mod steppers;
 type Pass = fn(&Page, &Place, &mut Findings);
 
 /// All passes. They read the page as it is on disk, so their order does not matter.
-const PASSES: [Pass; 14] = [
+const PASSES: [Pass; 15] = [
     break_its::find,
     callouts::find,
     captured::find,
     changes::find,
     comments::find,
+    counts::find,
     fences::find,
     figures::find,
     maths::find,

@@ -28,11 +28,13 @@ __device__ __forceinline__ float base_of(float highest, float scale) {
 __device__ __forceinline__ float weight_of(float score, float scale, float base) {
     return exp2_approx(__fmaf_rn(score, scale, -base));
 }
+// ANCHOR: rescale
 // What sums relative to `highest` are multiplied with to be relative to `base`: exactly 1 if that has not changed, so that a
 // tile of which nothing is seen changes nothing. (weight_of would give the product's rounding error, and not always 1.)
 __device__ __forceinline__ float rescale_of(float highest, float scale, float base) {
     return exp2_approx(__fmul_rn(highest, scale) - base);
 }
+// ANCHOR_END: rescale
 
 // A batch, as every kernel over the paged cache is given it.
 struct Batch {
@@ -43,6 +45,7 @@ struct Batch {
     int table_width;
 };
 
+// ANCHOR: visible
 // Which keys a query sees: those before `prefix`, and of the 64 after it those that are marked.
 //
 // Causal: query i of n sees the keys up to its own, which is key length - n + i. Tree: the n queries are the nodes of a
@@ -67,6 +70,7 @@ struct Visible {
         return first | nodes;
     }
 };
+// ANCHOR_END: visible
 
 // Keys or values in bfloat16: `first` is one layer's part of block 0, [kv head][BLOCK_TOKENS][width].
 struct Bf16Cache {
@@ -83,6 +87,7 @@ struct Bf16Cache {
         for (int turn = 0; turn < TURNS; ++turn) {
             const int i = threadIdx.x + turn * THREADS_OF_BLOCK;
             const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
+            // ANCHOR: through_the_table
             const bool there = token < length;
             const bf16* from = first;
             if (there) {
@@ -90,6 +95,7 @@ struct Bf16Cache {
                         token % BLOCK_TOKENS * WIDTH + chunk * CHUNK;
             }
             copy_async(at<WIDTH>(tile, row, chunk), from, there);
+            // ANCHOR_END: through_the_table
         }
     }
 
@@ -169,6 +175,7 @@ struct ByteCache {
     __device__ __forceinline__ void put_turn(bf16* tile, int turn, const uint4& codes, float scale) const {
         const int i = threadIdx.x + turn * ATTENTION_THREADS;
         const int row = i / (WIDTH / CODES), part = i % (WIDTH / CODES);
+        // ANCHOR: widened
         // Eight lanes store together. Where they have one row of 16 chunks, half of them begin with their second chunk, or
         // they would use every second line of banks twice.
         for (int which = 0; which < 2; ++which) {
@@ -177,6 +184,7 @@ struct ByteCache {
             store_chunk(at<WIDTH>(tile, row, 2 * part + half), pack_codes<Code>(low, scale), pack_codes<Code>(low >> 16, scale),
                         pack_codes<Code>(high, scale), pack_codes<Code>(high >> 16, scale));
         }
+        // ANCHOR_END: widened
     }
 };
 
@@ -238,6 +246,7 @@ __device__ __forceinline__ void pack_weights(u32 (&to)[TILE / 16][4], const floa
         for (int row = 0; row < 2; ++row) to[i / 2][row + 2 * (i % 2)] = pack(weights[i][2 * row], weights[i][2 * row + 1]);
 }
 
+// ANCHOR: join
 // Joins a split with those before it: what they and it are multiplied with.
 struct Join {
     float before, split;
@@ -251,6 +260,7 @@ struct Join {
         return __fmaf_rn(value_split, split, __fmul_rn(value_before, before));
     }
 };
+// ANCHOR_END: join
 
 // Sixteen rows of a tile, from `row` on.
 struct Rows {

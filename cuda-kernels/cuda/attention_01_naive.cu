@@ -12,6 +12,7 @@ attention_01_naive(bf16* __restrict__ out, const bf16* __restrict__ queries, con
     if (query >= tokens) return;
     const size_t row = (static_cast<size_t>(query) * heads + head) * HEAD;
     float highest = negative_infinity(), sum = 0.0f, total[HEAD] = {};
+    // ANCHOR: naive
     for (int key = 0; key <= query; ++key) {
         const size_t place = (static_cast<size_t>(key) * kv_heads + kv_head) * HEAD;
         float score = 0.0f;
@@ -23,5 +24,6 @@ attention_01_naive(bf16* __restrict__ out, const bf16* __restrict__ queries, con
         sum = sum * rescale + weight;
         for (int i = 0; i < HEAD; ++i) total[i] = total[i] * rescale + weight * to_float(values[place + i]);
     }
+    // ANCHOR_END: naive
     for (int i = 0; i < HEAD; ++i) out[row + i] = to_bf16(total[i] / sum);
 }

@@ -13,6 +13,7 @@ attention_02_tiled(bf16* __restrict__ out, const bf16* __restrict__ queries, con
     copy_rows<QUERIES>(query_tile, queries, first, tokens, blockIdx.y, heads, row_after_row);
     WarpRows rows;
     const int end = min(first + QUERIES, tokens);
+    // ANCHOR: tiled
     for (int key = 0; key < end; key += KEYS) {
         copy_rows<KEYS>(key_tile, keys, key, tokens, kv_head, kv_heads, row_after_row);
         copy_rows<KEYS>(value_tile, values, key, tokens, kv_head, kv_heads, row_after_row);
@@ -20,5 +21,6 @@ attention_02_tiled(bf16* __restrict__ out, const bf16* __restrict__ queries, con
         rows.add(query_tile + warp_first * HEAD, key_tile, value_tile, first + warp_first, key, scale, row_after_row);
         __syncthreads();  // nobody reads it any more
     }
+    // ANCHOR_END: tiled
     rows.store(out, first + warp_first, tokens, heads);
 }

@@ -17,6 +17,7 @@ attention_04_pipelined(bf16* __restrict__ out, const bf16* __restrict__ queries,
     copy_rows<QUERIES>(query_tile, queries, first, tokens, blockIdx.y, heads, row_after_row);
     WarpRows rows;
     const int end = min(first + QUERIES, tokens);
+    // ANCHOR: pipelined
     for (int key = 0; key < end; key += KEYS) {
         wait_for_copies<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before it any more
@@ -25,5 +26,6 @@ attention_04_pipelined(bf16* __restrict__ out, const bf16* __restrict__ queries,
         rows.add(query_tile + warp_first * HEAD, key_tiles[stage], value_tiles[stage], first + warp_first, key, scale,
                  at<HEAD>);
     }
+    // ANCHOR_END: pipelined
     rows.store(out, first + warp_first, tokens, heads);
 }

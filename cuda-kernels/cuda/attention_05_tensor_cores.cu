@@ -29,6 +29,7 @@ attention_05_tensor_cores(bf16* __restrict__ out, const bf16* __restrict__ queri
         bf16* const value_tile = value_tiles[key / TILE % 2];
         float scores[TILE / 8][4] = {};
 #pragma unroll
+        // ANCHOR: scores
         for (int step = 0; step < HEAD / 16; ++step) {
             u32 a[4];
             load_rows<HEAD>(a, query_tile, warp * 16, step);
@@ -39,6 +40,7 @@ attention_05_tensor_cores(bf16* __restrict__ out, const bf16* __restrict__ queri
                 multiply_add(scores[2 * i + 1], a, b[2], b[3]);
             }
         }
+        // ANCHOR_END: scores
         u32 weights[TILE / 16][4];
         for (int row = 0; row < 2; ++row) {
             const int query = first + warp * 16 + lane / 4 + 8 * row;
@@ -63,6 +65,7 @@ attention_05_tensor_cores(bf16* __restrict__ out, const bf16* __restrict__ queri
             }
         }
 #pragma unroll
+        // ANCHOR: output
         for (int step = 0; step < TILE / 16; ++step)
             for (int i = 0; i < HEAD / 16; ++i) {
                 u32 b[4];
@@ -70,6 +73,7 @@ attention_05_tensor_cores(bf16* __restrict__ out, const bf16* __restrict__ queri
                 multiply_add(total[2 * i], weights[step], b[0], b[1]);
                 multiply_add(total[2 * i + 1], weights[step], b[2], b[3]);
             }
+        // ANCHOR_END: output
     }
     for (int row = 0; row < 2; ++row) {
         for (int step = 1; step < 4; step *= 2) sum[row] += __shfl_xor_sync(ALL_LANES, sum[row], step);

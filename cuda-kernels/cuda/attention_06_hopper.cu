@@ -115,6 +115,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         for (int box = 0; box < WIDTH / BOX; ++box)
             load_box(shared.queries[box], queries, &shared.queries_full, box * BOX, head, first);
 #pragma unroll 1
+        // ANCHOR: fetch
         for (int tile = 0; tile < count; ++tile) {
             const int stage = tile % STAGES;
             // The first time round nobody has to leave: waiting for the phase before the first does not wait.
@@ -128,6 +129,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
             for (int box = 0; box < WIDTH / BOX; ++box)
                 load_box(shared.values[stage][box], values, &shared.values_full[stage], box * BOX, kv_head, tile * TILE);
         }
+        // ANCHOR_END: fetch
         return;
     }
 
@@ -156,6 +158,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     softmax.weigh(scores, scale, masked(0), row, 0, tokens, causal);
     pack_weights(weights, scores);
 #pragma unroll 1
+    // ANCHOR: turns
     for (int tile = 1; tile < count; ++tile) {
         const int stage = tile % STAGES, before = (tile - 1) % STAGES;
         shared.keys_full[stage].wait(tile / STAGES % 2);
@@ -173,6 +176,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         for (int i = 0; i < WIDTH / 2; ++i) total[i] *= softmax.rescale[i / 2 % 2];
         pack_weights(weights, scores);
     }
+    // ANCHOR_END: turns
     const int last = (count - 1) % STAGES;
     shared.values_full[last].wait((count - 1) / STAGES % 2);
     wait_turn();

@@ -20,12 +20,14 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
     bf16* const tiles = query_tile + ROWS * KEY_WIDTH;  // [STAGES][keys, values]
     const SharedTile<ROWS> shared_tile(tiles + STAGES * STAGE);
 
+    // ANCHOR: splits
     const int group = heads / kv_heads, request = blockIdx.z, split = blockIdx.x;
     const int kv_head = blockIdx.y % kv_heads, first = blockIdx.y / kv_heads * ROWS;
     const int start = batch.query_starts[request];
     const int packed = (batch.query_starts[request + 1] - start) * group;
     const int length = batch.lengths[request];
     if (first >= packed || split * SPLIT >= length) return;
+    // ANCHOR_END: splits
     const int* const table = batch.tables + static_cast<size_t>(request) * batch.table_width;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     auto visible_to = [&](int row) { return Visible(batch, request, min(first + row, packed - 1) / group); };
@@ -146,6 +148,7 @@ join_splits(bf16* __restrict__ out, const float* __restrict__ parts, const float
     const int count = (lengths[request] + SPLIT - 1) / SPLIT;
     for (int column = threadIdx.x; column < width; column += ATTENTION_THREADS) {
         float highest = negative_infinity(), sum = 0.0f, value = 0.0f;
+        // ANCHOR: join_splits
         for (int split = 0; split < count; ++split) {
             const float2 state = states[row * splits + split];
             if (state.y == 0.0f) continue;
@@ -154,6 +157,7 @@ join_splits(bf16* __restrict__ out, const float* __restrict__ parts, const float
             sum = join(sum, state.y);
             value = join(value, parts[(row * splits + split) * width + column]);
         }
+        // ANCHOR_END: join_splits
         out[row * width + column] = to_bf16(value * inverse(sum));
     }
 }

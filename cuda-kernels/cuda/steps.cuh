@@ -42,7 +42,9 @@ struct WarpRows {
         const int lane = threadIdx.x % WARP;
         float scores[WARP_QUERIES] = {};
         for (int chunk = 0; chunk < HEAD / CHUNK; ++chunk) {
+            // ANCHOR: key_chunk
             const uint4 k = *reinterpret_cast<const uint4*>(place(keys, lane, chunk));
+            // ANCHOR_END: key_chunk
 #pragma unroll
             for (int q = 0; q < WARP_QUERIES; ++q) {
                 const uint4 x = *reinterpret_cast<const uint4*>(query_rows + q * HEAD + chunk * CHUNK);

@@ -9,11 +9,13 @@ extern __shared__ __align__(1024) unsigned char dynamic_shared[];
 
 // Where chunk `chunk` of row `row` lies in a tile of rows of WIDTH bf16. The eight rows that ldmatrix takes at a time
 // would begin at the same bank if rows simply followed each other; exchanged like this, they touch all 32 banks once.
+// ANCHOR: exchanged
 template <int WIDTH>
 __device__ __forceinline__ bf16* at(bf16* tile, int row, int chunk) {
     static_assert(WIDTH % 64 == 0, "a row is whole lines of all 32 banks");
     return tile + row * WIDTH + (chunk ^ (row & 7)) * CHUNK;
 }
+// ANCHOR_END: exchanged
 
 __device__ __forceinline__ u32 shared_address(const void* pointer) {
     return static_cast<u32>(__cvta_generic_to_shared(pointer));
@@ -21,10 +23,12 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
 
 // 16 bytes from global to shared memory without a register in between; zeros if not `there`. They land at the latest
 // when the group that they are committed to is waited for, and other threads see them after the barrier that follows.
+// ANCHOR: copy_async
 __device__ __forceinline__ void copy_async(bf16* to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
+// ANCHOR_END: copy_async
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's groups are still under way.
 template <int PENDING>

@@ -1,8 +1,8 @@
 //! The interpreter of PTX as a device, for tests on any processor.
 
 use crate::gpu::{DeviceError, DeviceResult, Gpu, Recording, Rows};
-use crate::{Address, Argument, Launch};
-use ptx_interpreter::{Arg, Buffer, Counts, Device, ElementType, Module, Swizzle, TensorMap};
+use crate::{Address, Launch};
+use ptx_interpreter::{Buffer, Counts, Device, Module};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -71,35 +71,9 @@ impl Interpreter {
     }
 
     fn run(&mut self, module: &Module, launch: &Launch) -> Result<(), ptx_interpreter::Error> {
-        let args = launch.arguments.iter().map(|argument| match *argument {
-            Argument::Pointer(address) => Arg::from(address),
-            Argument::U32(number) => number.into(),
-            Argument::I32(number) => number.into(),
-            Argument::I64(number) => number.into(),
-            Argument::F32(number) => number.into(),
-            Argument::TensorMap(map) => Arg::from(&encoded(map)),
-        });
-        let run = ptx_interpreter::Launch {
-            grid: launch.grid,
-            block: [launch.threads, 1, 1],
-            shared_bytes: launch.shared_bytes,
-            args: args.collect(),
-        };
         let kernel = module.kernel(launch.entry)?;
-        self.counts = ptx_interpreter::run(kernel, &mut self.device, &run)?.counts;
+        self.counts = ptx_interpreter::run(kernel, &mut self.device, &launch.interpreted())?.counts;
         Ok(())
-    }
-}
-
-/// As `cuTensorMapEncodeTiled` would be asked for it.
-fn encoded(map: crate::TensorMap) -> TensorMap {
-    TensorMap {
-        address: map.base,
-        element: ElementType::BFloat16,
-        dims: map.sizes.to_vec(),
-        strides: map.strides.to_vec(),
-        box_dims: map.box_sizes.to_vec(),
-        swizzle: Swizzle::Bytes128,
     }
 }
 

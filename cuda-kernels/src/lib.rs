@@ -9,7 +9,9 @@
 //! | `src/launch/*.rs` | for each kernel a struct of its arrays and shapes, and from it a checked [`Launch`] |
 //! | `src/gpu.rs` | the seam to a device that runs launches |
 //! | `src/check.rs`, `src/check/` | every kernel against a plain reference, on any device |
-//! | `src/interpreter.rs` | the interpreter of PTX behind it, for tests: feature `interpreter` |
+//! | `src/interpreter.rs` | the interpreter of PTX behind it: feature `interpreter` |
+//! | `src/interpreted.rs` | a launch as the interpreter is given it |
+//! | `src/small/` | a small launch of each kind of kernel, to watch in the interpreter |
 //!
 //! Every kernel is batch-invariant: what a row gives does not depend on the rows beside it. Activations are bfloat16,
 //! sums are f32, and the order of every sum is fixed by the row's own shape alone. A [`Launch`] says all that there is
@@ -18,8 +20,12 @@
 pub mod check;
 mod gpu;
 #[cfg(feature = "interpreter")]
+mod interpreted;
+#[cfg(feature = "interpreter")]
 mod interpreter;
 mod launch;
+#[cfg(feature = "interpreter")]
+pub mod small;
 
 pub use gpu::{DeviceError, DeviceResult, Gpu, Recording, Rows};
 #[cfg(feature = "interpreter")]

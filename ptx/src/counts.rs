@@ -47,6 +47,32 @@ impl Counts {
     pub fn bank_conflicts(&self) -> u64 {
         self.shared_wavefronts - self.shared_requests
     }
+
+    /// Every count with its name.
+    pub fn named(&self) -> [(&'static str, u64); 15] {
+        [
+            ("warp instructions", self.warp_instructions),
+            ("lane instructions", self.lane_instructions),
+            ("divergent branches", self.divergent_branches),
+            ("shared requests", self.shared_requests),
+            ("shared wavefronts", self.shared_wavefronts),
+            ("global load requests", self.global_load_requests),
+            ("global load sectors", self.global_load_sectors),
+            ("global load bytes", self.global_load_bytes),
+            ("global store requests", self.global_store_requests),
+            ("global store sectors", self.global_store_sectors),
+            ("global store bytes", self.global_store_bytes),
+            ("atomics", self.atomics),
+            ("tensor flops", self.tensor_flops),
+            ("barriers", self.barriers),
+            ("mbarrier phases", self.mbarrier_phases),
+        ]
+    }
+}
+
+/// Lanes whose accesses of so many bytes make one request to shared memory: all 32, sixteen of 8 bytes, or eight of 16.
+pub(crate) fn lanes_of_a_request(bytes: u32) -> u32 {
+    (128 / bytes.max(4)).min(32)
 }
 
 impl AddAssign for Counts {

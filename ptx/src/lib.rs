@@ -62,4 +62,4 @@ pub use hopper::{ElementType, Swizzle, TensorMap};
 pub use kernel::{Kernel, Module};
 pub use launch::{Arg, Launch};
 pub use memory::{Buffer, Device};
-pub use trace::{SharedAccess, Step, Trace};
+pub use trace::{MbarrierPhase, Pending, PendingBarrier, SharedAccess, Step, Trace, Wavefront};

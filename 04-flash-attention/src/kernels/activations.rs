@@ -3,6 +3,7 @@
 use super::integer_tiles::Tile;
 use super::{Kernel, Lanes, Simd};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// Inputs that share a scale, in weights and in activations.
 pub(crate) const GROUP: usize = 32;
@@ -47,8 +48,8 @@ pub(crate) enum Scaling {
     Row,
 }
 
-/// Quantises `R` rows of `width` activations each, which lie one after another in `x`, to `groups`,
-/// one for each 32 inputs begun, to meet weights in tiles `T`. What is past the width is zero.
+/// Quantises `R` rows of `width` activations each, which lie one after another in `x`, to all of
+/// `groups`, one for each 32 inputs begun, to meet weights in tiles `T`. What is past the width is zero.
 ///
 /// An activation that is not finite makes its group's scale, and so all its row's outputs, not finite.
 ///
@@ -59,7 +60,7 @@ pub(crate) fn quantise<T: Tile, const R: usize>(
     scaling: Scaling,
     x: &[f32],
     width: usize,
-    groups: &mut [Group<R>],
+    groups: &mut [MaybeUninit<Group<R>>],
 ) {
     assert_eq!((x.len(), groups.len()), (R * width, width.div_ceil(GROUP)), "rows and groups");
     simd.run(Quantise::<T, R> { scaling, x, width, groups, tile: PhantomData });
@@ -69,34 +70,38 @@ struct Quantise<'a, T, const R: usize> {
     scaling: Scaling,
     x: &'a [f32],
     width: usize,
-    groups: &'a mut [Group<R>],
+    groups: &'a mut [MaybeUninit<Group<R>>],
     tile: PhantomData<T>,
 }
 
 impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        for (r, row) in self.x.chunks_exact(self.width).enumerate() {
-            let (whole, rest) = row.as_chunks::<GROUP>();
-            let shared = match self.scaling {
-                Scaling::Group => None,
-                Scaling::Row => {
-                    Some(row.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff)))
-                }
-            };
-            let (groups, last) = self.groups.split_at_mut(whole.len());
-            for (group, x) in groups.iter_mut().zip(whole) {
+        let row = |r: usize| &self.x[r * self.width..][..self.width];
+        let shared: [Option<u32>; R] = match self.scaling {
+            Scaling::Group => [None; R],
+            Scaling::Row => std::array::from_fn(|r| Some(largest_bits(row(r)))),
+        };
+        for (i, to) in self.groups.iter_mut().enumerate() {
+            let mut group = Group::ZERO;
+            for (r, &shared) in shared.iter().enumerate() {
+                let rest = &row(r)[i * GROUP..];
+                let mut last = [0.0; GROUP];
+                let x = rest.first_chunk().unwrap_or_else(|| {
+                    last[..rest.len()].copy_from_slice(rest);
+                    &last
+                });
                 // SAFETY: the caller vouches for the instruction set.
-                unsafe { quantise_group::<V, R>(group, r, x, shared, T::bias::<V>()) };
+                unsafe { quantise_group::<V, R>(&mut group, r, x, shared, T::bias::<V>()) };
             }
-            if let [last] = last {
-                let mut x = [0.0; GROUP];
-                x[..rest.len()].copy_from_slice(rest);
-                // SAFETY: as above.
-                unsafe { quantise_group::<V, R>(last, r, &x, shared, T::bias::<V>()) };
-            }
+            to.write(group);
         }
     }
+}
+
+/// Bits of the largest activation of a row, in size.
+fn largest_bits(row: &[f32]) -> u32 {
+    row.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff))
 }
 
 // ANCHOR: quantise
@@ -132,9 +137,16 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
 ///
 /// # Panics
 /// If `x` or `columns` does not fit `width`.
-pub(crate) fn interleave<const R: usize>(x: &[f32], width: usize, columns: &mut [[f32; R]]) {
+pub(crate) fn interleave<const R: usize>(
+    x: &[f32],
+    width: usize,
+    columns: &mut [MaybeUninit<[f32; R]>],
+) {
     assert_eq!((x.len(), columns.len()), (R * width, width), "rows and columns");
     for (r, row) in x.chunks_exact(width).enumerate() {
-        columns.iter_mut().zip(row).for_each(|(column, &x)| column[r] = x);
+        for (column, &x) in columns.iter_mut().zip(row) {
+            // SAFETY: a column is `R` floats, and there are `R` rows.
+            unsafe { column.as_mut_ptr().cast::<f32>().add(r).write(x) };
+        }
     }
 }

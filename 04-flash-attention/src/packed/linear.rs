@@ -3,7 +3,7 @@
 use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
-use super::rows::{Arranged, FEW, Family, Floats, Integers, MANY, panels_of};
+use super::rows::{Arranged, FEW, Family, Floats, Integers, MANY, SOME, TOGETHER, panels_of};
 use crate::kernels::activations::Scaling;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
@@ -194,9 +194,14 @@ impl PackedLinear {
         match rows >= self.pool.threads() * ENOUGH_ROWS {
             true => self.share_rows::<K>(x, to),
             false => {
-                let (pool, to) = (Some(&*self.pool), Disjoint::new(to));
-                let x = Arranged::<K>::new(self.simd, self.scaling, pool, x, self.inputs);
-                self.pool.run(&|thread| self.multiply_share(thread, &x, &to));
+                let to = Disjoint::new(to);
+                let arranged =
+                    |pool| Arranged::<K>::new(self.simd, self.scaling, pool, x, self.inputs);
+                let together = (x.len() >= TOGETHER).then(|| arranged(Some(&*self.pool)));
+                self.pool.run(&|thread| match &together {
+                    Some(x) => self.multiply_share(thread, x, &to),
+                    None => self.multiply_share(thread, &arranged(None), &to),
+                });
             }
         }
         // SAFETY: blocks cover all rows, threads' panels all outputs, and every panel writes its outputs of
@@ -230,34 +235,41 @@ impl PackedLinear {
         let panels = self.shares[of].bytes().chunks_exact(self.format.panel_bytes(self.inputs));
         for (panel, bytes) in self.panels_of(of).zip(panels) {
             let outputs = panel * LANES..self.outputs.min((panel + 1) * LANES);
-            let mut row = 0;
-            for block in x.many.chunks_exact(x.pieces) {
-                self.multiply_block::<K, MANY>(bytes, block, row, outputs.clone(), out);
-                row += MANY;
-            }
-            for block in x.few.chunks_exact(x.pieces) {
-                self.multiply_block::<K, FEW>(bytes, block, row, outputs.clone(), out);
-                row += FEW;
-            }
-            for block in x.ones.chunks_exact(x.pieces) {
-                self.multiply_block::<K, 1>(bytes, block, row, outputs.clone(), out);
-                row += 1;
-            }
+            let place = Place { panel: bytes, outputs, pieces: x.pieces };
+            let rest = self.multiply_blocks::<K, MANY>(&place, &x.many, 0..x.rows, out);
+            let rest = self.multiply_blocks::<K, SOME>(&place, &x.some, rest, out);
+            let rest = self.multiply_blocks::<K, FEW>(&place, &x.few, rest, out);
+            self.multiply_blocks::<K, 1>(&place, &x.ones, rest, out);
         }
     }
 
-    /// One panel, of the given outputs, against one block of `R` rows, of which the first is row `row`.
+    /// One panel against blocks that have the first of some rows. Gives the rows that are left.
+    fn multiply_blocks<K: Family, const R: usize>(
+        &self,
+        place: &Place,
+        blocks: &[K::Piece<R>],
+        mut rows: Range<usize>,
+        out: &Disjoint<MaybeUninit<f32>>,
+    ) -> Range<usize> {
+        for block in blocks.chunks_exact(place.pieces) {
+            let end = rows.end.min(rows.start + R);
+            self.multiply_block::<K, R>(place, block, rows.start..end, out);
+            rows.start = end;
+        }
+        rows
+    }
+
+    /// One panel, of the given outputs, against one block of `R` rows: those of `rows`, and zeros.
     fn multiply_block<K: Family, const R: usize>(
         &self,
-        panel: &[u8],
+        Place { panel, outputs, .. }: &Place,
         block: &[K::Piece<R>],
-        row: usize,
-        outputs: Range<usize>,
+        rows: Range<usize>,
         out: &Disjoint<MaybeUninit<f32>>,
     ) {
-        let last = (row + R - 1) * self.outputs;
-        let to = out.within(row * self.outputs + outputs.start..last + outputs.end);
-        if outputs.len() == LANES {
+        let last = (rows.end - 1) * self.outputs;
+        let to = out.within(rows.start * self.outputs + outputs.start..last + outputs.end);
+        if outputs.len() == LANES && rows.len() == R {
             let to = RowsAt { start: to.cast(), stride: self.outputs };
             // SAFETY: sixteen floats of each row, which only this thread's panel has.
             unsafe { K::multiply::<R>(self.simd, panel, block, to) };
@@ -266,7 +278,7 @@ impl PackedLinear {
             let sums = RowsAt { start: lanes.as_flattened_mut().as_mut_ptr(), stride: LANES };
             // SAFETY: sixteen floats of each row, borrowed.
             unsafe { K::multiply::<R>(self.simd, panel, block, sums) };
-            for (r, lanes) in lanes.iter().enumerate() {
+            for (r, lanes) in lanes[..rows.len()].iter().enumerate() {
                 // SAFETY: what there is of a row's outputs, which only this thread's panel has.
                 unsafe {
                     let to = to.add(r * self.outputs).cast::<f32>();
@@ -304,6 +316,13 @@ impl PackedLinear {
         out.truncate(self.outputs);
         out
     }
+}
+
+/// A panel, the outputs it is for, and how many pieces of activations meet it.
+struct Place<'a> {
+    panel: &'a [u8],
+    outputs: Range<usize>,
+    pieces: usize,
 }
 
 /// Bytes of a thread's panels of a matrix; none if no machine has so many.

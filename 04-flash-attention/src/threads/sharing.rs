@@ -51,6 +51,11 @@ impl Pool {
     ) {
         assert!(width > 0 && items.len().is_multiple_of(width), "whole rows");
         let (rows, together) = (items.len() / width, together.next_multiple_of(MANY));
+        match rows {
+            0 => return,
+            1..=MANY => return task(0..rows, items), // one block, which one thread has
+            _ => {}
+        }
         let items = Disjoint::new(items);
         self.run(&|thread| {
             let mine = share(rows.div_ceil(MANY), self.threads(), thread);

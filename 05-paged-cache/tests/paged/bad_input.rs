@@ -36,6 +36,8 @@ fn a_pool_without_room_for_a_block_is_refused() {
     let expected =
         format!("bytes of the pool is {}, expected at least {bytes}, one block", bytes - 1);
     assert_eq!(said(short), expected);
+    let endless = Room { bytes: usize::MAX, ..room(&model, 1, 16) };
+    assert!(said(endless).contains("no more than the system has to give"));
     for block in [0, 12, 512] {
         let expected = "expected a power of two from 1 to 256";
         assert_eq!(

@@ -1,8 +1,11 @@
 //! A model and who guesses for it, as the measurements of this rung have them.
 
 use anyhow::{Result, bail};
+use flash_attention::fusion::Fused;
+use flash_attention::packed::{Format, Packer, Weights};
+use flash_attention::threads::Pool;
 use model_files::ModelArgs;
-use naive_decode::{Model, Tokenizer};
+use naive_decode::{LoadOptions, Model, Tokenizer};
 use speculative::proposers::{Lookahead, PromptLookup};
 use speculative::{Embedded, Guesser, Proposer};
 use std::sync::Arc;
@@ -16,14 +19,19 @@ pub(crate) struct Family {
 
 impl Family {
     /// With room for texts of `context` tokens of the embedded model. Others cut the same text into other tokens,
-    /// perhaps twice as many.
+    /// perhaps twice as many; their weights are packed as bytes, as a server would have them.
     pub(crate) fn new(arguments: &ModelArgs, context: usize) -> Result<Self> {
         let tokenizer = arguments.files()?.tokenizer;
         if arguments.is_embedded() {
             let family = Embedded::new(context)?;
             return Ok(Family { model: family.target.clone(), tokenizer, embedded: Some(family) });
         }
-        let model = Arc::new(arguments.load_to_time(2 * context)?);
+        let mut files = arguments.files()?;
+        files.config.rope_scaling = None; // texts are shorter than what it is for
+        let options = LoadOptions { context: Some(2 * context), ..LoadOptions::default() };
+        let (pool, none) = (Pool::shared(), |_: &str| Ok(None));
+        let packer = Packer::new(Weights::As(Format::Q8_0), options.isa, &pool, &none);
+        let model = Arc::new(files.assemble(options, &Fused::new(&packer, &pool))?);
         Ok(Family { model, tokenizer, embedded: None })
     }
 

@@ -20,7 +20,15 @@ pub struct AheadCount {
     pub used: usize,
 }
 
-/// What the drafting thread is asked.
+/// What the drafting thread is told.
+enum Told {
+    /// The target has run a prompt, from this token on.
+    Prompt(Vec<u32>, usize),
+    /// A draft is wanted.
+    Question(Box<Question>),
+}
+
+/// What is asked of it.
 struct Question {
     context: Vec<u32>,
     depth: usize,
@@ -37,7 +45,7 @@ type Answer = Result<DraftTree>;
 /// more of its own, which is not proposed. Only chains can be gone on from; behind a tree of several branches
 /// it waits.
 pub struct Ahead {
-    questions: Option<Sender<Question>>,
+    told: Option<Sender<Told>>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
     name: &'static str,
@@ -53,11 +61,18 @@ impl Ahead {
     /// # Errors
     /// If the system gives no thread.
     pub fn new(mut inner: impl Proposer + 'static) -> Result<Self> {
-        let (questions, asked) = channel::<Question>();
+        let (told, heard) = channel::<Told>();
         let (answer, answers) = channel();
         let name = inner.name();
         let work = move || {
-            for Question { context, depth, mut sampler } in asked {
+            for told in heard {
+                let Question { context, depth, mut sampler } = match told {
+                    Told::Prompt(prompt, start) => {
+                        inner.read(&prompt, start);
+                        continue;
+                    }
+                    Told::Question(question) => *question,
+                };
                 if answer.send(inner.propose(&context, depth, &mut sampler)).is_err() {
                     return; // nobody waits any more
                 }
@@ -66,7 +81,7 @@ impl Ahead {
         let thread = std::thread::Builder::new().name("draft".into()).spawn(work);
         let thread = thread.map_err(|error| Error::invalid("thread to draft in", error, "one"))?;
         Ok(Ahead {
-            questions: Some(questions),
+            told: Some(told),
             answers,
             thread: Some(thread),
             name,
@@ -82,7 +97,11 @@ impl Ahead {
 
     fn ask(&self, question: Question) -> Result<()> {
         let gone = || Error::invalid("drafting thread", "gone", "alive: it must have panicked");
-        self.questions.as_ref().ok_or_else(gone)?.send(question).map_err(|_| gone())
+        self.told
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(Told::Question(Box::new(question)))
+            .map_err(|_| gone())
     }
 
     fn answer(&self) -> Answer {
@@ -103,6 +122,13 @@ impl Proposer for Ahead {
         self.name
     }
 
+    fn read(&mut self, prompt: &[u32], start: usize) {
+        if let Some(told) = &self.told {
+            // A thread that is gone is said to be when a draft is wanted.
+            let _ = told.send(Told::Prompt(prompt.to_vec(), start));
+        }
+    }
+
     // ANCHOR: propose
     fn propose(
         &mut self,
@@ -110,6 +136,9 @@ impl Proposer for Ahead {
         depth: usize,
         sampler: &mut Sampler,
     ) -> Result<DraftTree> {
+        if depth == 0 {
+            return Ok(DraftTree::empty()); // what was begun ahead is looked at when a draft is wanted
+        }
         // The drafter's random numbers are its own: whether a token is kept must not hang on how it was
         // drawn.
         let question = |context: &[u32], sampler: &mut Sampler| {
@@ -127,13 +156,10 @@ impl Proposer for Ahead {
         }
         let mut tree = self.answer()?;
         if let Some(chain) = chain_of(&tree).filter(|chain| chain.len() > depth) {
-            // Where nothing is to be proposed, nothing will be kept.
-            if depth > 0 {
-                let next = [context, &chain[..=depth]].concat();
-                self.ask(question(&next, sampler))?;
-                self.guessed = Some(next);
-                self.count.begun += 1;
-            }
+            let next = [context, &chain[..=depth]].concat();
+            self.ask(question(&next, sampler))?;
+            self.guessed = Some(next);
+            self.count.begun += 1;
             tree.truncate(depth);
         }
         Ok(tree)
@@ -144,7 +170,7 @@ impl Proposer for Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         // Nothing more will be asked, so the thread ends once it has finished what it is at.
-        self.questions = None;
+        self.told = None;
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }

@@ -1,6 +1,6 @@
 //! What a smaller model would say.
 
-use super::levels::{Levels, check_widths, level_span};
+use super::levels::{Levels, check_widths, level_span, nodes};
 use crate::cache::with_room_for_trees;
 use crate::proposer::Proposer;
 use crate::tree::DraftTree;
@@ -68,6 +68,17 @@ impl DraftModel {
 impl Proposer for DraftModel {
     fn name(&self) -> &'static str {
         "draft model"
+    }
+
+    fn nodes(&self, depth: usize) -> usize {
+        nodes(&self.widths, depth)
+    }
+
+    /// Runs the prompt, as the target has. What goes wrong is said when the first draft is made.
+    fn read(&mut self, prompt: &[u32], _start: usize) {
+        if prompt.len() <= self.executor.model.context() {
+            let _ = self.follow(prompt);
+        }
     }
 
     // ANCHOR: propose

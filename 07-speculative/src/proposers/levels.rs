@@ -109,3 +109,12 @@ pub(super) fn check_widths(widths: &[usize]) -> Result<Vec<usize>> {
     }
     Ok(widths.to_vec())
 }
+
+/// Nodes of a tree of those widths that goes so deep.
+pub(super) fn nodes(widths: &[usize], depth: usize) -> usize {
+    let level = |before: &mut usize, level: usize| {
+        *before *= widths[level.min(widths.len() - 1)];
+        Some(*before)
+    };
+    (0..depth).scan(1, level).sum()
+}

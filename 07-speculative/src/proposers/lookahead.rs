@@ -81,6 +81,11 @@ impl Proposer for Lookahead {
     }
     // ANCHOR_END: propose
 
+    fn nodes(&self, depth: usize) -> usize {
+        let runs = self.pool.values().map(VecDeque::len).max().unwrap_or(0);
+        runs * RUN.min(depth) + depth
+    }
+
     // ANCHOR: learn
     /// Puts the target's answers in the guesses' place, as far behind the text as it has come.
     fn learn(&mut self, verdict: &Verdict) {

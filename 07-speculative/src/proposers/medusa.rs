@@ -5,12 +5,12 @@
 //! head knows what another has said, so the second place's guesses are the same whatever came first. That is why
 //! Medusa needs trees: the likeliest few of each place, in all combinations.
 
-use super::levels::check_widths;
+use super::levels::{check_widths, nodes};
 use crate::proposer::{Proposer, Verdict};
 use crate::tap::Tap;
 use crate::tree::{DraftTree, Node};
 use naive_decode::numerics::silu;
-use naive_decode::{Checkpoint, DenseLinear, Error, Linear, Model, Result, Sampler, Want};
+use naive_decode::{Checkpoint, Error, Linear, Model, Pack, Result, Sampler, Want};
 use ndarray::{Array2, Axis};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct Medusa {
     tap: Arc<Tap>,
     /// One for each place behind the next token, `hidden → hidden`.
-    heads: Vec<DenseLinear>,
+    heads: Vec<Box<dyn Linear>>,
     /// Children of each node, by depth; the last number goes on.
     widths: Vec<usize>,
     /// The text, and the hidden state of its last token but one, which said what the last was to be,
@@ -32,19 +32,17 @@ pub struct Medusa {
 const WIDTHS: [usize; 3] = [3, 2, 1];
 
 impl Medusa {
-    /// The heads of a target that has a tap: `medusa.0.weight` and so on, `[hidden, hidden]`.
+    /// The heads of a target that has a tap: `medusa.0.weight` and so on, `[hidden, hidden]`, stored as `pack` decides.
     ///
     /// # Errors
     /// If the checkpoint has none, or one has another shape.
-    pub fn new(target: &Model, tap: Arc<Tap>, checkpoint: &Checkpoint) -> Result<Self> {
+    pub fn new(target: &Model, tap: Arc<Tap>, checkpoint: &Checkpoint, pack: Pack) -> Result<Self> {
         let hidden = target.config.hidden_size;
         let names = (0..).map(|place| format!("medusa.{place}.weight"));
         let names = names.take_while(|name| checkpoint.view(name).is_some());
-        let head = |name: String| {
-            let weights = checkpoint.tensor(&name, &[hidden, hidden])?;
-            DenseLinear::new(&weights, hidden, hidden, target.isa)
-        };
-        let heads: Vec<DenseLinear> = names.map(head).collect::<Result<_>>()?;
+        let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+        let head = |name: String| pack.matrix(&name, hidden, hidden, &tensors);
+        let heads: Vec<Box<dyn Linear>> = names.map(head).collect::<Result<_>>()?;
         if heads.is_empty() {
             let what = format!("Medusa heads in {}", checkpoint.file());
             return Err(Error::invalid(what, 0, "at least 1, named medusa.0.weight"));
@@ -103,6 +101,10 @@ impl Proposer for Medusa {
         Ok(tree)
     }
     // ANCHOR_END: propose
+
+    fn nodes(&self, depth: usize) -> usize {
+        nodes(&self.widths, depth.min(self.heads.len()))
+    }
 
     fn wants(&self) -> Want {
         Want::Last

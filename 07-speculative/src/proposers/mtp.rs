@@ -11,19 +11,22 @@
 mod joined;
 
 use self::joined::{Joined, JoinedPacking};
-use super::levels::{Levels, check_widths, level_span};
+use super::levels::{Levels, check_widths, level_span, nodes};
 use crate::cache::with_room_for_trees;
 use crate::proposer::{Proposer, Verdict};
 use crate::tap::Tap;
 use crate::tree::DraftTree;
 use kv_cache::KvCache;
 use naive_decode::{
-    Checkpoint, Config, CpuExecutor, Executor, LoadOptions, Model, Pass, Result, Sampler, Span,
-    Want,
+    Checkpoint, Config, CpuExecutor, Executor, LoadOptions, Model, Pack, Pass, Result, Sampler,
+    Span, Want,
 };
-use ndarray::{Array2, Axis, concatenate};
+use ndarray::{Array2, Axis, concatenate, s};
 use paged_cache::PagedCache;
 use std::sync::Arc;
+
+/// Rows that a draft begins with at most, if there has been none for long.
+const LATEST_ROWS: usize = 32;
 
 // ANCHOR: mtp
 /// A block of multi-token prediction, with a paged cache of its own.
@@ -56,17 +59,22 @@ pub struct Mtp {
 
 impl Mtp {
     /// The block of a target that has a tap: `model.layers.0.…` with `eh_proj`, `enorm` and `hnorm`, and
-    /// `model.norm.weight`.
+    /// `model.norm.weight`; matrices are stored as `pack` decides.
     ///
     /// # Errors
     /// If a tensor is missing or has not the target's sizes.
-    pub fn new(target: Arc<Model>, tap: Arc<Tap>, checkpoint: &Checkpoint) -> Result<Self> {
+    pub fn new(
+        target: Arc<Model>,
+        tap: Arc<Tap>,
+        checkpoint: &Checkpoint,
+        pack: Pack,
+    ) -> Result<Self> {
         let config = Config { layers: 1, ..target.config.clone() };
         let (kv_element, isa) = (target.kv_element, target.isa);
         let options = LoadOptions { context: Some(target.context()), kv_element, isa };
         let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
-        let joined = Arc::new(Joined::new(target.clone(), &tensors)?);
-        let packing = JoinedPacking::new(joined.clone(), tap.head().clone(), isa);
+        let joined = Arc::new(Joined::new(target.clone(), &tensors, pack)?);
+        let packing = JoinedPacking::new(joined.clone(), tap.head().clone(), pack);
         let block = Model::assemble(config, options, &tensors, &packing)?;
         let (block, own) = Tap::on(Model { rope: target.rope.clone(), ..block });
         let mut cache = with_room_for_trees(&block)?;
@@ -103,18 +111,30 @@ impl Mtp {
     }
 
     // ANCHOR: follow
-    /// Runs the rows that have come since, and gives the last one's logits and hidden state, `[1, hidden]`.
-    fn follow(&mut self) -> Result<(Vec<f32>, Array2<f32>)> {
-        let tokens = &self.text[self.first + self.held + 1..];
-        let mut span = Span::new(self.sequence, self.held, tokens, Want::Last);
+    /// Runs the first `rows` of those that have come since, and gives the logits that are wanted.
+    fn follow(&mut self, rows: usize, want: Want) -> Result<Vec<f32>> {
+        let tokens = &self.text[self.first + self.held + 1..][..rows];
+        let mut span = Span::new(self.sequence, self.held, tokens, want);
         span.positions.iter_mut().for_each(|position| *position += self.first);
-        self.joined.give(self.pending.clone());
+        self.joined.give(self.pending.slice(s![..rows, ..]).to_owned());
         let logits = self.executor.execute(&Pass::one(span))?;
-        self.held += self.pending.nrows();
-        self.pending = Array2::zeros((0, self.pending.ncols()));
-        Ok((logits.into_iter().collect(), self.own.seen()))
+        self.held += rows;
+        self.pending = self.pending.slice(s![rows.., ..]).to_owned();
+        Ok(logits.into_iter().collect())
     }
     // ANCHOR_END: follow
+
+    /// Leaves out all but the last rows that have come since: after a long time without a draft, running them all would
+    /// cost more than they tell.
+    fn skip(&mut self) {
+        let Some(skipped) = self.pending.nrows().checked_sub(LATEST_ROWS).filter(|&n| n > 0) else {
+            return;
+        };
+        let (text, first) = (std::mem::take(&mut self.text), self.first + self.held + skipped);
+        let pending = self.pending.slice(s![skipped.., ..]).to_owned();
+        self.begin(text, first);
+        self.pending = pending;
+    }
 }
 
 impl Proposer for Mtp {
@@ -134,7 +154,9 @@ impl Proposer for Mtp {
         if self.text != context || self.pending.is_empty() || depth == 0 {
             return Ok(DraftTree::empty()); // nothing is known of this text, or nothing is asked
         }
-        let (first, hidden) = self.follow()?;
+        self.skip();
+        let first = self.follow(self.pending.nrows(), Want::Last)?;
+        let hidden = self.own.seen();
         // Hidden states behind the text, and behind each node that has been run.
         let mut hidden = vec![hidden];
         let levels = Levels { context, depth, widths: &self.widths };
@@ -153,6 +175,10 @@ impl Proposer for Mtp {
     }
     // ANCHOR_END: propose
 
+    fn nodes(&self, depth: usize) -> usize {
+        nodes(&self.widths, depth)
+    }
+
     fn wants(&self) -> Want {
         Want::All
     }
@@ -163,6 +189,10 @@ impl Proposer for Mtp {
             true => {
                 self.begin(prompt.to_vec(), start);
                 self.pending = seen;
+                // The last row waits for the first draft, which begins with what it says.
+                if self.follow(self.pending.nrows().saturating_sub(1), Want::Nothing).is_err() {
+                    self.begin(Vec::new(), 0);
+                }
             }
             false => self.begin(Vec::new(), 0), // what the tap has is of another text
         }
@@ -177,8 +207,7 @@ impl Proposer for Mtp {
             return self.begin(Vec::new(), 0); // what the tap has is of another text
         }
         let come = seen.select(Axis(0), &rows);
-        self.pending = concatenate(Axis(0), &[self.pending.view(), come.view()])
-            .expect("hidden states of one width");
+        self.pending.append(Axis(0), come.view()).expect("hidden states of one width");
         self.text = verdict.text();
     }
 }

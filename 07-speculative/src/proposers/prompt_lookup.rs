@@ -87,6 +87,10 @@ impl Proposer for PromptLookup {
         "prompt lookup"
     }
 
+    fn nodes(&self, depth: usize) -> usize {
+        self.branches * depth
+    }
+
     // ANCHOR: propose
     fn propose(&mut self, context: &[u32], depth: usize, _: &mut Sampler) -> Result<DraftTree> {
         self.follow(context);

@@ -2,7 +2,9 @@
 
 use crate::models::{encode, medusa, mtp, plain, tapped};
 use naive_decode::break_it::Bench;
-use naive_decode::{Checkpoint, CpuExecutor, Executor, Pass, Request, Sampler, Sampling, Span};
+use naive_decode::{
+    Checkpoint, CpuExecutor, Executor, Pass, Request, Sampler, Sampling, Span, dense,
+};
 use speculative::proposers::{Medusa, Mtp};
 use speculative::{Depth, DraftTree, Nothing, Proposer, Speculation};
 
@@ -106,9 +108,11 @@ fn files_that_hold_no_heads_are_refused() {
     let (target, tap) = tapped();
     let checkpoint = |bytes| Checkpoint::embedded("heads.safetensors", bytes).unwrap();
     let mtp = checkpoint(embedded_models::HEADS.mtp);
-    let said = Medusa::new(&target, tap.clone(), &mtp).err().unwrap().to_string();
+    let said =
+        Medusa::new(&target, tap.clone(), &mtp, &dense(target.isa)).err().unwrap().to_string();
     assert!(said.starts_with("Medusa heads in heads.safetensors is 0"), "{said}");
     let medusa = checkpoint(embedded_models::HEADS.medusa);
-    let said = Mtp::new(target, tap, &medusa).err().unwrap().to_string();
+    let pack = dense(target.isa);
+    let said = Mtp::new(target, tap, &medusa, &pack).err().unwrap().to_string();
     assert!(said.contains("model.layers.0.enorm.weight"), "{said}");
 }

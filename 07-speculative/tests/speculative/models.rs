@@ -3,7 +3,7 @@
 use embedded_models::{DRAFT, HEADS, TARGET};
 use naive_decode::{
     Checkpoint, Config, Element, Isa, LoadOptions, Model, Request, Sampler, Sampling, Settings,
-    Tokenizer, generate,
+    Tokenizer, dense, generate,
 };
 use speculative::Tap;
 use speculative::proposers::{Medusa, Mtp};
@@ -28,12 +28,12 @@ pub(crate) fn tapped() -> Tapped {
 
 pub(crate) fn medusa((target, tap): &Tapped) -> Medusa {
     let checkpoint = Checkpoint::embedded("heads/medusa.safetensors", HEADS.medusa).unwrap();
-    Medusa::new(target, tap.clone(), &checkpoint).unwrap()
+    Medusa::new(target, tap.clone(), &checkpoint, &dense(target.isa)).unwrap()
 }
 
 pub(crate) fn mtp((target, tap): &Tapped) -> Mtp {
     let checkpoint = Checkpoint::embedded("heads/mtp.safetensors", HEADS.mtp).unwrap();
-    Mtp::new(target.clone(), tap.clone(), &checkpoint).unwrap()
+    Mtp::new(target.clone(), tap.clone(), &checkpoint, &dense(target.isa)).unwrap()
 }
 
 pub(crate) fn draft() -> Arc<Model> {

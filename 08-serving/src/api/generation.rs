@@ -36,7 +36,7 @@ pub struct Generation {
     #[schema(minimum = 1, maximum = 128)]
     pub n: Option<usize>,
     /// Strings that end the answer.
-    pub stop: Option<OneOrMany<String>>,
+    pub stop: Option<OneOrMany>,
     /// Tokens that end the answer.
     pub stop_token_ids: Option<Vec<u32>>,
     /// Whether the string that ended the answer is part of it.
@@ -92,19 +92,19 @@ pub struct StreamOptions {
     pub continuous_usage_stats: Option<bool>,
 }
 
-/// One of something, or a list.
+/// A text, or a list of texts.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected one or a list of them")]
-pub enum OneOrMany<T> {
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub enum OneOrMany {
     /// One.
-    One(T),
+    One(String),
     /// A list.
-    Many(Vec<T>),
+    Many(Vec<String>),
 }
 
-impl<T> OneOrMany<T> {
+impl OneOrMany {
     /// The list, of one if it was one.
-    pub fn into_vec(self) -> Vec<T> {
+    pub fn into_vec(self) -> Vec<String> {
         match self {
             OneOrMany::One(one) => vec![one],
             OneOrMany::Many(many) => many,

@@ -15,7 +15,7 @@ pub const MOST_LOGPROBS: usize = 20;
 /// Tokens of a prompt whose own log-probabilities are told: each of them costs a row of logits.
 pub const MOST_PROMPT_LOGPROBS: usize = 2_048;
 
-/// Stop strings, and bytes of each.
+/// Stop strings.
 pub const MOST_STOPS: usize = 16;
 /// Bytes of a stop string.
 pub const MOST_STOP_BYTES: usize = 256;

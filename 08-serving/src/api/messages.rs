@@ -95,7 +95,13 @@ impl ChatMessage {
 
     fn text(&self) -> Result<String, ApiError> {
         let parts = match &self.content {
-            None => return Ok(String::new()),
+            // An assistant that called functions need not say anything.
+            None if self.role == Role::Assistant => return Ok(String::new()),
+            None => {
+                let role = serde_json::to_value(self.role).map_err(ApiError::failed)?;
+                let found = format!("with a message of role {role} without content");
+                return Err(ApiError::value("messages", found, "a text, which may be empty"));
+            }
             Some(Content::Text(text)) => return Ok(text.clone()),
             Some(Content::Parts(parts)) => parts,
         };
@@ -115,7 +121,7 @@ impl ChatMessage {
 #[serde(untagged, expecting = "expected a string, tokens, or a list of either")]
 pub enum Prompt {
     /// One text, or several.
-    Texts(OneOrMany<String>),
+    Texts(OneOrMany),
     /// Tokens.
     Tokens(Vec<u32>),
     /// Several prompts of tokens.

@@ -32,7 +32,8 @@ pub struct Function {
     /// What it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// A JSON schema of its arguments.
+    /// A JSON schema of its arguments. One that lists `properties` allows no others, unless it says so: a function has
+    /// the arguments that it names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
@@ -171,7 +172,7 @@ impl Calling {
         let one = |function: &Function| {
             let nothing =
                 json!({"type": "object", "properties": {}, "additionalProperties": false});
-            let parameters = function.parameters.clone().unwrap_or(nothing);
+            let parameters = function.parameters.clone().map_or(nothing, closed);
             json!({
                 "type": "object",
                 "properties": {"name": {"const": function.name}, "arguments": parameters},
@@ -185,4 +186,27 @@ impl Calling {
             several => Some(json!({"anyOf": several.iter().map(one).collect::<Vec<_>>()})),
         }
     }
+}
+
+/// Words with which a schema of an object says something of properties that it does not list.
+const OF_OTHERS: [&str; 7] = [
+    "additionalProperties",
+    "unevaluatedProperties",
+    "patternProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+];
+
+/// The same schema without properties that it does not list, if it leaves them open. A model that may make up
+/// arguments does not come to an end.
+fn closed(mut schema: Value) -> Value {
+    if let Value::Object(fields) = &mut schema
+        && fields.contains_key("properties")
+        && !OF_OTHERS.iter().any(|word| fields.contains_key(*word))
+    {
+        fields.insert("additionalProperties".to_owned(), false.into());
+    }
+    schema
 }

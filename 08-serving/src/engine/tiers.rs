@@ -84,8 +84,9 @@ fn fingerprint(target: &mut Target, file: &KvFile) -> Result<[u8; 32]> {
 /// The file of a fingerprint. Each model has its own, so that several can share a directory.
 fn open(file: &KvFile, fingerprint: [u8; 32], block_bytes: usize) -> Result<FileTier> {
     let KvFile { directory, bytes, .. } = file;
-    std::fs::create_dir_all(directory)
-        .map_err(|source| Error::Io { path: directory.clone(), source })?;
+    std::fs::create_dir_all(directory).map_err(|problem| {
+        Error::file(directory.display().to_string(), format!("cannot be made: {problem}"))
+    })?;
     let name: String = fingerprint[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     let path = directory.join(name + ".kv");
     let options = FileOptions { fingerprint, block_bytes, budget: *bytes };

@@ -6,6 +6,7 @@ use crate::engine::{EngineHandle, Limits};
 use model_files::ChatTemplate;
 use naive_decode::{Result, Tokenizer};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// What every request can see.
@@ -20,6 +21,8 @@ pub struct App {
     pub end_tokens: Vec<u32>,
     /// Who may ask.
     pub keys: Keys,
+    /// How long an answer may take, with the time that it waits; none if as long as it likes.
+    pub answer_in: Option<Duration>,
     /// When the server started, in seconds since 1970.
     pub started: u64,
     pub(super) engine: EngineHandle,
@@ -46,6 +49,7 @@ impl App {
             grammars: Grammars::new(&tokenizer, engine.limits().vocabulary, &end_tokens)?,
             metrics: Metrics::new(&name),
             keys: Keys::default(),
+            answer_in: None,
             started: now(),
             draining: watch::Sender::new(false),
             name,
@@ -59,6 +63,11 @@ impl App {
     /// To those who have one of these keys.
     pub fn with_keys(self, keys: Keys) -> Self {
         App { keys, ..self }
+    }
+
+    /// With answers that end after so long, however far they are.
+    pub fn with_answers_in(self, answer_in: Option<Duration>) -> Self {
+        App { answer_in, ..self }
     }
 
     /// What the engine can take.

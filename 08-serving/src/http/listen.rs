@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info, warn};
 
 /// Connections at once. More wait to be accepted.
@@ -23,6 +25,9 @@ const MOST_HEADERS: usize = 100;
 
 /// How long requests under way may take to finish once the server is to end.
 const DRAIN_IN: Duration = Duration::from_secs(30);
+
+/// How often measurements are summed up.
+const SUMMED_UP_EVERY: Duration = Duration::from_secs(5);
 
 /// How long to wait after a connection could not be accepted: files have run out, for one.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -58,6 +63,9 @@ impl Listening {
         http.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
         http.max_buf_size(MOST_HEADER_BYTES).max_headers(MOST_HEADERS);
         let graceful = GracefulShutdown::new();
+        // Ends with this.
+        let mut beside = JoinSet::new();
+        beside.spawn(sum_up(app.clone()));
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let mut end = std::pin::pin!(end);
         loop {
@@ -95,5 +103,14 @@ impl Listening {
         if tokio::time::timeout(DRAIN_IN, done).await.is_err() {
             warn!("some requests were cut off");
         }
+    }
+}
+
+async fn sum_up(app: Arc<App>) {
+    let mut ticks = interval(SUMMED_UP_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        app.metrics.sum_up();
     }
 }

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// Upper ends of the histograms' buckets, in seconds: two to each octave, from half a millisecond to two minutes.
 const FIRST_BUCKET: f64 = 0.0005;
@@ -107,6 +108,12 @@ impl Metrics {
         })
     }
 
+    /// Sums up what was measured since the last time. Until then each measurement is kept by itself, so a server whose
+    /// metrics nobody collects would grow without end.
+    pub(super) fn sum_up(&self) {
+        self.prometheus.run_upkeep();
+    }
+
     /// Times one answer, from now on.
     pub(super) fn clock(&self) -> Clock<'_> {
         Clock {
@@ -169,6 +176,14 @@ impl Clock<'_> {
         }
         let now = Instant::now();
         self.metrics.end_to_end.record(now - self.begun);
+        debug!(
+            prompt_tokens = ending.prompt_tokens,
+            cached_tokens = ending.cached_tokens,
+            tokens = ending.tokens,
+            ttft_ms = self.first.map(|first| (first - self.begun).as_millis() as u64),
+            ms = (now - self.begun).as_millis() as u64,
+            "an answer has ended"
+        );
         let (Some(started), Some(first)) = (self.started, self.first) else { return };
         let seen = (started - self.begun, first - self.begun, now - self.begun);
         let (queued, to_first, total) = match self.usage {
@@ -190,6 +205,7 @@ impl Clock<'_> {
 
     /// Its client is gone.
     pub(super) fn gone(&self) {
+        debug!(tokens = self.tokens, "a client has gone before its answer was done");
         self.metrics.ended[2].increment(1);
     }
 

@@ -9,6 +9,7 @@ use crate::engine::{Constraint, EngineRequest};
 use crate::text::Style;
 use naive_decode::Sampling;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a request asks for, besides [`Generation`].
 pub(super) struct Wishes<'a> {
@@ -71,6 +72,7 @@ impl App {
             return Err(ApiError::parameter("ignore_eos", message));
         }
         let salt = tenant.salt(generation.cache_salt.as_deref());
+        let deadline = self.answer_in.and_then(|time| Instant::now().checked_add(time));
         let mut requests = Vec::with_capacity(answers);
         for asked in &prompts {
             let most = wishes.most_tokens.unwrap_or_else(|| {
@@ -90,6 +92,7 @@ impl App {
                     end_tokens: end_tokens.clone(),
                     // Here lower goes first, as in vLLM.
                     priority: generation.priority.unwrap_or(0).saturating_neg(),
+                    deadline,
                     salt,
                     logprobs: likeliest,
                     prompt_logprobs: of_prompt,

@@ -63,19 +63,15 @@ async fn wrong_method(request: Request) -> ApiError {
 /// Reads a request's body, as much as may come, and no longer than it may take.
 async fn whole_body(request: Request, next: Next) -> Result<Response, ApiError> {
     if !is_json(request.headers()) {
-        let message = "the body's content-type is not application/json";
+        let found = kind(request.headers()).unwrap_or("missing");
+        let message = format!("content-type is {found}, expected application/json");
         return Err(ApiError::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     let (parts, sent) = request.into_parts();
-    let too_large = || {
-        let message = format!("the body is larger than {MOST_BODY_BYTES} bytes");
-        ApiError::refused(StatusCode::PAYLOAD_TOO_LARGE, message)
-    };
     let whole = tokio::time::timeout(BODY_IN, read(sent)).await.map_err(|_| {
         let message = format!("the body did not come within {} seconds", BODY_IN.as_secs());
         ApiError::refused(StatusCode::REQUEST_TIMEOUT, message)
-    })?;
-    let whole = whole.ok_or_else(too_large)?;
+    })??;
     let mut response = next.run(Request::from_parts(parts, whole.into())).await;
     response.extensions_mut().insert(BodyRead);
     Ok(response)
@@ -96,24 +92,36 @@ async fn close_after_unread(request: Request, next: Next) -> Response {
     response
 }
 
-/// All of a body; none if it is too large, or breaks off.
-async fn read(sent: body::Body) -> Option<Vec<u8>> {
+/// All of a body.
+///
+/// # Errors
+/// 413 if it is too large, 400 if it breaks off or is none that HTTP knows.
+async fn read(sent: body::Body) -> Result<Vec<u8>, ApiError> {
     let mut chunks = sent.into_data_stream();
     let (mut whole, mut bytes) = (Vec::new(), 0);
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.ok()?;
+        let chunk = chunk.map_err(|problem| {
+            let message = format!("the body could not be read to its end: {problem}");
+            ApiError::refused(StatusCode::BAD_REQUEST, message)
+        })?;
         bytes += chunk.len();
-        if bytes > MOST_BYTES_PASSED_OVER {
-            return None;
-        }
         if bytes <= MOST_BODY_BYTES {
             whole.extend_from_slice(&chunk);
         } else {
             // Many clients read no answer before they have sent everything.
             whole = Vec::new();
         }
+        if bytes > MOST_BYTES_PASSED_OVER {
+            break;
+        }
     }
-    (bytes <= MOST_BODY_BYTES).then_some(whole)
+    match bytes <= MOST_BODY_BYTES {
+        true => Ok(whole),
+        false => {
+            let message = format!("the body is larger than {MOST_BODY_BYTES} bytes");
+            Err(ApiError::refused(StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+    }
 }
 
 /// Bytes of a body that is too large that are read all the same, and forgotten.
@@ -124,9 +132,13 @@ const BODY_IN: Duration = Duration::from_secs(30);
 
 /// Other kinds a page of somebody else's may send without asking (CSRF).
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    kind(headers).is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"))
+}
+
+/// What a body says that it is.
+fn kind(headers: &HeaderMap) -> Option<&str> {
+    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(kind.split(';').next().unwrap_or_default().trim())
 }
 
 async fn log(request: Request, next: Next) -> Response {

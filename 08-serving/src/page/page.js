@@ -144,7 +144,9 @@ function chart(svg, times, what) {
   const most = Math.max(...times, 0.001);
   svg.setAttribute("viewBox", "0 0 60 10");
   svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-label", times.length ? `${what}: ${times.length} requests, up to ${ms(most)}` : `${what}: none yet`);
+  const told = `${what} of the last requests` + (times.length ? `: up to ${ms(most)}` : "");
+  svg.previousElementSibling.textContent = told;
+  svg.setAttribute("aria-label", told);
   svg.replaceChildren(...times.map((time, at) => {
     const height = 10 * time / most;
     return shape("rect", { x: at, y: 10 - height, width: 0.8, height });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// What became of a load. All times are seconds from the beginning.
 #[derive(Debug, Clone, Serialize)]
 pub struct Timeline {
-    /// What kind of file this is: "schedule".
+    /// What kind of file this is: "timeline".
     pub kind: &'static str,
     /// What it was timed on.
     pub machine: MachineName,
@@ -86,7 +86,7 @@ pub fn run(mut engine: Engine, arrivals: &[Arrival]) -> Result<(Timeline, Vec<Ve
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let command = format!("cargo ladder {}", arguments.join(" "));
     let machine = MachineName::this();
-    let kind = "schedule";
+    let kind = "timeline";
     Ok((Timeline { kind, machine, command, policy, limits, blocks, requests, passes }, tokens))
 }
 

@@ -39,6 +39,13 @@ const call = (await called.finalChatCompletion()).choices[0].message.tool_calls[
 assert.equal(call.function.name, "weather");
 assert(["Rome", "Oslo"].includes(JSON.parse(call.function.arguments).city));
 
+// Embeddings, as the client asks for them (base64) and as numbers.
+const input = "a fox in the wood";
+const packed = (await client.embeddings.create({ model, input })).data[0].embedding;
+const plain = (await client.embeddings.create({ model, input, encoding_format: "float" })).data[0].embedding;
+assert.equal(packed.length, plain.length);
+assert(packed.every((x, at) => Math.abs(x - plain[at]) < 1e-6));
+
 // A stream that the client breaks off.
 const broken = await client.completions.create({ model, prompt: "Once upon a time", max_tokens: 400, stream: true });
 for await (const event of broken) {

@@ -47,6 +47,15 @@ formed = client.chat.completions.create(model=model, messages=asked, response_fo
     "type": "json_schema", "json_schema": {"name": "ok", "schema": schema, "strict": True}})
 assert isinstance(json.loads(formed.choices[0].message.content)["ok"], bool)
 
+# Embeddings, as the client asks for them (base64) and as numbers.
+inputs = ["a fox in the wood", "a clock at the mill"]
+packed = client.embeddings.create(model=model, input=inputs)
+plain = client.embeddings.create(model=model, input=inputs, encoding_format="float")
+assert [e.index for e in packed.data] == [0, 1] and packed.usage.total_tokens == packed.usage.prompt_tokens > 0
+for one, other in zip(packed.data, plain.data, strict=True):
+    assert all(abs(a - b) < 1e-6 for a, b in zip(one.embedding, other.embedding, strict=True))
+    assert abs(sum(x * x for x in one.embedding) - 1) < 1e-5
+
 # Extensions, and refusals as the client knows them.
 salted = client.completions.create(model=model, prompt="a", max_tokens=3, extra_body={"top_k": 5, "cache_salt": "x"})
 assert salted.choices[0].finish_reason in ["length", "stop"]

@@ -1,6 +1,7 @@
 """`ladder serve` for a while: the embedded model, on a port that is free."""
 
 import contextlib
+import os
 import pathlib
 import re
 import subprocess
@@ -19,7 +20,8 @@ def served(ladder: str, *arguments: str) -> Iterator[str]:
         log = pathlib.Path(folder) / "log"
         # Not a pipe: nobody would read it, and a full one holds up the server.
         with log.open("w") as told:
-            server = subprocess.Popen([ladder, "serve", "--port", "0", *arguments], stderr=told)
+            settings = os.environ | {"RUST_LOG": "info"}
+            server = subprocess.Popen([ladder, "serve", "--port", "0", *arguments], stderr=told, env=settings)
         try:
             yield address(server, log)
             server.terminate()

@@ -74,6 +74,8 @@ fn contradictions_in_a_chat_are_named() {
         (json!({"messages": null}), "messages"),
         (json!({"messages": [{"role": "king", "content": "x"}]}), "messages"),
         (json!({"messages": [{"role": "user", "content": 7}]}), "messages"),
+        (json!({"messages": [{"role": "user"}]}), "messages"),
+        (json!({"messages": [{"role": "system", "content": null}]}), "messages"),
         (json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), "messages"),
         (json!({"messages": [{"role": "user", "content": "x ".repeat(2_000)}]}), "messages"),
         (json!({"max_tokens": 0}), "max_tokens"),
@@ -120,7 +122,7 @@ fn what_is_no_request_is_refused_in_the_same_envelope() {
         server.post_with("/v1/completions", body, &json).is_refused(400, None);
     }
     let text = server.post_with("/v1/completions", "{}", &[("content-type", "text/plain")]);
-    text.is_refused(415, None);
+    assert!(text.is_refused(415, None).contains("text/plain, expected application/json"));
     server.get("/v1/completions").is_refused(405, None);
     // Whatever it is sent: there is nothing here to send it to.
     server.post_with("/version", "", &[]).is_refused(405, None);
@@ -153,6 +155,24 @@ fn bodies_and_headers_that_are_too_large_are_not_read() {
     let _ = stream.read_to_string(&mut said);
     assert!(!said.contains(" 200 "), "{said}");
     assert_eq!(server.get("/version").status, 200);
+}
+
+#[test]
+fn a_body_that_breaks_off_is_said_to() {
+    use std::io::{Read, Write};
+    let server = Server::shared();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json";
+    for (framed, body) in
+        [("content-length: 100", "{"), ("transfer-encoding: chunked", "no number\r\n")]
+    {
+        let mut stream = std::net::TcpStream::connect(server.address).unwrap();
+        write!(stream, "{head}\r\n{framed}\r\n\r\n{body}").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 400 "), "{framed}: {said}");
+        assert!(said.contains("could not be read to its end"), "{framed}: {said}");
+    }
 }
 
 #[test]

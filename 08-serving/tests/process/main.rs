@@ -1,12 +1,16 @@
-//! `ladder serve` as a process: killed and started again, with a model from a hub.
+//! `ladder serve` as a process: its options, killed and started again, with a model from a hub; and `ladder chat`.
 //!
 //! | File | Holds |
 //! |---|---|
 //! | `server.rs` | a server in a process of its own |
+//! | `options.rs` | its options: all that there are, and those that cannot be |
 //! | `restart.rs` | killed at any point, it goes on with what its file has |
+//! | `chat.rs` | a conversation in the terminal |
 //! | `hub.rs` | a model by its name on the hub |
 #![cfg(unix)]
 
+mod chat;
 mod hub;
+mod options;
 mod restart;
 mod server;

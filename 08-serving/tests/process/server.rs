@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A `ladder serve` of its own process. It does not outlive the test, even one that fails.
@@ -12,6 +13,8 @@ pub(crate) struct Server {
     agent: ureq::Agent,
     /// What it said before it listened.
     pub(crate) said: Vec<String>,
+    /// And since then.
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 /// What came of a prompt.
@@ -30,7 +33,7 @@ impl Server {
     pub(crate) fn start_in(more: &[&str], variables: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
         command.args(["serve", "--port", "0"]).args(more).env("NO_COLOR", "1");
-        command.env_remove("HF_HUB_OFFLINE").envs(variables.iter().copied());
+        command.env_remove("HF_HUB_OFFLINE").env_remove("RUST_LOG").envs(variables.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = Vec::new();
@@ -42,10 +45,22 @@ impl Server {
             }
             said.push(line);
         };
-        // Nobody would read what it says later, and a full pipe would stop it.
-        std::thread::spawn(move || lines.for_each(drop));
+        // A full pipe would stop it.
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let later = log.clone();
+        std::thread::spawn(move || lines.for_each(|line| later.lock().unwrap().extend(line.ok())));
         let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(120)));
-        Server { child, url, agent: agent.build().into(), said }
+        Server { child, url, agent: agent.build().into(), said, log }
+    }
+
+    /// Waits for a line of its log.
+    #[track_caller]
+    pub(crate) fn logs(&self, words: &str) {
+        let begun = Instant::now();
+        while !self.log.lock().unwrap().iter().any(|line| line.contains(words)) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {words}: {:?}", self.log);
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// What it says to a GET.
@@ -54,14 +69,24 @@ impl Server {
         serde_json::from_reader(answer.into_body().into_reader()).unwrap()
     }
 
+    /// What it says to a POST.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        self.send(path, body).unwrap()
+    }
+
+    /// None if it does not answer any more.
+    fn send(&self, path: &str, body: &Value) -> Option<Value> {
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request.header("content-type", "application/json");
+        let text = request.send(body.to_string()).ok()?.body_mut().read_to_string().ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
     /// None if it does not answer any more.
     pub(crate) fn ask(&self, prompt: &str) -> Option<Answer> {
         let body =
             json!({"prompt": prompt, "max_tokens": 24, "temperature": 0, "return_token_ids": true});
-        let request = self.agent.post(format!("{}/v1/completions", self.url));
-        let request = request.header("content-type", "application/json");
-        let text = request.send(body.to_string()).ok()?.body_mut().read_to_string().ok()?;
-        let answer: Value = serde_json::from_str(&text).ok()?;
+        let answer = self.send("/v1/completions", &body)?;
         Some(Answer {
             tokens: answer["choices"][0]["token_ids"].clone(),
             cached: answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64()?,

@@ -120,7 +120,7 @@ impl Soak {
                     run.gone.fetch_add(1, Ordering::Relaxed);
                 });
             }
-            watch::watch(&engine, &run, self.clients)
+            watch::watch(&engine, &run, self.clients, self.lasting)
         });
         let seconds = began.elapsed().as_secs_f64();
         let after = settled(&engine, Some(&before));

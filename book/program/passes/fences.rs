@@ -4,10 +4,12 @@ use crate::page::{Findings, Page};
 use crate::place::Place;
 
 /// Fences that a pass draws something from.
-const OURS: [&str; 9] = [
+const OURS: [&str; 11] = [
     "break-it",
     "captured",
     "changes",
+    "counts",
+    "cuda",
     "measure",
     "quiz",
     "roofline",
@@ -17,7 +19,7 @@ const OURS: [&str; 9] = [
 ];
 
 /// Fences that are shown as they are.
-const SHOWN: [&str; 6] = ["sh", "text", "json", "toml", "console", "markdown"];
+const SHOWN: [&str; 7] = ["sh", "python", "text", "json", "toml", "console", "markdown"];
 
 pub(super) fn find(page: &Page, _: &Place, findings: &mut Findings) {
     for fence in page.fences() {

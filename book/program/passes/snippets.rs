@@ -1,4 +1,5 @@
-//! Code in a chapter is a marked part of a crate's source, never a copy: `{{#include PATH.rs:anchor}}` in a `rust` fence.
+//! Code in a chapter is a marked part of a crate's source, never a copy: `{{#include PATH.rs:anchor}}` in a `rust` fence,
+//! or of a kernel's in a `cuda` fence.
 //!
 //! The part is shown without the indentation that it has in its file, under the file's name. Other includes, such as a
 //! chapter's diagrams, are left to mdBook's own `links` preprocessor, once it is clear that it can follow them.
@@ -12,10 +13,14 @@ use crate::place::Place;
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
     let mut done: Vec<Range<usize>> = Vec::new();
     for fence in page.fences() {
-        if fence.info.split([',', ' ']).next() == Some("rust") {
-            findings.replace(page, fence.range.clone(), snippet(page, place, &fence));
-            done.push(fence.range);
-        }
+        // What the code is shown as: the book's script for colours knows no CUDA, and C++ is near enough.
+        let shown_as = match fence.info.split([',', ' ']).next() {
+            Some("rust") => "rust",
+            Some("cuda") => "cpp",
+            _ => continue,
+        };
+        findings.replace(page, fence.range.clone(), snippet(page, place, &fence, shown_as));
+        done.push(fence.range);
     }
     for (offset, _) in page.text.match_indices("{{#") {
         if page.text[..offset].ends_with('\\') || done.iter().any(|range| range.contains(&offset)) {
@@ -27,8 +32,8 @@ pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
     }
 }
 
-/// A `rust` fence with its includes followed, and the files that they lead to above it.
-fn snippet(page: &Page, place: &Place, fence: &Fence) -> Result<String, String> {
+/// A fence of code with its includes followed, and the files that they lead to above it.
+fn snippet(page: &Page, place: &Place, fence: &Fence, shown_as: &str) -> Result<String, String> {
     let (mut files, mut code) = (Vec::new(), String::new());
     for line in fence.body.lines().filter(|line| !line.trim().is_empty()) {
         let target = include_in(line).ok_or(BARE)?;
@@ -42,10 +47,10 @@ fn snippet(page: &Page, place: &Place, fence: &Fence) -> Result<String, String> 
     if code.is_empty() {
         return Err(BARE.into());
     }
-    Ok(format!("<p class=\"snippet-path\">{}</p>\n\n```rust\n{code}```\n", files.join(", ")))
+    Ok(format!("<p class=\"snippet-path\">{}</p>\n\n```{shown_as}\n{code}```\n", files.join(", ")))
 }
 
-const BARE: &str = "a `rust` fence holds code that no test compiles; mark the code in its crate with `// ANCHOR: name` \
+const BARE: &str = "a `rust` fence, or a `cuda` one, holds code that no test compiles; mark the code in its crate with `// ANCHOR: name` \
                     and write `{{#include PATH.rs:name}}` here";
 
 /// What is wrong with the mdBook directive that `text` starts with. Directives of this project's own pass unread.
@@ -147,6 +152,15 @@ mod tests {
         let source = "impl A {\n    // ANCHOR: f\n    fn f() {\n        // ANCHOR: g\n        g();\n\n        // ANCHOR_END: g\n    }\n    // ANCHOR_END: f\n}\n";
         assert_eq!(marked(source, "f").unwrap(), "fn f() {\n    g();\n\n}\n");
         assert_eq!(marked(source, "h"), None);
+    }
+
+    #[test]
+    fn a_kernels_code_is_included_as_well() {
+        let text = "```cuda\n{{#include ../../../01-a/x.cu:f}}\n```\n";
+        let source = ("01-a/x.cu", "// ANCHOR: f\nint f;\n// ANCHOR_END: f\n");
+        let out = try_pass(find, text, &[source]).rewrite(text);
+        assert!(out.contains("01-a/x.cu</p>\n\n```cpp\nint f;\n```"), "{out}");
+        assert!(message("```cuda\nint f;\n```\n").contains("no test compiles"));
     }
 
     #[test]

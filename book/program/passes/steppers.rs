@@ -10,8 +10,11 @@ use crate::page::{Findings, Page};
 use crate::place::Place;
 
 mod accepting;
+mod banks;
 mod blocks;
+mod rounds;
 mod schedule;
+mod timeline;
 mod tree;
 
 #[derive(Deserialize)]
@@ -37,8 +40,11 @@ struct Kept {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Trace {
     Accepting(accepting::Trace),
+    Banks(banks::Trace),
     Blocks(blocks::Trace),
+    Rounds(rounds::Trace),
     Schedule(schedule::Trace),
+    Timeline(timeline::Trace),
     Tree(tree::Trace),
 }
 
@@ -62,8 +68,11 @@ fn render(stepper: &Stepper, place: &Place) -> Result<String, String> {
         .map_err(|e| format!("`{}` is no trace: {e}", stepper.trace))?;
     let frames = match &kept.trace {
         Trace::Accepting(trace) => trace.draw(),
+        Trace::Banks(trace) => trace.draw(),
         Trace::Blocks(trace) => trace.draw(),
+        Trace::Rounds(trace) => trace.draw(),
         Trace::Schedule(trace) => trace.draw(),
+        Trace::Timeline(trace) => trace.draw(),
         Trace::Tree(trace) => trace.draw(),
     }
     .map_err(|e| format!("`{}` cannot be drawn: {e}", stepper.trace))?;
@@ -174,6 +183,48 @@ mod tests {
             assert!(out.contains(expected), "{expected} in {out}");
         }
         assert!(made(&trace(2)).contains("request 2 is none"));
+    }
+
+    #[test]
+    fn a_recorded_load_shows_who_came_in_and_who_went_out() {
+        let trace = |id: u64| {
+            let request = |id| {
+                format!(r#"{{"id": {id}, "usage": {{"prompt_tokens": 3, "generated_tokens": 2}}}}"#)
+            };
+            let pass = |admitted: &str, preempted: &str, spans: &str| {
+                format!(
+                    r#"{{"admitted": {admitted}, "preempted": {preempted}, "spans": [{spans}],
+                        "blocks": {{"total": 9, "free": 2, "cached": 3}}}}"#
+                )
+            };
+            let span =
+                |id: u64, kind: &str| format!(r#"{{"id": {id}, "kind": "{kind}", "rows": 1}}"#);
+            let passes = [
+                pass("[7, 8]", "[]", &span(7, "prefill")),
+                pass("[]", "[]", &span(7, "decode")),
+                pass("[]", "[8]", &span(id, "verify")),
+                pass("[]", "[]", &span(7, "decode")),
+            ];
+            format!(
+                r#"{{"kind": "timeline", "command": "x", "requests": [{}, {}], "passes": [{}]}}"#,
+                request(7),
+                request(8),
+                passes.join(", ")
+            )
+        };
+        let out = made(&trace(7));
+        for expected in [
+            "Step 1 of 3: pass 1: requests 1 and 2 come in; of 9 blocks, requests hold 4, and 3 are kept for others",
+            "Step 2 of 3: pass 3: request 2 gives up its place; ",
+            "Step 3 of 3: pass 4: everybody is done; ",
+            "--passes: 4",
+            "<i class=\"is-prefill\" style=\"grid-column: 2 / 3\" title=\"pass 1: reads\"></i>\
+             <i class=\"is-decode\" style=\"grid-column: 3 / 6\" title=\"passes 2 to 4: writes\"></i></p>",
+            "<i class=\"is-out\" style=\"grid-column: 4 / 5\" title=\"pass 3: gives up its place\"></i></p>",
+        ] {
+            assert!(out.contains(expected), "{expected} in {out}");
+        }
+        assert!(made(&trace(9)).contains("request 9 is none"));
     }
 
     #[test]

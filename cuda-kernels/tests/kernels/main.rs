@@ -12,8 +12,10 @@
 //! | `steps.rs` | the numbered steps, and what each is better at than the one before |
 //! | `hopper.rs` | step 6 |
 //! | `paged_hopper.rs` | attention over the paged cache with Hopper's instructions |
+//! | `chapters.rs` | answers to the book's questions |
 //! | `mutants.rs` | kernels broken on purpose, and what notices |
 
+mod chapters;
 mod checks;
 mod fp8;
 mod gemm;

@@ -10,7 +10,7 @@ use crate::isa::{BarrierKind, Connective, Pred, Reg};
 use crate::kernel::Kernel;
 use crate::memory::Device;
 use crate::races::{self, AGENTS, Clock};
-use crate::trace::{Step, Trace};
+use crate::trace::{Pending, PendingBarrier, Step, Trace};
 
 /// Instructions that a warp executes before the next one has its turn.
 const TURN: usize = 1000;
@@ -226,8 +226,27 @@ impl<'a> Block<'a> {
             written: &written,
             predicates: &predicates,
             shared: self.shared.observed.as_deref().unwrap_or_default(),
+            pending: &self.pending(warp),
         });
         Ok(flow)
+    }
+
+    /// What the block and this warp have begun and not finished.
+    fn pending(&self, warp: &Warp<'a>) -> Pending {
+        let begun = self.barriers.iter().enumerate().filter(|(_, barrier)| barrier.arrived > 0);
+        let barriers = begun.map(|(id, barrier)| PendingBarrier {
+            id,
+            arrived: barrier.arrived,
+            expected: barrier.expected.unwrap_or(self.live_warps * 32),
+            waiting: barrier.waiters.iter().map(|waiter| waiter.warp).collect(),
+        });
+        Pending {
+            barriers: barriers.collect(),
+            mbarriers: self.mbarriers.phases(),
+            bulk_bytes: self.bulk.bytes(),
+            copies: warp.copies.bytes(),
+            products: warp.products.count(),
+        }
     }
 
     /// Whether a warp's wait, if it has one, is over.

@@ -29,6 +29,15 @@ impl Copies {
     pub(super) fn commit(&mut self) {
         self.groups.push_back(std::mem::take(&mut self.open));
     }
+
+    /// Bytes of each group, and last of those that are in none yet; empty if nothing is under way.
+    pub(super) fn bytes(&self) -> Vec<u64> {
+        if self.open.is_empty() && self.groups.is_empty() {
+            return Vec::new();
+        }
+        let sum = |copies: &Vec<Copy>| copies.iter().map(|copy| u64::from(copy.bytes)).sum();
+        self.groups.iter().chain([&self.open]).map(sum).collect()
+    }
 }
 
 /// A warp's bulk copies out of shared memory, by group.

@@ -84,8 +84,7 @@ impl Shared {
         bytes: u32,
         writes: bool,
     ) {
-        // Eight lanes of 16 bytes, sixteen of 8, or all 32 make one request.
-        let lanes_each = (128 / bytes.max(4)).min(32);
+        let lanes_each = counts::lanes_of_a_request(bytes);
         let (mut requests, mut wavefronts) = (0, 0);
         let mut words = Vec::with_capacity(32);
         for first in (0..32).step_by(lanes_each as usize) {

@@ -43,6 +43,13 @@ impl Default for BulkCopies {
     }
 }
 
+impl BulkCopies {
+    /// Bytes that have not landed.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.loads.iter().map(|load| load.bytes).sum()
+    }
+}
+
 /// One row of a box: where it lies in the tensor (`None`: outside), in the box, and which of its bytes are inside.
 struct Row {
     from: Option<u64>,

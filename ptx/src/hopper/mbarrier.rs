@@ -7,6 +7,7 @@ use crate::error::Problem;
 use crate::exec::{Block, Flow, Until, Waiting, Warp, lanes};
 use crate::isa::{Address, Mbarrier, WaitFor};
 use crate::races::{self, AGENTS, Clock};
+use crate::trace::MbarrierPhase;
 
 /// Bytes of an mbarrier object.
 const BYTES: u32 = 8;
@@ -94,6 +95,19 @@ impl Mbarriers {
             Until::Parity(parity) => state.phase & 1 != u64::from(parity & 1),
             Until::Phase(phase) => state.phase > phase,
         })
+    }
+
+    /// Where each stands, by address.
+    pub(crate) fn phases(&self) -> Vec<MbarrierPhase> {
+        let phase = |(&address, state): (&u32, &State)| MbarrierPhase {
+            address,
+            phase: state.phase,
+            arrivals: state.pending,
+            bytes: state.bytes,
+        };
+        let mut phases: Vec<_> = self.states.iter().map(phase).collect();
+        phases.sort_unstable_by_key(|phase| phase.address);
+        phases
     }
 
     /// That somebody waits here, in words.

@@ -109,6 +109,11 @@ impl Products<'_> {
         !self.written.is_empty()
     }
 
+    /// How many are under way.
+    pub(crate) fn count(&self) -> usize {
+        self.open.len() + self.groups.iter().map(Vec::len).sum::<usize>()
+    }
+
     pub(crate) fn commit(&mut self) {
         self.groups.push_back(std::mem::take(&mut self.open));
     }

@@ -2,7 +2,8 @@
 
 use naive_decode::numerics::rms_norm;
 use naive_decode::{
-    Embedding, EmbeddingAndHead, Isa, Linear, Model, Packing, Result, Tensors, dense,
+    Embedding, EmbeddingAndHead, FeedForward, Linear, Model, Pack, Packing, Parts, Projection,
+    Result, Tensors,
 };
 use ndarray::{Array2, Axis, concatenate};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,14 +23,14 @@ pub(super) struct Joined {
 
 impl Joined {
     /// Reads what joins the two.
-    pub(super) fn new(target: Arc<Model>, tensors: Tensors) -> Result<Self> {
-        let (hidden, isa) = (target.config.hidden_size, target.isa);
+    pub(super) fn new(target: Arc<Model>, tensors: Tensors, pack: Pack) -> Result<Self> {
+        let hidden = target.config.hidden_size;
         let tensor =
             |part: &str, shape: &[usize]| tensors(&format!("model.layers.0.{part}.weight"), shape);
         Ok(Joined {
             token_norm: tensor("enorm", &[hidden])?,
             hidden_norm: tensor("hnorm", &[hidden])?,
-            join: dense(isa).pack(tensor("eh_proj", &[hidden, 2 * hidden])?, hidden, 2 * hidden)?,
+            join: pack.matrix("model.layers.0.eh_proj.weight", hidden, 2 * hidden, tensors)?,
             given: Mutex::new(Array2::zeros((0, hidden))),
             target,
         })
@@ -64,22 +65,30 @@ impl Embedding for JoinedRows {
     }
 }
 
-/// Plain f32 matrices, that embedding, and the target's head.
-pub(super) struct JoinedPacking {
+/// Matrices as somebody else stores them, that embedding, and the target's head.
+pub(super) struct JoinedPacking<'a> {
     joined: Arc<Joined>,
     head: Arc<dyn Linear>,
-    isa: Isa,
+    pack: Pack<'a>,
 }
 
-impl JoinedPacking {
-    pub(super) fn new(joined: Arc<Joined>, head: Arc<dyn Linear>, isa: Isa) -> Self {
-        JoinedPacking { joined, head, isa }
+impl<'a> JoinedPacking<'a> {
+    pub(super) fn new(joined: Arc<Joined>, head: Arc<dyn Linear>, pack: Pack<'a>) -> Self {
+        JoinedPacking { joined, head, pack }
     }
 }
 
-impl Packing for JoinedPacking {
+impl Packing for JoinedPacking<'_> {
     fn pack(&self, weights: Vec<f32>, outputs: usize, inputs: usize) -> Result<Box<dyn Linear>> {
-        dense(self.isa).pack(weights, outputs, inputs)
+        self.pack.pack(weights, outputs, inputs)
+    }
+
+    fn projection(&self, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
+        self.pack.projection(parts, index)
+    }
+
+    fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
+        self.pack.feed_forward(parts, index)
     }
 
     fn embedding(

@@ -11,7 +11,7 @@ pub(super) struct Process {
     /// Open files, connections included.
     pub(super) files: usize,
     /// Memory of its own, MiB.
-    resident_mib: u64,
+    pub(super) resident_mib: u64,
 }
 
 impl Process {

@@ -1,6 +1,7 @@
 //! The engine while clients come and go.
 
 use super::client::Run;
+use super::process::Process;
 use serde::Serialize;
 use serving::engine::EngineHandle;
 use std::sync::atomic::Ordering;
@@ -8,6 +9,9 @@ use std::time::{Duration, Instant};
 
 /// How long the engine may run requests without a pass.
 const STILL: Duration = Duration::from_secs(10);
+
+/// How much memory may be added after the first third of a run.
+const MOST_GROWTH_MIB: u64 = 16;
 
 /// What was seen of the engine.
 #[derive(Debug, Default, Serialize)]
@@ -23,10 +27,18 @@ pub(crate) struct Watched {
     parked: u64,
     cancelled: u64,
     failed: u64,
+    /// Memory of the server and its clients, MiB, ten times in equal steps.
+    resident_mib: Vec<u64>,
 }
 
 /// Watches until the last client has gone.
-pub(super) fn watch(engine: &EngineHandle, run: &Run, clients: usize) -> Watched {
+pub(super) fn watch(
+    engine: &EngineHandle,
+    run: &Run,
+    clients: usize,
+    lasting: Duration,
+) -> Watched {
+    let began = Instant::now();
     let mut seen = Watched { fewest_free_blocks: usize::MAX, ..Watched::default() };
     let (mut passes, mut since) = (0, Instant::now());
     loop {
@@ -44,7 +56,16 @@ pub(super) fn watch(engine: &EngineHandle, run: &Run, clients: usize) -> Watched
             run.problem(format!("{} requests run, and no pass in 10 s", state.running));
             since = Instant::now();
         }
+        if began.elapsed() >= lasting.mul_f64((seen.resident_mib.len() + 1) as f64 / 10.0) {
+            seen.resident_mib.push(Process::now().resident_mib);
+        }
         if is_over {
+            // What allocators and caches keep is there early; what goes on growing is lost.
+            if let [_, _, third, .., last] = seen.resident_mib[..]
+                && last > third + MOST_GROWTH_MIB
+            {
+                run.problem(format!("memory grew from {third} to {last} MiB"));
+            }
             return Watched {
                 passes: counters.passes,
                 generated_tokens: counters.generated_tokens,

@@ -1,0 +1,54 @@
+//! `ladder chat`: a conversation over the terminal's lines.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// What comes of some lines.
+fn chat(arguments: &[&str], lines: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    command.arg("chat").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    // One that is refused reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(lines.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_line_is_answered_and_a_new_conversation_knows_nothing_of_the_old() {
+    let once = said(&chat(&[], "Who are you?\n"));
+    assert!(once.trim().len() > 10, "{once}");
+    let (told, asked) = ("The word of Ada is amber.", "What is the word of Ada?");
+    let last = |lines: String| {
+        let output = said(&chat(&[], &lines));
+        output.trim().lines().last().unwrap().to_owned()
+    };
+    assert!(last(format!("{told}\n\n{asked}\n")).contains("amber"), "empty lines say nothing");
+    assert!(!last(format!("{told}\n/new\n{asked}\n")).contains("amber"));
+    assert_eq!(said(&chat(&[], "Who are you?\n/quit\nWho are you?\n")), once);
+    assert_eq!(said(&chat(&[], "")), "");
+    let short = said(&chat(&["--tokens", "3"], "Who are you?\n"));
+    assert!(once.starts_with(short.trim_end()) && short.len() < once.len(), "{short}");
+}
+
+#[test]
+fn what_does_not_fit_is_said_and_the_conversation_goes_on() {
+    let output = chat(&[], &format!("{}\nWho are you?\n", "a long tale ".repeat(300)));
+    assert_eq!(said(&output), said(&chat(&[], "Who are you?\n")));
+    let problem = String::from_utf8(output.stderr).unwrap();
+    assert!(problem.contains("longer than the 512 tokens that fit"), "{problem}");
+    assert!(problem.contains("/new begins again"), "{problem}");
+}
+
+#[test]
+fn a_wrong_parameter_is_one_line() {
+    let output = chat(&["--temperature=-1"], "Who are you?\n");
+    let problem = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(problem.starts_with("error: temperature is -1"), "{problem}");
+    assert_eq!(problem.trim().lines().count(), 1, "{problem}");
+}

@@ -1,0 +1,82 @@
+//! Options of `ladder serve`: all that there are, and those that cannot be.
+
+use crate::server::Server;
+use serde_json::json;
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+fn serve(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    command.arg("serve").args(arguments).env_remove("LADDER_API_KEY").output().unwrap()
+}
+
+/// The book shows that file.
+#[test]
+fn the_book_lists_the_options_that_there_are() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/serve-help.txt");
+    let told = String::from_utf8(serve(&["--help"]).stdout).unwrap();
+    let shown = std::fs::read_to_string(file).unwrap();
+    let again = "cargo ladder serve --help > 08-serving/tests/process/serve-help.txt";
+    assert_eq!(shown, told, "written again by `{again}`");
+}
+
+#[test]
+fn what_cannot_be_had_is_said_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let more_than_there_is = usize::MAX.to_string();
+    for (arguments, word) in [
+        (["--port", &port], "cannot listen on 127.0.0.1:"),
+        (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1:8000"),
+        (["--api-key", ""], "API key is empty"),
+        (["--pool-bytes", "10"], "one block"),
+        (["--pool-bytes", &more_than_there_is], "than the system has to give"),
+        (["--kv-dir", "/dev/null/x"], "/dev/null/x: cannot be made"),
+        (["--model", "/dev/null/x"], "cannot read /dev/null/x"),
+    ] {
+        let output = serve(&arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.starts_with("error: ") && said.contains(word), "{arguments:?}: {said}");
+        assert_eq!(said.trim().lines().count(), 1, "{arguments:?}: {said}");
+    }
+    for (arguments, word) in [
+        (["--host", "localhost"], "invalid IP address"),
+        (["--port", "65536"], "65536"),
+        (["--timeout", "0"], "more than 0"),
+        (["--timeout", "1e300"], "more than 0"),
+        (["--kv", "q3"], "f32, bf16, f16 or int8"),
+        (["--kv-dir-bytes", "1"], "--kv-dir"),
+        (["--weights", "q9"], "q8_0"),
+    ] {
+        let output = serve(&arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_log_has_what_it_is_asked_for() {
+    let server = Server::start_in(&[], &[("RUST_LOG", "serving=debug")]);
+    server.ask("Once upon a time").unwrap();
+    server.logs("tokens=24");
+    server.logs("method=POST path=\"/v1/completions\" status=200");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    let refused = command.arg("serve").env("RUST_LOG", "serving=loud").output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.starts_with("error: RUST_LOG is serving=loud, expected a level"), "{said}");
+}
+
+#[test]
+fn an_answer_ends_when_its_time_is_up() {
+    let server = Server::start(&["--timeout", "0.05"]);
+    let body =
+        json!({"prompt": "Once upon a time", "max_tokens": 500, "ignore_eos": true, "n": 64});
+    let answer = server.post("/v1/completions", &body);
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 64, "{answer}");
+    assert!(choices.iter().all(|choice| choice["finish_reason"] == "length"), "{answer}");
+    let written = answer["usage"]["completion_tokens"].as_u64().unwrap();
+    assert!(written < 64 * 500, "no server writes {written} tokens in a twentieth of a second");
+}
