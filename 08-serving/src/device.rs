@@ -26,8 +26,8 @@ pub enum Device {
 /// Where a model's passes run, as an argument.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct DeviceArgs {
-    /// Where the model runs; on a GPU weights, keys and values are bfloat16
-    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Device::Auto)]
+    /// Where the model runs: cpu, cuda (a GPU, where all is bfloat16), or auto, which is cuda where that can be
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Device::Auto, hide_possible_values = true)]
     pub device: Device,
 }
 
