@@ -154,7 +154,7 @@ fn main() -> Result<()> {
 
 /// A server in this process.
 fn start(engine: &EngineArgs) -> Result<InProcess> {
-    let Served { name, tokenizer, template, end_tokens, engine } = engine.start()?;
+    let Served { name, tokenizer, template, end_tokens, engine, .. } = engine.start()?;
     let app = Arc::new(App::new(name, tokenizer, template, end_tokens, engine)?);
     Ok(InProcess::start(app)?)
 }

@@ -26,8 +26,8 @@ pub enum Device {
 /// Where a model's passes run, as an argument.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct DeviceArgs {
-    /// Where the model runs; on a GPU weights, keys and values are bfloat16
-    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Device::Auto)]
+    /// Where the model runs: cpu, cuda (a GPU, where all is bfloat16), or auto, which is cuda where that can be
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Device::Auto, hide_possible_values = true)]
     pub device: Device,
 }
 
@@ -51,7 +51,8 @@ impl DeviceArgs {
         context: Option<usize>,
         otherwise: Option<String>,
     ) -> Result<Option<OnGpu>> {
-        if self.device == Device::Cpu {
+        // Who asks for what the processor alone does has asked for the processor.
+        if self.device == Device::Cpu || (self.device == Device::Auto && otherwise.is_some()) {
             return Ok(None);
         }
         let gpu = match (Driver::open(), self.device) {
@@ -62,10 +63,7 @@ impl DeviceArgs {
         let fits = || {
             let llama = files.plain_llama(context)?;
             kv_bytes_per_token(&llama.config)?;
-            match otherwise {
-                None => Ok(llama),
-                Some(problem) => Err(anyhow!(problem)),
-            }
+            otherwise.map_or(Ok(llama), |problem| Err(anyhow!(problem)))
         };
         match (fits(), self.device) {
             (Ok(llama), _) => Ok(Some(OnGpu { gpu, llama })),

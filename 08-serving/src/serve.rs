@@ -63,7 +63,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;
     let is_open = keys.is_open();
-    let Served { name, tokenizer, template, end_tokens, engine } = args.engine.start()?;
+    let Served { name, tokenizer, template, end_tokens, device, engine } = args.engine.start()?;
     let name = args.served_model_name.clone().unwrap_or(name);
     let limits = engine.limits();
     let app = App::new(name, tokenizer, template, end_tokens, engine)?;
@@ -82,6 +82,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         }
         info!(
             model = app.name,
+            device,
             context = limits.context,
             pool_tokens = limits.pool_tokens,
             "serving on http://{}",

@@ -57,6 +57,8 @@ pub struct Served {
     pub template: Option<ChatTemplate>,
     /// Tokens that end its texts.
     pub end_tokens: Vec<u32>,
+    /// What its passes run on.
+    pub device: String,
     /// The engine.
     pub engine: EngineHandle,
 }
@@ -68,8 +70,10 @@ impl EngineArgs {
     /// Whatever is wrong with the files, or a pool that cannot be had.
     pub fn start(&self) -> Result<Served> {
         let files = self.model.files()?;
+        let mut device = "the processor".to_owned();
         let engine = match self.device.gpu(&files, None, self.not_on_gpu())? {
             Some(on_gpu) => {
+                device = on_gpu.gpu.name()?;
                 let options = self.set(on_gpu.options()?, &files);
                 let target = on_gpu.target(&files, &options)?;
                 Engine::over(target, options)
@@ -89,7 +93,7 @@ impl EngineArgs {
         let end_tokens = files.config.end_tokens.clone();
         let name = name(&self.model, &files.name);
         let ModelFiles { tokenizer, chat_template: template, .. } = files;
-        Ok(Served { name, tokenizer, template, end_tokens, engine })
+        Ok(Served { name, tokenizer, template, end_tokens, device, engine })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::shared::{Shared, failed};
 use crate::staging::{Staged, Staging, most_bytes, stage};
 use crate::weights::{Weights, check};
 use cuda_kernels::cache::BLOCK_TOKENS;
-use cuda_kernels::{Address, Gpu};
+use cuda_kernels::{Address, DeviceResult, Gpu};
 use flash_attention::tile_attention::KvType;
 use half::bf16;
 use kv_cache::{CachedExecutor, KvCache};
@@ -170,7 +170,8 @@ impl<G: Gpu> CudaExecutor<G> {
         self.gpu.with(|gpu| launches.iter().try_for_each(|launch| gpu.launch(launch)))
     }
 
-    /// A step that is filled up to `size`: the logits of its first `wanted` rows. It is recorded the first time.
+    /// A step that is filled up to `size`: the logits of its first `wanted` rows. It is recorded the first time; a device
+    /// that does not record is not asked again.
     fn run_step(&mut self, size: StepSize, staged: &Staged, wanted: usize) -> Result<Logits> {
         let recording = match self.graphs.as_ref().and_then(|graphs| graphs.get(size)) {
             Some(recording) => recording,
@@ -178,17 +179,36 @@ impl<G: Gpu> CudaExecutor<G> {
                 let mut launches = self.forward.layers(staged)?;
                 launches.push(self.forward.pick(staged, 0, size.rows)?);
                 launches.extend(self.forward.head(size.rows)?);
-                let recording = self.gpu.with(|gpu| gpu.record(&launches))?;
-                if let Some(graphs) = &mut self.graphs {
-                    graphs.keep(size, recording);
+                match self.gpu.with(|gpu| gpu.record(&launches)) {
+                    Ok(recording) => {
+                        if let Some(graphs) = &mut self.graphs {
+                            graphs.keep(size, recording);
+                        }
+                        recording
+                    }
+                    Err(error) => {
+                        eprintln!("steps are launched one kernel at a time: {error}");
+                        self.graphs = None;
+                        return self.read_step(wanted, |gpu| {
+                            launches.iter().try_for_each(|launch| gpu.launch(launch))
+                        });
+                    }
                 }
-                recording
             }
         };
+        self.read_step(wanted, |gpu| gpu.replay(recording))
+    }
+
+    /// The logits of a step's first `wanted` rows, once it has run.
+    fn read_step(
+        &self,
+        wanted: usize,
+        run: impl FnOnce(&mut G) -> DeviceResult<()>,
+    ) -> Result<Logits> {
         let mut logits = Array2::zeros((wanted, self.forward.config.vocab_size));
         let numbers = logits.as_slice_mut().expect("it was just made");
         self.gpu.with(|gpu| {
-            gpu.replay(recording)?;
+            run(gpu)?;
             gpu.read(self.forward.scratch.logits, bytemuck::cast_slice_mut(numbers))
         })?;
         Ok(logits)

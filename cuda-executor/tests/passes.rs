@@ -1,7 +1,7 @@
 //! Whole models on the interpreter: what the processor says, and the same bits however the work is cut.
 
 use cuda_executor::{CudaExecutor, Room};
-use cuda_kernels::Interpreter;
+use cuda_kernels::{Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows};
 use half::bf16;
 use kv_cache::{CachedDecoder, CachedExecutor, KvCache};
 use naive_decode::{
@@ -371,4 +371,60 @@ fn on_hopper_a_prompt_has_the_same_bits() {
     let mut hopper = CudaExecutor::new(gpu, config(), rope, &tensors, ROOM).unwrap();
     hopper.cache_mut().open();
     assert_eq!(bits(hopper.execute(&pass).unwrap()), fed(&[100], &text));
+}
+
+/// A device that does not record.
+struct WithoutGraphs(Interpreter);
+
+impl Gpu for WithoutGraphs {
+    fn is_hopper(&self) -> bool {
+        self.0.is_hopper()
+    }
+
+    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
+        self.0.alloc(bytes)
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
+        self.0.write(to, bytes)
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+        self.0.read(from, bytes)
+    }
+
+    fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
+        self.0.copy(rows)
+    }
+
+    fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
+        self.0.launch(launch)
+    }
+
+    fn record(&mut self, _launches: &[Launch]) -> DeviceResult<Recording> {
+        Err(DeviceError("cannot make a graph: not supported".into()))
+    }
+
+    fn replay(&mut self, _recording: Recording) -> DeviceResult<()> {
+        panic!("nothing was recorded")
+    }
+
+    fn finish(&mut self) -> DeviceResult<()> {
+        self.0.finish()
+    }
+}
+
+#[test]
+fn a_device_that_does_not_record_gives_the_same_bits() {
+    let text = text(20);
+    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+    let gpu = WithoutGraphs(Interpreter::new());
+    let mut executor = CudaExecutor::new(gpu, config(), rope, &tensors, ROOM).unwrap();
+    executor.cache_mut().open();
+    let mut last = Vec::new();
+    for (start, end) in [(0, 18), (18, 19), (19, 20)] {
+        let span = Span::new(0, start, &text[start..end], Want::Last);
+        last = bits(executor.execute(&Pass::one(span)).unwrap());
+    }
+    assert_eq!(last, fed(&[18, 19, 20], &text));
 }

@@ -8,7 +8,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A pool's memory.
-pub(crate) struct Memory(pub(crate) Vec<[u8; BYTES]>);
+pub(crate) struct Memory {
+    pub(crate) blocks: Vec<[u8; BYTES]>,
+    /// As a device's that has failed.
+    pub(crate) is_broken: bool,
+}
+
+impl Memory {
+    fn check(&self) -> Result<()> {
+        if self.is_broken { Err(Error::file("a device", "is gone")) } else { Ok(()) }
+    }
+}
 
 impl BlockBytes for Memory {
     fn block_bytes(&self) -> usize {
@@ -16,13 +26,15 @@ impl BlockBytes for Memory {
     }
 
     fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) -> Result<()> {
-        bytes.extend(self.0[block.index()]);
+        self.check()?;
+        bytes.extend(self.blocks[block.index()]);
         Ok(())
     }
 
     fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()> {
         let wrong = |_| Error::invalid("bytes", bytes.len(), BYTES.to_string());
-        self.0[block.index()] = bytes.try_into().map_err(wrong)?;
+        self.check()?;
+        self.blocks[block.index()] = bytes.try_into().map_err(wrong)?;
         Ok(())
     }
 }

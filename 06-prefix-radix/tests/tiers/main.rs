@@ -70,6 +70,26 @@ fn of_a_whole_prompt_all_but_the_last_token_comes_back() {
 }
 
 #[test]
+fn what_a_device_that_failed_had_is_in_no_tier_and_nothing_comes_back_to_it() {
+    for cache in caches() {
+        let tier = Fake::default();
+        let mut server = Server::new(cache, 8, std::slice::from_ref(&tier));
+        server.read(Salt::NONE, &text(0, 14));
+        server.memory.is_broken = true;
+        server.evict_all();
+        assert!(tier.inside().kept.is_empty());
+        assert!(server.cache.last_failure().unwrap().to_string().contains("a device"));
+        // What is in the tier from before stays there, and the blocks that were to hold it are free.
+        server.memory.is_broken = false;
+        server.read(Salt::NONE, &text(0, 14));
+        server.evict_all();
+        server.memory.is_broken = true;
+        let prefix = server.find(Salt::NONE, &text(0, 14));
+        assert_eq!((prefix.tokens, server.blocks.used()), (0, 0));
+    }
+}
+
+#[test]
 fn a_restart_loses_the_pool_and_keeps_the_file() {
     let file = Fake::default();
     let prompt = text(0, 20);

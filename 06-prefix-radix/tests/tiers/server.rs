@@ -10,7 +10,7 @@ use prefix_radix::{BlockHash, Chain, Prefix, PrefixCache, Salt, Tiered};
 pub(crate) struct Server {
     pub(crate) cache: Tiered<Box<dyn PrefixCache>>,
     pub(crate) blocks: Blocks,
-    memory: Memory,
+    pub(crate) memory: Memory,
 }
 
 /// What a block that ends a text holds.
@@ -22,7 +22,7 @@ fn content(salt: Salt, text: &[u32]) -> [u8; BYTES] {
 impl Server {
     pub(crate) fn new(cache: Box<dyn PrefixCache>, pool: usize, tiers: &[Fake]) -> Self {
         let tiers = tiers.iter().map(|tier| Box::new(tier.clone()) as Box<dyn Tier>).collect();
-        let memory = Memory(vec![[0; BYTES]; pool]);
+        let memory = Memory { blocks: vec![[0; BYTES]; pool], is_broken: false };
         Server { cache: Tiered::new(cache, chain(), tiers), blocks: Blocks::new(pool), memory }
     }
 
@@ -33,7 +33,7 @@ impl Server {
         assert_eq!(prefix.blocks.len(), prefix.tokens.div_ceil(SIZE));
         for (i, block) in prefix.blocks.iter().enumerate().take(prefix.tokens / SIZE) {
             let expected = content(salt, &prompt[..(i + 1) * SIZE]);
-            assert_eq!(self.memory.0[block.index()], expected, "block {i} of {prompt:?}");
+            assert_eq!(self.memory.blocks[block.index()], expected, "block {i} of {prompt:?}");
         }
         prefix
     }
@@ -51,7 +51,7 @@ impl Server {
             }
             let Some(block) = self.blocks.take() else { break };
             table.push(block);
-            self.memory.0[block.index()] = content(salt, &prompt[..table.len() * SIZE]);
+            self.memory.blocks[block.index()] = content(salt, &prompt[..table.len() * SIZE]);
         }
         Prefix { tokens: 0, blocks: shared }.release(&mut self.blocks);
         self.cache.keep(salt, prompt, &table, &mut self.blocks);

@@ -23,7 +23,7 @@ fn without_a_driver_cuda_is_refused_in_one_line() {
     ] {
         let output = ladder(command);
         assert_eq!(output.status.code(), Some(1), "{command:?}");
-        assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("Error: {error}\n"));
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("error: {error}\n"));
         assert!(output.stdout.is_empty());
     }
     assert!(!out.exists(), "nothing is written where nothing was checked");

@@ -79,8 +79,8 @@ fn steps_are_timed_with_graphs_and_without() {
     assert_eq!(steps[1].kv_bytes, 3 * 5 * 2 * 64 * 2);
 }
 
-/// A device on which matrices come out as they were.
-struct Lazy(Interpreter);
+/// A device that does not run one of the kernels.
+struct Lazy(Interpreter, &'static str);
 
 impl Gpu for Lazy {
     fn is_hopper(&self) -> bool {
@@ -104,7 +104,7 @@ impl Gpu for Lazy {
     }
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
-        if launch.entry == "gemm_prefill" { Ok(()) } else { self.0.launch(launch) }
+        if launch.entry == self.1 { Ok(()) } else { self.0.launch(launch) }
     }
 
     fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
@@ -122,7 +122,7 @@ impl Gpu for Lazy {
 
 #[test]
 fn a_kernel_that_is_wrong_is_named_and_one_for_other_devices_is_left_out() {
-    let mut lazy = Lazy(Interpreter::new());
+    let mut lazy = Lazy(Interpreter::new(), "gemm_prefill");
     let checks = check::all();
     let named = |name: &str| checks.iter().find(|check| check.name == name).unwrap();
     let problem = checked(named("matrix products"), &mut lazy).problem.unwrap();
@@ -130,4 +130,13 @@ fn a_kernel_that_is_wrong_is_named_and_one_for_other_devices_is_left_out() {
     assert_eq!(checked(named("sampling"), &mut lazy).problem, None);
     let hopper = checked(named("attention, step 6"), &mut lazy);
     assert!(hopper.problem.is_none() && hopper.left_out.is_some());
+}
+
+#[test]
+fn a_model_that_says_something_else_is_named() {
+    let files = ModelFiles::embedded(&TARGET).unwrap();
+    let lazy = Lazy(Interpreter::new(), "swiglu");
+    let compared = tokens::compare_texts(lazy, &files, &["The word of Ada is"], 2).unwrap();
+    assert!(compared.wrong > 0, "{compared:?}");
+    assert!(compared.problem().unwrap().contains("not those of the processor"));
 }
