@@ -253,7 +253,9 @@ mod tests {
     fn good_drafts_are_long_and_pay() {
         let (time, depths) = run(0.9, 0.05, 0.02);
         assert!(time < 0.3, "{time}");
-        assert!(depths[100..].iter().all(|&depth| depth >= 4), "{:?}", &depths[100..140]);
+        // But for plain passes, by which all is measured.
+        let drafts: Vec<usize> = depths[100..].iter().copied().filter(|&depth| depth > 0).collect();
+        assert!(drafts.len() > 1800 && drafts.iter().all(|&depth| depth >= 4), "{drafts:?}");
     }
 
     #[test]
