@@ -91,15 +91,17 @@ impl Measured {
     /// The raw samples, and the shares that they come to.
     fn series(&self) -> [Series; 3] {
         let Measured { kernel, load, unit, seconds, limit, .. } = self;
-        let series = |what: &str, unit: &str, samples: Vec<f64>| Series {
+        let series = |what: &str, unit: &str, x: f64, samples: Vec<f64>| Series {
             name: format!("{kernel}: {load}{what}"),
             unit: unit.into(),
-            points: vec![(self.amount, samples)],
+            points: vec![(x, samples)],
         };
+        let times = seconds.iter().map(|s| 1e6 * s).collect();
+        let limits = limit.iter().map(|l| l / 1e9).collect();
         [
-            series("", "%", self.shares()),
-            series(", time", "us", seconds.iter().map(|s| 1e6 * s).collect()),
-            series(", limit", &format!("G{unit}/s"), limit.iter().map(|l| l / 1e9).collect()),
+            series("", "%", 100.0, self.shares()), // of a hundred, so that shares of all kernels stand in one table
+            series(", time", "us", self.amount, times),
+            series(", limit", &format!("G{unit}/s"), self.amount, limits),
         ]
     }
 }
