@@ -2,6 +2,7 @@
 
 use crate::heads::Heads;
 use crate::memory::BlockShape;
+use crate::prompts::PromptKernel;
 use crate::shared::refused;
 use crate::staging::Staged;
 use crate::weights::Weights;
@@ -103,8 +104,8 @@ pub(crate) struct Forward {
     pub(crate) scratch: Scratch,
     /// Blocks of the pool.
     pub(crate) blocks: usize,
-    /// Whether kernels for Hopper may be launched. They give the same bits.
-    pub(crate) is_hopper: bool,
+    /// Which kernel attention over prompts is launched with: one that gives the bits of the kernels for few rows.
+    pub(crate) prompts: PromptKernel,
 }
 
 impl Forward {
@@ -185,12 +186,12 @@ impl Forward {
             head_dim,
             scale: 1.0 / (self.heads.narrow as f32).sqrt(),
         };
-        match (rows <= FEW_ROWS, self.is_hopper) {
+        match (rows <= FEW_ROWS, &self.prompts) {
             (true, _) => launches.extend(attention.decode(workspace).map_err(refused)?),
-            (false, true) => {
+            (false, PromptKernel::Hopper) => {
                 launches.push(attention.prefill_hopper(rows, self.blocks).map_err(refused)?);
             }
-            (false, false) => launches.push(attention.prefill().map_err(refused)?),
+            (false, _) => launches.push(attention.prefill().map_err(refused)?),
         }
         self.multiply(launches, (change, attended), layer.output, rows, (width, heads * head_dim))
     }
