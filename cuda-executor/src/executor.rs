@@ -32,6 +32,26 @@ pub struct Room {
     pub rows: usize,
 }
 
+impl Room {
+    /// Bytes of a device's memory that a model and this room for it take together.
+    ///
+    /// # Errors
+    /// If the kernels do not fit the model's sizes; names what does not.
+    pub fn bytes(&self, config: &Config) -> Result<usize> {
+        let heads = check(config)?;
+        let pool = self.tokens.div_ceil(BLOCK_TOKENS) * BlockShape::of(config, heads).bytes();
+        let turns = self.capacity * heads.wide * size_of::<f32>();
+        let staged = most_bytes(self.rows, self.capacity);
+        let mut bytes = Weights::bytes(config, heads) + turns + staged + pool;
+        let mut count = |more: usize| {
+            bytes += more;
+            Ok(0)
+        };
+        Scratch::new(&mut count, config, heads, (self.rows, self.capacity)).map_err(failed)?;
+        Ok(bytes)
+    }
+}
+
 // ANCHOR: executor
 /// A Llama on a device: weights, keys and values in a paged pool, and the kernels between them, in bfloat16.
 ///
@@ -76,8 +96,9 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
         let turns = turns(rope, heads, room.capacity)?;
         let turns_address = gpu.alloc(size_of_val(&turns[..])).map_err(failed)?;
         gpu.write(turns_address, bytemuck::cast_slice(&turns)).map_err(failed)?;
+        let alloc = &mut |bytes| gpu.alloc(bytes);
         let scratch =
-            Scratch::new(&mut gpu, &config, heads, (room.rows, room.capacity)).map_err(failed)?;
+            Scratch::new(alloc, &config, heads, (room.rows, room.capacity)).map_err(failed)?;
         let staged = gpu.alloc(most_bytes(room.rows, room.capacity)).map_err(failed)?;
         let (blocks, shape) = (room.tokens.div_ceil(BLOCK_TOKENS), BlockShape::of(&config, heads));
         let pool = gpu.alloc(blocks * shape.bytes()).map_err(failed)?;

@@ -398,6 +398,8 @@ struct Odd {
     has_no_graphs: bool,
     /// The first output of Hopper's kernel for prompts is off by its last bit.
     hopper_is_off: bool,
+    /// Bytes that were asked for.
+    allocated: usize,
 }
 
 impl Gpu for Odd {
@@ -406,6 +408,7 @@ impl Gpu for Odd {
     }
 
     fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
+        self.allocated += bytes;
         self.gpu.alloc(bytes)
     }
 
@@ -465,4 +468,17 @@ fn a_device_that_does_not_record_gives_the_same_bits_and_says_why() {
     assert!(!executor.has_graphs());
     let said = executor.not_recorded().unwrap().to_string();
     assert!(said.contains("cannot make a graph: not supported"), "{said}");
+}
+
+#[test]
+fn what_a_model_takes_is_known_before_there_is_a_device() {
+    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+    let room = Room { tokens: 100, capacity: 300, rows: 70 };
+    for config in [config(), Config { tied_head: true, layers: 3, ..config() }] {
+        let bytes = room.bytes(&config).unwrap();
+        let gpu = Odd::default();
+        let executor = CudaExecutor::new(gpu, config.clone(), rope, &tensors, room);
+        assert_eq!(executor.unwrap().gpu().allocated, bytes);
+    }
+    assert!(room.bytes(&Config { vocab_size: 81, ..config() }).is_err());
 }

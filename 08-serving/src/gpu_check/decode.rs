@@ -129,11 +129,7 @@ pub fn all<G: Gpu + 'static>(
 /// Steps before the first that is timed: kernels are loaded, and a step is recorded.
 const WARM_UP: usize = 3;
 
-fn timed<G: Gpu>(
-    executor: &mut CudaExecutor<G>,
-    shape: &Shape,
-    batch: usize,
-) -> Result<Steps> {
+fn timed<G: Gpu>(executor: &mut CudaExecutor<G>, shape: &Shape, batch: usize) -> Result<Steps> {
     let sequences: Vec<usize> = (0..batch).map(|_| executor.cache_mut().open()).collect();
     let token = |slot: usize| (slot * 37 % shape.config.vocab_size) as u32;
     for &sequence in &sequences {

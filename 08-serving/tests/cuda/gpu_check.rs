@@ -1,6 +1,8 @@
 //! `ladder gpu-check` with the interpreter for a GPU: everything runs, and a wrong kernel is found. No time means anything.
 
-use cuda_kernels::{Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, check};
+use cuda_kernels::{
+    Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, check,
+};
 use embedded_models::TARGET;
 use model_files::ModelFiles;
 use naive_decode::Config;
@@ -153,4 +155,15 @@ fn a_model_that_says_something_else_is_named() {
     let compared = tokens::compare_texts(lazy, &files, &["The word of Ada is"], 2).unwrap();
     assert!(compared.wrong > 0, "{compared:?}");
     assert!(compared.problem().unwrap().contains("not those of the processor"));
+}
+
+#[test]
+fn a_prompt_of_many_rows_is_compared_too() {
+    let files = ModelFiles::embedded(&TARGET).unwrap();
+    let prompt = "The word of Ada is amber. ".repeat(12);
+    for (kernel, is_noticed) in [("none", false), ("paged_prefill_64", true)] {
+        let lazy = Lazy(Interpreter::new(), kernel);
+        let compared = tokens::compare_texts(lazy, &files, &[&prompt], 1).unwrap();
+        assert_eq!(compared.furthest.iter().any(|&off| off >= 0.1), is_noticed, "{compared:?}");
+    }
 }
