@@ -160,7 +160,7 @@ mod tests {
     fn trees_become_bits_and_windows_are_refused() {
         let mut span = Span::new(0, 5, &[1, 2, 3], Want::All);
         assert_eq!(marks(&span).unwrap(), [0, 0, 0]);
-        span.sees[2] = Visible { range: 0..6, also: vec![7, 6] };
+        span.sees[2] = Visible { range: 0..6, also: vec![6, 7] };
         assert_eq!(marks(&span).unwrap(), [0, 0, 0], "all up to itself, said otherwise");
         // Nodes 1 and 2 both follow node 0.
         span.sees[2] = Visible { range: 0..6, also: vec![7] };
