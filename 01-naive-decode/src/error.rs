@@ -56,6 +56,14 @@ pub enum Error {
         /// What would have been accepted.
         expected: String,
     },
+    /// The device that a model runs on has failed: nothing can be run on it any more by this process.
+    #[error("{device}: {problem}")]
+    Device {
+        /// What fails: "CUDA".
+        device: String,
+        /// What it says.
+        problem: String,
+    },
     /// A sequence would grow past what the model or the cache can hold.
     #[error("{what} holds {capacity} tokens; {asked} were asked for")]
     Capacity {
@@ -76,6 +84,11 @@ impl Error {
         expected: impl Into<String>,
     ) -> Self {
         Error::Invalid { what: what.into(), found: found.to_string(), expected: expected.into() }
+    }
+
+    /// A device that has failed, and what it says.
+    pub fn device(device: impl Into<String>, problem: impl ToString) -> Self {
+        Error::Device { device: device.into(), problem: problem.to_string() }
     }
 
     /// A file whose content is not what it should be.

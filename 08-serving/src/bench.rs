@@ -94,7 +94,8 @@ impl BenchArgs {
         let otherwise = formats.or(kv_on_gpu(self.kv));
         let mut files = self.model.files()?;
         files.config.rope_scaling = None;
-        let on_gpu = self.device.gpu(&files, Some(load.tokens()), otherwise)?;
+        let on_gpu =
+            self.device.gpu(&files, Some(load.tokens()), otherwise, |_| Ok(on_gpu::room(load)))?;
         Ok(on_gpu.map(|on_gpu| (on_gpu, files)))
     }
 }

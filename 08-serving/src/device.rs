@@ -1,7 +1,7 @@
 //! Where a model's passes run: on the processor, or on a GPU.
 
 use crate::engine::{EngineOptions, Target};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use cuda_executor::{CudaExecutor, Driver, Room, kv_bytes_per_token};
 use cuda_kernels::Gpu;
@@ -31,17 +31,19 @@ pub struct DeviceArgs {
     pub device: Device,
 }
 
-/// A GPU, and a model that fits it.
+/// A GPU, a model that fits it, and how much room it has there.
 pub struct OnGpu<G = Driver> {
     /// The GPU.
     pub gpu: G,
     /// The model's shape and its RoPE.
     pub llama: PlainLlama,
+    /// What is set aside beside the weights.
+    pub room: Room,
 }
 
 impl DeviceArgs {
-    /// The GPU to run on with room for `context` tokens of a text, or for as many as the model is for; none if the
-    /// processor is to run it. `otherwise` says what else of what was asked for a GPU does not do.
+    /// The GPU to run on, for texts of `context` tokens, or of as many as the model is for; none if the processor is to run
+    /// it. `otherwise` says what else of what was asked for a GPU does not do; `room` how much the model needs there.
     ///
     /// # Errors
     /// In one line, if a GPU was asked for and there is none, or it cannot run the model.
@@ -50,30 +52,53 @@ impl DeviceArgs {
         files: &ModelFiles,
         context: Option<usize>,
         otherwise: Option<String>,
+        room: impl FnOnce(&PlainLlama) -> Result<Room>,
     ) -> Result<Option<OnGpu>> {
         // Who asks for what the processor alone does has asked for the processor.
         if self.device == Device::Cpu || (self.device == Device::Auto && otherwise.is_some()) {
             return Ok(None);
         }
-        let gpu = match (Driver::open(), self.device) {
-            (Ok(gpu), _) => gpu,
-            (Err(error), Device::Cuda) => return Err(error.into()),
-            (Err(_), _) => return Ok(None),
-        };
-        let fits = || {
+        // A machine without a GPU is nothing to speak of.
+        if self.device == Device::Auto && !Driver::is_there() {
+            return Ok(None);
+        }
+        // The GPU last: opening it takes a while, and some of its memory.
+        let find = || {
+            if let Some(problem) = otherwise {
+                bail!(problem);
+            }
             let llama = files.plain_llama(context)?;
-            kv_bytes_per_token(&llama.config)?;
-            otherwise.map_or(Ok(llama), |problem| Err(anyhow!(problem)))
+            let room = room(&llama)?;
+            let bytes = room.bytes(&llama.config)?;
+            let gpu = Driver::open()?;
+            check_memory(bytes, gpu.memory()?.0)?;
+            Ok(OnGpu { gpu, llama, room })
         };
-        match (fits(), self.device) {
-            (Ok(llama), _) => Ok(Some(OnGpu { gpu, llama })),
-            (Err(error), Device::Cuda) => Err(error),
-            (Err(error), _) => {
+        match (find(), self.device) {
+            (Ok(on_gpu), _) => Ok(Some(on_gpu)),
+            (Err(error), Device::Auto) => {
                 eprintln!("on the processor, though there is a GPU: {error}");
                 Ok(None)
             }
+            (Err(error), _) => Err(error),
         }
     }
+}
+
+/// Bytes of a GPU's memory that are left for the kernels' code, recorded steps, and what is lost between allocations.
+const LEFT_FREE: usize = 256 << 20;
+
+/// Whether so many bytes can be had.
+pub(crate) fn check_memory(bytes: usize, free: usize) -> Result<()> {
+    let gb = |bytes: usize| bytes as f64 / 1e9;
+    let needed = bytes.saturating_add(LEFT_FREE);
+    ensure!(
+        needed <= free,
+        "the model with its keys and values needs {:.1} GB of the GPU's memory, of which {:.1} GB are free",
+        gb(needed),
+        gb(free)
+    );
+    Ok(())
 }
 
 /// What a GPU does not do of what keys and values are asked to be kept as; nothing asked for is fine.
@@ -87,41 +112,48 @@ pub fn kv_on_gpu(kept: Option<KvType>) -> Option<String> {
 /// Rows of a pass on a GPU, at most: enough to be limited by arithmetic, and still a few milliseconds.
 const ROWS: usize = 1024;
 
-impl<G: Gpu + 'static> OnGpu<G> {
-    /// How an engine on this GPU is set up, if nothing is said.
-    ///
-    /// # Errors
-    /// If the kernels do not fit the model.
-    pub fn options(&self) -> Result<EngineOptions> {
-        let bytes = kv_bytes_per_token(&self.llama.config)?;
-        let kept = KvType::Exact(Element::Bf16);
-        let options = EngineOptions::for_texts(self.llama.rope.positions(), bytes);
-        Ok(EngineOptions { kept, rows: ROWS, ..options })
-    }
+/// How an engine on a GPU is set up, if nothing is said.
+///
+/// # Errors
+/// If the kernels do not fit the model.
+pub fn engine_options(llama: &PlainLlama) -> Result<EngineOptions> {
+    let bytes = kv_bytes_per_token(&llama.config)?;
+    let kept = KvType::Exact(Element::Bf16);
+    let options = EngineOptions::for_texts(llama.rope.positions(), bytes);
+    Ok(EngineOptions { kept, rows: ROWS, ..options })
+}
 
-    /// The model on the GPU, with a pool as the options say.
+/// Room for an engine, with a pool as its options say.
+///
+/// # Errors
+/// If the kernels do not fit the model.
+pub fn engine_room(llama: &PlainLlama, options: &EngineOptions) -> Result<Room> {
+    let tokens = options.pool_bytes / kv_bytes_per_token(&llama.config)?;
+    Ok(Room { tokens, capacity: llama.rope.positions(), rows: options.rows })
+}
+
+/// Room for one text of at most `capacity` tokens, or of as many as the model is for.
+pub fn text_room(llama: &PlainLlama, capacity: usize) -> Room {
+    let capacity = capacity.min(llama.rope.positions()).max(1);
+    Room { tokens: capacity, capacity, rows: ROWS.min(capacity) }
+}
+
+impl<G: Gpu + 'static> OnGpu<G> {
+    /// The model on the GPU, for an engine.
     ///
     /// # Errors
     /// Whatever is wrong with the files, or if the GPU has too little memory.
-    pub fn target(self, files: &ModelFiles, options: &EngineOptions) -> Result<Target> {
-        let bytes = kv_bytes_per_token(&self.llama.config)?;
-        let capacity = self.llama.rope.positions();
-        let room = Room { tokens: options.pool_bytes / bytes, capacity, rows: options.rows };
-        Ok(Box::new(self.executor(files, room)?))
+    pub fn target(self, files: &ModelFiles) -> Result<Target> {
+        Ok(Box::new(self.executor(files)?))
     }
 
-    /// One text of at most `capacity` tokens, or as many as the model is for, on the GPU.
+    /// One text on the GPU.
     ///
     /// # Errors
     /// As [`OnGpu::target`].
-    pub fn decoder(
-        self,
-        files: &ModelFiles,
-        capacity: usize,
-    ) -> Result<CachedDecoder<PagedCache, CudaExecutor<G>>> {
-        let capacity = capacity.min(self.llama.rope.positions()).max(1);
-        let rows = ROWS.min(capacity);
-        let mut executor = self.executor(files, Room { tokens: capacity, capacity, rows })?;
+    pub fn decoder(self, files: &ModelFiles) -> Result<CachedDecoder<PagedCache, CudaExecutor<G>>> {
+        let rows = self.room.rows;
+        let mut executor = self.executor(files)?;
         executor.cache_mut().open();
         Ok(CachedDecoder::over(executor, Some(rows))?)
     }
@@ -130,13 +162,30 @@ impl<G: Gpu + 'static> OnGpu<G> {
     ///
     /// # Errors
     /// As [`OnGpu::target`].
-    pub fn executor(self, files: &ModelFiles, room: Room) -> Result<CudaExecutor<G>> {
-        let OnGpu { gpu, llama: PlainLlama { config, rope } } = self;
+    pub fn executor(self, files: &ModelFiles) -> Result<CudaExecutor<G>> {
+        let OnGpu { gpu, llama: PlainLlama { config, rope }, room } = self;
         let tensors = |name: &str, shape: &[usize]| {
             let numbers = files.tensor(name, shape);
             files.release_pages();
             numbers
         };
         Ok(CudaExecutor::new(gpu, config, &rope, &tensors, room)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_to_fit_before_anything_is_set_aside() {
+        check_memory(7_000_000_000, 8_000_000_000).unwrap();
+        // The weights alone would just fit.
+        let refused = check_memory(7_900_000_000, 8_000_000_000).unwrap_err().to_string();
+        assert!(
+            refused.contains("needs 8.2 GB") && refused.contains("8.0 GB are free"),
+            "{refused}"
+        );
+        assert!(check_memory(usize::MAX, 8_000_000_000).is_err());
     }
 }

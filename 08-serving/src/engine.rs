@@ -241,6 +241,8 @@ impl Drop for Engine {
     /// Whoever waits for an engine that is gone would wait for ever.
     fn drop(&mut self) {
         self.inbox.drain();
+        // What has come in and was never looked at ends with this.
+        self.inbox.collect(0);
         self.inbox.report(0, true);
     }
 }

@@ -1,10 +1,10 @@
 //! `ladder generate`: a prompt in, text out, as it comes.
 
-use crate::device::DeviceArgs;
+use crate::device::{DeviceArgs, text_room};
 use crate::source::{Loaded, encode};
 use anyhow::Result;
 use clap::Args;
-use model_files::{ModelArgs, ModelFiles};
+use model_files::{ModelArgs, ModelFiles, PlainLlama};
 use naive_decode::{Decoder, Request, Sampler, Sampling, Settings, Tokenizer, generate as start};
 use std::io::Write;
 use std::time::Duration;
@@ -86,16 +86,16 @@ struct Ready {
 impl GenerateArgs {
     fn ready(&self) -> Result<Ready> {
         let files = self.model.files()?;
-        let capacity = |prompt: &[u32]| prompt.len().saturating_add(self.tokens);
-        if let Some(on_gpu) = self.device.gpu(&files, None, None)? {
-            let prompt = encode(&files.tokenizer, &self.prompt)?;
-            let decoder = Box::new(on_gpu.decoder(&files, capacity(&prompt))?);
+        let prompt = encode(&files.tokenizer, &self.prompt)?;
+        let capacity = prompt.len().saturating_add(self.tokens);
+        let room = |llama: &PlainLlama| Ok(text_room(llama, capacity));
+        if let Some(on_gpu) = self.device.gpu(&files, None, None, room)? {
+            let decoder = Box::new(on_gpu.decoder(&files)?);
             let ModelFiles { tokenizer, config, .. } = files;
             return Ok(Ready { decoder, prompt, tokenizer, end_tokens: config.end_tokens });
         }
         let loaded = Loaded::load(files)?;
-        let prompt = loaded.encode(&self.prompt)?;
-        let settings = Settings { capacity: capacity(&prompt), prefill_chunk: None };
+        let settings = Settings { capacity, prefill_chunk: None };
         let decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
         let end_tokens = loaded.model.config.end_tokens.clone();
         Ok(Ready { decoder, prompt, tokenizer: loaded.tokenizer, end_tokens })

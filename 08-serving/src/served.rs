@@ -1,6 +1,6 @@
 //! A model behind an engine, as `ladder serve` and `ladder chat` start it.
 
-use crate::device::{DeviceArgs, kv_on_gpu};
+use crate::device::{DeviceArgs, engine_options, engine_room, kv_on_gpu};
 use crate::engine::{Engine, EngineHandle, EngineOptions, KvFile};
 use crate::packed::{Keep, load_packed};
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use embedded_models::TARGET;
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
 use flash_attention::tile_attention::KvType;
-use model_files::{ChatTemplate, ModelArgs, ModelFiles};
+use model_files::{ChatTemplate, ModelArgs, ModelFiles, PlainLlama};
 use naive_decode::{Element, LoadOptions, Tokenizer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,12 +71,13 @@ impl EngineArgs {
     pub fn start(&self) -> Result<Served> {
         let files = self.model.files()?;
         let mut device = "the processor".to_owned();
-        let engine = match self.device.gpu(&files, None, self.not_on_gpu())? {
+        let options = |llama: &PlainLlama| anyhow::Ok(self.set(engine_options(llama)?, &files));
+        let room = |llama: &PlainLlama| engine_room(llama, &options(llama)?);
+        let engine = match self.device.gpu(&files, None, self.not_on_gpu(), room)? {
             Some(on_gpu) => {
                 device = on_gpu.gpu.name()?;
-                let options = self.set(on_gpu.options()?, &files);
-                let target = on_gpu.target(&files, &options)?;
-                Engine::over(target, options)
+                let options = options(&on_gpu.llama)?;
+                Engine::over(on_gpu.target(&files)?, options)
             }
             None => {
                 let kept = self.kv.unwrap_or(KvType::Exact(Element::F32));

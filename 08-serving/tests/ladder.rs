@@ -193,7 +193,8 @@ fn climbing_with_a_real_model() {
 fn a_model_from_a_directory_is_the_embedded_one() {
     let directory = tempfile::tempdir().unwrap();
     write_model(directory.path(), TARGET.tokenizer);
-    let arguments = ["generate", "--prompt", "Once upon a time", "--tokens", "4"];
+    let arguments =
+        ["generate", "--prompt", "Once upon a time", "--tokens", "4", "--device", "cpu"];
     let path = directory.path().to_str().unwrap();
     let (embedded, read) =
         (ladder(&arguments), ladder(&[&arguments[..], &["--model", path]].concat()));

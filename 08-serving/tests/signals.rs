@@ -26,7 +26,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let mut process = ladder(&["serve", "--port", "0"]);
+        let mut process = ladder(&["serve", "--port", "0", "--device", "cpu"]);
         let mut log = BufReader::new(process.stderr.take().unwrap());
         let mut line = String::new();
         while !line.contains("serving on") {

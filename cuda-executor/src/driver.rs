@@ -44,7 +44,8 @@ pub struct Driver {
 }
 
 // SAFETY: everything here may be used from any thread, one at a time, which `&mut self` sees to; graphs, which hold the
-// driver's raw pointers, are the only part that does not say so itself. Each call binds the context to its thread first.
+// driver's raw pointers, are the only part that does not say so itself. Each call binds the context to its thread first, and
+// so does `drop`, since dropping a graph does not.
 unsafe impl Send for Driver {}
 
 /// A tensor map as the driver encodes it, passed to a kernel by value.
@@ -75,6 +76,18 @@ impl Driver {
             return Err(Error::invalid("CUDA's driver", found, "12.4 or newer (r550)"));
         }
         Driver::on_first().map_err(failed)
+    }
+
+    /// Whether there are a driver and a GPU at all, whatever they can do: if so and [`Driver::open`] fails, it is worth a word.
+    pub fn is_there() -> bool {
+        // SAFETY: as in `open`.
+        if !unsafe { sys::is_culib_present() } {
+            return false;
+        }
+        match result::init() {
+            Ok(()) => result::device::get_count() != Ok(0),
+            Err(error) => error.0 != sys::CUresult::CUDA_ERROR_NO_DEVICE,
+        }
     }
 
     fn on_first() -> DeviceResult<Self> {
@@ -269,7 +282,9 @@ impl Gpu for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Nothing may run any more that uses the memory. What fails here fails for a device that is gone.
+        // What fails here fails for a device that is gone. Bound first: graphs are destroyed in whichever context is.
+        let _ = self.context.bind_to_thread();
+        // Nothing may run any more that uses the memory.
         let _ = self.stream.synchronize();
         for &address in self.memory.keys() {
             // SAFETY: it was allocated by `alloc`, is freed here alone, and nothing runs that uses it.

@@ -4,6 +4,7 @@ use crate::forward::{FEW_ROWS, Forward, Scratch};
 use crate::graphs::{Graphs, StepSize};
 use crate::heads::Heads;
 use crate::memory::{BlockShape, DeviceBlocks};
+use crate::prompts::PromptKernel;
 use crate::shared::{Shared, failed};
 use crate::staging::{Staged, Staging, most_bytes, stage};
 use crate::weights::{Weights, check};
@@ -31,6 +32,26 @@ pub struct Room {
     pub rows: usize,
 }
 
+impl Room {
+    /// Bytes of a device's memory that a model and this room for it take together.
+    ///
+    /// # Errors
+    /// If the kernels do not fit the model's sizes; names what does not.
+    pub fn bytes(&self, config: &Config) -> Result<usize> {
+        let heads = check(config)?;
+        let pool = self.tokens.div_ceil(BLOCK_TOKENS) * BlockShape::of(config, heads).bytes();
+        let turns = self.capacity * heads.wide * size_of::<f32>();
+        let staged = most_bytes(self.rows, self.capacity);
+        let mut bytes = Weights::bytes(config, heads) + turns + staged + pool;
+        let mut count = |more: usize| {
+            bytes += more;
+            Ok(0)
+        };
+        Scratch::new(&mut count, config, heads, (self.rows, self.capacity)).map_err(failed)?;
+        Ok(bytes)
+    }
+}
+
 // ANCHOR: executor
 /// A Llama on a device: weights, keys and values in a paged pool, and the kernels between them, in bfloat16.
 ///
@@ -45,6 +66,8 @@ pub struct CudaExecutor<G> {
     staged: Address,
     /// None if every launch is launched by itself.
     graphs: Option<Graphs>,
+    /// What the device said when it could not record a step.
+    not_recorded: Option<Error>,
 }
 // ANCHOR_END: executor
 
@@ -73,12 +96,13 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
         let turns = turns(rope, heads, room.capacity)?;
         let turns_address = gpu.alloc(size_of_val(&turns[..])).map_err(failed)?;
         gpu.write(turns_address, bytemuck::cast_slice(&turns)).map_err(failed)?;
+        let alloc = &mut |bytes| gpu.alloc(bytes);
         let scratch =
-            Scratch::new(&mut gpu, &config, heads, (room.rows, room.capacity)).map_err(failed)?;
+            Scratch::new(alloc, &config, heads, (room.rows, room.capacity)).map_err(failed)?;
         let staged = gpu.alloc(most_bytes(room.rows, room.capacity)).map_err(failed)?;
         let (blocks, shape) = (room.tokens.div_ceil(BLOCK_TOKENS), BlockShape::of(&config, heads));
         let pool = gpu.alloc(blocks * shape.bytes()).map_err(failed)?;
-        let is_hopper = gpu.is_hopper();
+        let prompts = PromptKernel::choose(&mut gpu, heads.wide);
         let gpu = Shared::new(gpu);
         let memory = DeviceBlocks { gpu: gpu.clone(), base: pool, blocks, shape };
         let size = KvSize { heads: config.kv_heads, key_dim: heads.wide, value_dim: heads.wide };
@@ -97,9 +121,10 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
             pool,
             scratch,
             blocks,
-            is_hopper,
+            prompts,
         };
-        Ok(CudaExecutor { gpu, forward, room, cache, staged, graphs: Some(Graphs::default()) })
+        let graphs = Some(Graphs::default());
+        Ok(CudaExecutor { gpu, forward, room, cache, staged, graphs, not_recorded: None })
     }
 }
 
@@ -108,6 +133,21 @@ impl<G: Gpu> CudaExecutor<G> {
     #[must_use]
     pub fn without_graphs(self) -> Self {
         CudaExecutor { graphs: None, ..self }
+    }
+
+    /// Which kernel prompts take on this device.
+    pub fn prompts(&self) -> &PromptKernel {
+        &self.forward.prompts
+    }
+
+    /// Whether steps are played from graphs.
+    pub fn has_graphs(&self) -> bool {
+        self.graphs.is_some()
+    }
+
+    /// Why steps are not played from graphs, if the device failed to record one.
+    pub fn not_recorded(&self) -> Option<&Error> {
+        self.not_recorded.as_ref()
     }
 
     /// What it was given room for.
@@ -187,8 +227,9 @@ impl<G: Gpu> CudaExecutor<G> {
                         recording
                     }
                     Err(error) => {
-                        eprintln!("steps are launched one kernel at a time: {error}");
+                        tracing::warn!("steps are launched one kernel at a time: {error}");
                         self.graphs = None;
+                        self.not_recorded = Some(error);
                         return self.read_step(wanted, |gpu| {
                             launches.iter().try_for_each(|launch| gpu.launch(launch))
                         });

@@ -2,6 +2,7 @@
 
 use crate::heads::Heads;
 use crate::memory::BlockShape;
+use crate::prompts::PromptKernel;
 use crate::shared::refused;
 use crate::staging::Staged;
 use crate::weights::Weights;
@@ -9,7 +10,7 @@ use cuda_kernels::attention::{PagedAttention, Workspace, splits};
 use cuda_kernels::cache::{Cache, RopeCache};
 use cuda_kernels::gemm::{self, Gemm};
 use cuda_kernels::rows::{AddRmsNorm, Embedding, RmsNorm, SwiGlu};
-use cuda_kernels::{Address, DeviceResult, Gpu, Launch};
+use cuda_kernels::{Address, DeviceResult, Launch};
 use naive_decode::{Config, Result};
 
 /// Up to so many rows, the kernels for few rows are launched. Which does not change a bit.
@@ -45,8 +46,9 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    pub(crate) fn new<G: Gpu>(
-        gpu: &mut G,
+    /// `alloc` is asked for memory, so many bytes at a time.
+    pub(crate) fn new(
+        alloc: &mut dyn FnMut(usize) -> DeviceResult<Address>,
         config: &Config,
         heads_of: Heads,
         (rows, capacity): (usize, usize),
@@ -66,7 +68,7 @@ impl Scratch {
         let parts = shapes.map(|(outputs, inputs)| gemm::splits(inputs) * outputs);
         let parts = parts.into_iter().max().unwrap_or(0);
         let attention = few * heads * splits(capacity);
-        let mut bf16s = |elements: usize| gpu.alloc(rows * elements * 2);
+        let mut bf16s = |elements: usize| alloc(rows * elements * 2);
         let (residual, normed, change) = (bf16s(hidden)?, bf16s(hidden)?, bf16s(hidden)?);
         let (qkv, queries) = (bf16s(qkv)?, bf16s(heads * head_dim)?);
         let attended = bf16s(heads * head_dim)?;
@@ -80,13 +82,13 @@ impl Scratch {
             attended,
             gate_up,
             gated,
-            gemm_parts: gpu.alloc(few * parts * 4)?,
+            gemm_parts: alloc(few * parts * 4)?,
             workspace: Workspace {
-                parts: gpu.alloc(attention * head_dim * 4)?,
-                states: gpu.alloc(attention * 2 * 4)?,
+                parts: alloc(attention * head_dim * 4)?,
+                states: alloc(attention * 2 * 4)?,
             },
-            picked: gpu.alloc(few * hidden * 2)?,
-            logits: gpu.alloc(few * vocabulary * 4)?,
+            picked: alloc(few * hidden * 2)?,
+            logits: alloc(few * vocabulary * 4)?,
         })
     }
 }
@@ -103,8 +105,8 @@ pub(crate) struct Forward {
     pub(crate) scratch: Scratch,
     /// Blocks of the pool.
     pub(crate) blocks: usize,
-    /// Whether kernels for Hopper may be launched. They give the same bits.
-    pub(crate) is_hopper: bool,
+    /// Which kernel attention over prompts is launched with: one that gives the bits of the kernels for few rows.
+    pub(crate) prompts: PromptKernel,
 }
 
 impl Forward {
@@ -185,12 +187,12 @@ impl Forward {
             head_dim,
             scale: 1.0 / (self.heads.narrow as f32).sqrt(),
         };
-        match (rows <= FEW_ROWS, self.is_hopper) {
+        match (rows <= FEW_ROWS, &self.prompts) {
             (true, _) => launches.extend(attention.decode(workspace).map_err(refused)?),
-            (false, true) => {
+            (false, PromptKernel::Hopper) => {
                 launches.push(attention.prefill_hopper(rows, self.blocks).map_err(refused)?);
             }
-            (false, false) => launches.push(attention.prefill().map_err(refused)?),
+            (false, _) => launches.push(attention.prefill().map_err(refused)?),
         }
         self.multiply(launches, (change, attended), layer.output, rows, (width, heads * head_dim))
     }

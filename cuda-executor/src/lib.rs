@@ -12,6 +12,7 @@
 //! | `memory.rs` | the pool's memory, as rung 05's tables see it |
 //! | `staging.rs` | a pass as the kernels want it |
 //! | `forward.rs` | a pass as launches |
+//! | `prompts.rs` | which kernel prompts take: Hopper's own only after the device has shown that it changes no bit |
 //! | `graphs.rs` | decoding steps recorded once and played again |
 //! | `shared.rs` | one device, two owners |
 //! | `executor.rs` | the passes |
@@ -22,10 +23,12 @@ mod forward;
 mod graphs;
 mod heads;
 mod memory;
+mod prompts;
 mod shared;
 mod staging;
 mod weights;
 
 pub use driver::Driver;
 pub use executor::{CudaExecutor, Room};
+pub use prompts::PromptKernel;
 pub use weights::kv_bytes_per_token;

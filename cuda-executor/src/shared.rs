@@ -31,9 +31,9 @@ impl<G: Gpu> Shared<G> {
     }
 }
 
-/// What a device says, as an error of a pass.
+/// What a device says, as an error of a pass. Errors of CUDA stay: whatever is asked of the device afterwards fails too.
 pub(crate) fn failed(error: DeviceError) -> Error {
-    Error::file("CUDA", error)
+    Error::device("CUDA", error)
 }
 
 /// A launch that does not fit is a pass that does not.

@@ -119,9 +119,12 @@ const NOWHERE: i64 = -1;
 
 /// For each row of a span which of the span's own rows it sees, as bits; 0 for all rows if each sees all up to itself.
 fn marks(span: &Span) -> Result<Vec<u64>> {
-    let is_causal =
-        (span.start..).zip(&span.sees).all(|(slot, sees)| *sees == Visible::until(slot + 1));
-    if is_causal {
+    // What is seen counts, not how it is written down: a recorded step has no place for marks.
+    let is_causal = |(slot, sees): (usize, &Visible)| {
+        let is_whole = sees.range.start == 0 && sees.end() == slot + 1;
+        is_whole && (sees.range.end..=slot).all(|slot| sees.contains(slot))
+    };
+    if (span.start..).zip(&span.sees).all(is_causal) {
         return Ok(vec![0; span.rows()]);
     }
     let refused = |what: &str, found: String, expected: &str| {
@@ -157,6 +160,8 @@ mod tests {
     fn trees_become_bits_and_windows_are_refused() {
         let mut span = Span::new(0, 5, &[1, 2, 3], Want::All);
         assert_eq!(marks(&span).unwrap(), [0, 0, 0]);
+        span.sees[2] = Visible { range: 0..6, also: vec![6, 7] };
+        assert_eq!(marks(&span).unwrap(), [0, 0, 0], "all up to itself, said otherwise");
         // Nodes 1 and 2 both follow node 0.
         span.sees[2] = Visible { range: 0..6, also: vec![7] };
         assert_eq!(marks(&span).unwrap(), [0b001, 0b011, 0b101]);

@@ -36,6 +36,16 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
+    /// Bytes that a model's weights take.
+    pub(crate) fn bytes(config: &Config, heads: Heads) -> usize {
+        let Config { hidden_size: hidden, intermediate_size: inside, .. } = *config;
+        let table = config.vocab_size * hidden;
+        let attention = (2 * config.heads + 2 * config.kv_heads) * heads.wide * hidden;
+        let layer = attention + 3 * inside * hidden + 2 * hidden;
+        let tables = if config.tied_head { table } else { 2 * table };
+        (tables + config.layers * layer + hidden) * size_of::<bf16>()
+    }
+
     /// Uploads what `tensors` gives, each number rounded to bfloat16, heads in the kernels' width.
     pub(crate) fn load<G: Gpu>(
         gpu: &mut G,

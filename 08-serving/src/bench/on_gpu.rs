@@ -33,6 +33,16 @@ struct Report {
     load_ms: f64,
 }
 
+/// What a load needs.
+pub(super) fn room(load: Load) -> Room {
+    let capacity = load.tokens();
+    Room {
+        tokens: capacity.next_multiple_of(16) * load.batch.max(1),
+        capacity,
+        rows: ROWS.min(capacity).max(load.batch),
+    }
+}
+
 /// Measures prefill and decode, each from the end of a pass to the end of the next: logits come back in between, as they
 /// do when texts are written.
 pub(super) fn measure(
@@ -43,13 +53,8 @@ pub(super) fn measure(
 ) -> Result<()> {
     let began = Instant::now();
     let gpu = on_gpu.gpu.name()?;
-    let capacity = load.tokens();
-    let room = Room {
-        tokens: capacity.next_multiple_of(16) * load.batch.max(1),
-        capacity,
-        rows: ROWS.min(capacity).max(load.batch),
-    };
-    let mut executor = on_gpu.executor(files, room)?;
+    let room = on_gpu.room;
+    let mut executor = on_gpu.executor(files)?;
     let mut report = Report {
         gpu,
         weights: "bf16",

@@ -46,22 +46,27 @@ impl Engine {
     // ANCHOR: run
     /// Runs a pass; `indices` are the places of the spans' requests among the members. If it fails, whoever is to
     /// blame is found by running each span alone: the others do not notice.
-    pub(super) fn execute(&mut self, pass: &Pass, indices: &[usize]) -> PassLogits {
+    ///
+    /// # Errors
+    /// If it is the device that has failed: then all others would fail too, each by itself and for ever.
+    pub(super) fn execute(&mut self, pass: &Pass, indices: &[usize]) -> Result<PassLogits> {
         let embeds: Vec<bool> = indices.iter().map(|&index| self.members[index].embeds).collect();
         match self.run_pass(pass, &embeds) {
-            Ok(logits) => logits,
+            Ok(logits) => Ok(logits),
+            Err(error @ Error::Device { .. }) => Err(error),
             Err(error) if pass.spans.len() == 1 => {
-                PassLogits { logits: Vec::new(), spans: vec![Err(error)] }
+                Ok(PassLogits { logits: Vec::new(), spans: vec![Err(error)] })
             }
             Err(_) => {
                 let mut each = PassLogits::default();
                 for (span, &embeds) in pass.spans.iter().zip(&embeds) {
                     match self.run_pass(&Pass::one(span.clone()), &[embeds]) {
                         Ok(one) => each.extend(one),
+                        Err(error @ Error::Device { .. }) => return Err(error),
                         Err(error) => each.spans.push(Err(error)),
                     }
                 }
-                each
+                Ok(each)
             }
         }
     }

@@ -50,7 +50,7 @@ impl Engine {
                         return;
                     }
                 }
-                // A broken invariant. Nobody is left without an answer.
+                // A broken invariant, or a device that is gone. Nobody is left without an answer.
                 Err(error) => return self.give_up(&error),
             }
         }
@@ -61,7 +61,7 @@ impl Engine {
     /// it.
     ///
     /// # Errors
-    /// If the engine's own invariants do not hold. What is wrong with one request goes to its ticket.
+    /// If the engine's own invariants do not hold, or its device has failed. What is wrong with one request goes to its ticket.
     pub fn step(&mut self) -> Result<Step> {
         self.look()?;
         self.guess();
@@ -73,7 +73,7 @@ impl Engine {
             let is_saving = !self.unsaved.is_empty();
             return Ok(Step::Idle(if is_saving { Some(began) } else { self.next_alarm() }));
         }
-        let mut logits = self.execute(&decided.pass, &decided.indices);
+        let mut logits = self.execute(&decided.pass, &decided.indices)?;
         let outcomes = self.choose(&decided, &mut logits);
         let spans = self.take_in(&mut decided, outcomes)?;
         let record = self.record(decided, spans, began);
@@ -238,8 +238,11 @@ impl Engine {
             member.tell_end(end);
         }
         for member in self.members.drain(..) {
-            let what = "the engine's state";
-            member.tell_end(super::Event::Failed(Error::invalid(what, error, "consistent")));
+            let error = match error {
+                Error::Device { device, problem } => Error::device(device, problem),
+                broken => Error::invalid("the engine's state", broken, "consistent"),
+            };
+            member.tell_end(super::Event::Failed(error));
         }
     }
 }

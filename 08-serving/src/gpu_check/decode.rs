@@ -1,6 +1,6 @@
 //! Decoding steps of whole models, timed: what launching costs, with graphs and without, and what a batch brings.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use cuda_executor::{CudaExecutor, Room, kv_bytes_per_token};
 use cuda_kernels::Gpu;
 use kv_cache::CachedExecutor;
@@ -87,7 +87,7 @@ pub struct Steps {
 /// Times all of them, each on a device of its own.
 ///
 /// # Errors
-/// If a device cannot be had, refuses or fails.
+/// If a device cannot be had, refuses or fails, or cannot record a step: times of launches are not taken for a graph's.
 pub fn all<G: Gpu + 'static>(
     open: &mut dyn FnMut() -> Result<G>,
     shapes: &[Shape],
@@ -109,13 +109,13 @@ pub fn all<G: Gpu + 'static>(
                 executor = executor.without_graphs();
             }
             for &batch in &shape.batches {
-                let steps = timed(&mut executor, shape, batch, with_graphs)?;
+                let steps = timed(&mut executor, shape, batch)?;
                 let median = naive_decode::measurement::median(&steps.seconds);
                 let read = (steps.weight_bytes + steps.kv_bytes) as f64 / median / 1e9;
                 println!(
                     "  {}, {batch} at once, {}: {:.0} us a step, {:.0} tokens/s, reads {read:.0} GB/s",
                     shape.name,
-                    if with_graphs { "graphs" } else { "launches" },
+                    if steps.with_graphs { "graphs" } else { "launches" },
                     median * 1e6,
                     batch as f64 / median,
                 );
@@ -129,12 +129,7 @@ pub fn all<G: Gpu + 'static>(
 /// Steps before the first that is timed: kernels are loaded, and a step is recorded.
 const WARM_UP: usize = 3;
 
-fn timed<G: Gpu>(
-    executor: &mut CudaExecutor<G>,
-    shape: &Shape,
-    batch: usize,
-    with_graphs: bool,
-) -> Result<Steps> {
+fn timed<G: Gpu>(executor: &mut CudaExecutor<G>, shape: &Shape, batch: usize) -> Result<Steps> {
     let sequences: Vec<usize> = (0..batch).map(|_| executor.cache_mut().open()).collect();
     let token = |slot: usize| (slot * 37 % shape.config.vocab_size) as u32;
     for &sequence in &sequences {
@@ -149,6 +144,9 @@ fn timed<G: Gpu>(
         executor.execute(&pass)?;
         seconds.push(began.elapsed().as_secs_f64());
     }
+    if let Some(error) = executor.not_recorded() {
+        bail!("{}, {batch} at once: a step could not be recorded: {error}", shape.name);
+    }
     for sequence in sequences {
         executor.cache_mut().close(sequence)?;
     }
@@ -156,7 +154,7 @@ fn timed<G: Gpu>(
         name: shape.name,
         batch,
         depth: shape.depth,
-        with_graphs,
+        with_graphs: executor.has_graphs(),
         weight_bytes: weight_bytes(&shape.config),
         kv_bytes: batch * shape.depth * kv_bytes_per_token(&shape.config)?,
         seconds: seconds.split_off(WARM_UP),

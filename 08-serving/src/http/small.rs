@@ -110,10 +110,11 @@ pub(super) async fn detokenize(
 /// Whether the server takes requests. Needs no key.
 #[utoipa::path(
     get, path = "/health", tag = "server", security(()),
-    responses((status = 200, description = "It does"), (status = 503, description = "It is shutting down")),
+    responses((status = 200, description = "It does"), (status = 503, description = "It is shutting down, or its engine has ended")),
 )]
 pub(super) async fn health(State(app): State<Arc<App>>) -> StatusCode {
-    match app.is_draining() {
+    // An engine whose device has failed ends by itself; whoever watches the server is to start it again.
+    match app.is_draining() || app.engine.is_drained() {
         true => StatusCode::SERVICE_UNAVAILABLE,
         false => StatusCode::OK,
     }

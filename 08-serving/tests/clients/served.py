@@ -21,7 +21,7 @@ def served(ladder: str, *arguments: str) -> Iterator[str]:
         # Not a pipe: nobody would read it, and a full one holds up the server.
         with log.open("w") as told:
             settings = os.environ | {"RUST_LOG": "info"}
-            server = subprocess.Popen([ladder, "serve", "--port", "0", *arguments], stderr=told, env=settings)
+            server = subprocess.Popen([ladder, "serve", "--port", "0", "--device", "cpu", *arguments], stderr=told, env=settings)
         try:
             yield address(server, log)
             server.terminate()

@@ -1,7 +1,9 @@
 //! The processor's tokens; the same bits in any company, from any cache, with guesses and without.
 
-use crate::world::{MODEL, assert_same, engine, one_by_one, serve, tokens};
+use crate::world::{MODEL, assert_same, engine, engine_on, one_by_one, serve, tokens};
+use cuda_kernels::{Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows};
 use naive_decode::{CpuExecutor, Executor, NaiveAttention, Pass, Result, Sampler, Span, Want};
+use serving::engine::{EngineHandle, EngineRequest, Event, Refused};
 use speculative::{DraftTree, Proposer};
 use std::sync::Arc;
 
@@ -120,4 +122,98 @@ fn a_pool_that_is_too_small_changes_no_bit() {
         assert!(counters.preemptions > 0);
         assert_eq!(counters.parked > 0, host_bytes > 0);
     }
+}
+
+#[test]
+fn hoppers_kernel_for_prompts_changes_no_bit() {
+    let hopper = || {
+        let mut gpu = Interpreter::new();
+        gpu.is_hopper = true;
+        engine_on(gpu, 640, |options| {
+            options.draft = 3;
+            options.proposer = Arc::new(|| Box::new(Wild));
+        })
+    };
+    // One of the texts goes round in circles and is guessed at while the prompt of another is read.
+    let mut asked = asked();
+    asked.insert(0, (tokens(5, 4).repeat(2), 14));
+    let alone: Vec<_> = asked
+        .iter()
+        .map(|asked| serve(&mut engine(640, |_| {}), std::slice::from_ref(asked)).remove(0))
+        .collect();
+    assert_same(&serve(&mut hopper(), &asked), &alone, "on a Hopper, among others");
+}
+
+/// A device that is gone after so many more launches and replays.
+struct Dying(Interpreter, usize);
+
+impl Dying {
+    fn live(&mut self) -> DeviceResult<()> {
+        self.1 = self.1.checked_sub(1).ok_or_else(|| DeviceError("an illegal address".into()))?;
+        Ok(())
+    }
+}
+
+impl Gpu for Dying {
+    fn is_hopper(&self) -> bool {
+        false
+    }
+
+    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
+        self.0.alloc(bytes)
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
+        self.0.write(to, bytes)
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+        self.0.read(from, bytes)
+    }
+
+    fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
+        self.0.copy(rows)
+    }
+
+    fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
+        self.live()?;
+        self.0.launch(launch)
+    }
+
+    fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
+        self.0.record(launches)
+    }
+
+    fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
+        self.live()?;
+        self.0.replay(recording)
+    }
+
+    fn finish(&mut self) -> DeviceResult<()> {
+        self.0.finish()
+    }
+}
+
+#[test]
+fn an_engine_whose_device_fails_ends_and_says_so_to_everyone() {
+    let request = || EngineRequest::new(tokens(1, 20), 30);
+    let handle = EngineHandle::start(engine_on(Dying(Interpreter::new(), 60), 640, |_| {}));
+    let handle = handle.unwrap();
+    let mut tickets = [handle.submit(request()).unwrap(), handle.submit(request()).unwrap()];
+    for ticket in &mut tickets {
+        let mut last = None;
+        while let Some(event) = ticket.blocking_recv() {
+            last = Some(event);
+        }
+        match last.unwrap() {
+            Event::Failed(error) => assert_eq!(error.to_string(), "CUDA: an illegal address"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let began = std::time::Instant::now();
+    while !handle.is_drained() {
+        assert!(began.elapsed().as_secs() < 20, "the engine is gone");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(matches!(handle.submit(request()).err().unwrap(), Refused::Draining));
 }

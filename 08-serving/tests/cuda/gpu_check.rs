@@ -1,6 +1,8 @@
 //! `ladder gpu-check` with the interpreter for a GPU: everything runs, and a wrong kernel is found. No time means anything.
 
-use cuda_kernels::{Address, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, check};
+use cuda_kernels::{
+    Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, check,
+};
 use embedded_models::TARGET;
 use model_files::ModelFiles;
 use naive_decode::Config;
@@ -52,6 +54,26 @@ fn every_kind_of_bench_runs() {
 
 #[test]
 fn steps_are_timed_with_graphs_and_without() {
+    let steps = decode::all(&mut || Ok(Interpreter::new()), &[tiny()]).unwrap();
+    let kinds: Vec<_> = steps.iter().map(|steps| (steps.batch, steps.with_graphs)).collect();
+    assert_eq!(kinds, [(1, true), (3, true), (1, false), (3, false)]);
+    assert!(steps.iter().all(|steps| steps.seconds.len() == 2));
+    // Queries, keys, values and outputs of heads of 8; the feed-forward; the head.
+    let weights = 16 * 8 * (2 + 1 + 1 + 2) + 3 * 16 * 24 + 32 * 16;
+    assert_eq!(steps[0].weight_bytes, 2 * weights);
+    // Heads are filled up to 64.
+    assert_eq!(steps[1].kv_bytes, 3 * 5 * 2 * 64 * 2);
+}
+
+#[test]
+fn launches_are_not_timed_as_graphs() {
+    let refused = decode::all(&mut || Ok(Lazy(Interpreter::new(), "record")), &[tiny()]);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("tiny, 1 at once: a step could not be recorded"), "{refused}");
+}
+
+/// Steps of a model that is no larger than it must be.
+fn tiny() -> decode::Shape {
     let config = Config {
         hidden_size: 16,
         layers: 1,
@@ -67,19 +89,10 @@ fn steps_are_timed_with_graphs_and_without() {
         tied_head: true,
         end_tokens: Vec::new(),
     };
-    let shape = decode::Shape { name: "tiny", config, batches: vec![1, 3], depth: 5, steps: 2 };
-    let steps = decode::all(&mut || Ok(Interpreter::new()), &[shape]).unwrap();
-    let kinds: Vec<_> = steps.iter().map(|steps| (steps.batch, steps.with_graphs)).collect();
-    assert_eq!(kinds, [(1, true), (3, true), (1, false), (3, false)]);
-    assert!(steps.iter().all(|steps| steps.seconds.len() == 2));
-    // Queries, keys, values and outputs of heads of 8; the feed-forward; the head.
-    let weights = 16 * 8 * (2 + 1 + 1 + 2) + 3 * 16 * 24 + 32 * 16;
-    assert_eq!(steps[0].weight_bytes, 2 * weights);
-    // Heads are filled up to 64.
-    assert_eq!(steps[1].kv_bytes, 3 * 5 * 2 * 64 * 2);
+    decode::Shape { name: "tiny", config, batches: vec![1, 3], depth: 5, steps: 2 }
 }
 
-/// A device that does not run one of the kernels.
+/// A device that does not run one of the kernels, or of which "record" does not work.
 struct Lazy(Interpreter, &'static str);
 
 impl Gpu for Lazy {
@@ -108,7 +121,10 @@ impl Gpu for Lazy {
     }
 
     fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
-        self.0.record(launches)
+        match self.1 {
+            "record" => Err(DeviceError("cannot make a graph".into())),
+            _ => self.0.record(launches),
+        }
     }
 
     fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
@@ -139,4 +155,15 @@ fn a_model_that_says_something_else_is_named() {
     let compared = tokens::compare_texts(lazy, &files, &["The word of Ada is"], 2).unwrap();
     assert!(compared.wrong > 0, "{compared:?}");
     assert!(compared.problem().unwrap().contains("not those of the processor"));
+}
+
+#[test]
+fn a_prompt_of_many_rows_is_compared_too() {
+    let files = ModelFiles::embedded(&TARGET).unwrap();
+    let prompt = "The word of Ada is amber. ".repeat(12);
+    for (kernel, is_noticed) in [("none", false), ("paged_prefill_64", true)] {
+        let lazy = Lazy(Interpreter::new(), kernel);
+        let compared = tokens::compare_texts(lazy, &files, &[&prompt], 1).unwrap();
+        assert_eq!(compared.furthest.iter().any(|&off| off >= 0.1), is_noticed, "{compared:?}");
+    }
 }

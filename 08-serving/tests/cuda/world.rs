@@ -1,7 +1,7 @@
 //! A small model in bfloat16, and engines for it.
 
 use cuda_executor::{CudaExecutor, Room, kv_bytes_per_token};
-use cuda_kernels::Interpreter;
+use cuda_kernels::{Gpu, Interpreter};
 use half::bf16;
 use naive_decode::{Config, Element, LoadOptions, Model, Result, dense, random_tensors};
 use serving::engine::{Engine, EngineOptions, EngineRequest, Event, Step, TokenEvent, Usage};
@@ -41,20 +41,34 @@ pub(crate) static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| {
 
 /// An engine on the interpreter, with a pool for so many tokens.
 pub(crate) fn engine(pool_tokens: usize, change: impl FnOnce(&mut EngineOptions)) -> Engine {
+    engine_on(Interpreter::new(), pool_tokens, change)
+}
+
+/// The same on this device.
+pub(crate) fn engine_on<G: Gpu + 'static>(
+    gpu: G,
+    pool_tokens: usize,
+    change: impl FnOnce(&mut EngineOptions),
+) -> Engine {
     let bytes = kv_bytes_per_token(&config()).unwrap();
     let mut options = EngineOptions::for_texts(160, bytes);
     options.rows = 80; // more than the kernels for few rows take
     options.running = 4;
     change(&mut options);
-    let target = executor(pool_tokens, options.rows);
+    let target = executor_on(gpu, pool_tokens, options.rows);
     Engine::over(Box::new(target), options).unwrap()
 }
 
 /// The model on the interpreter, with a pool for so many tokens and passes of so many rows.
 pub(crate) fn executor(pool_tokens: usize, rows: usize) -> CudaExecutor<Interpreter> {
+    executor_on(Interpreter::new(), pool_tokens, rows)
+}
+
+/// The same on this device.
+fn executor_on<G: Gpu + 'static>(gpu: G, pool_tokens: usize, rows: usize) -> CudaExecutor<G> {
     let room = Room { tokens: pool_tokens, capacity: 160, rows };
     let (rope, tensors) = (&MODEL.rope, random_tensors(SEED));
-    CudaExecutor::new(Interpreter::new(), config(), rope, &tensors, room).unwrap()
+    CudaExecutor::new(gpu, config(), rope, &tensors, room).unwrap()
 }
 
 /// Numbers that look random and are always the same.

@@ -18,6 +18,15 @@ fn models_version_and_health() {
 }
 
 #[test]
+fn a_server_whose_engine_has_ended_is_not_healthy() {
+    let server = Server::start(|_| {}, &[]);
+    // As when its device fails: from the engine's side, not by a signal.
+    server.engine.drain();
+    server.wait_until("the engine has ended", |server| server.engine.is_drained());
+    assert_eq!(server.get("/health").status, 503);
+}
+
+#[test]
 fn tokens_of_a_text_and_back() {
     let server = Server::shared();
     for text in [STORY, "", "🦊 <|end|>", "a\u{0}b"] {

@@ -6,7 +6,11 @@ use std::process::{Command, Output, Stdio};
 /// What comes of some lines.
 fn chat(arguments: &[&str], lines: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
-    command.arg("chat").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["chat", "--device", "cpu"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     // One that is refused reads nothing.
     let _ = child.stdin.take().unwrap().write_all(lines.as_bytes());

@@ -41,7 +41,7 @@ fn a_model_is_served_by_its_name_and_the_next_time_without_the_hub() {
     assert_eq!(server.ask("Once upon a time").unwrap(), answer);
     // Every command that takes a model takes one by its name.
     for command in [
-        &["generate", "--prompt", "Once", "--tokens", "2"][..],
+        &["generate", "--prompt", "Once", "--tokens", "2", "--device", "cpu"][..],
         &["climb", "--prompt", "Once", "--tokens", "2"],
         &["trace", "--requests", "1", "--prompt-tokens", "4", "--answer-tokens", "2"],
         &["bench", "--prefill", "4", "--decode", "2", "--samples", "1", "--keep", "never"],
@@ -66,7 +66,7 @@ fn without_a_hub_one_line_says_so() {
         ([("HF_HUB_OFFLINE", "1"), ("HF_HUB_CACHE", cache)], "HF_HUB_OFFLINE is set"),
         ([("HF_ENDPOINT", hub.endpoint.as_str()), ("HF_HUB_CACHE", cache)], "HF_TOKEN"),
     ] {
-        let arguments = ["serve", "--port", "0", "--model", "owner/name:Q4_K_M"];
+        let arguments = ["serve", "--port", "0", "--device", "cpu", "--model", "owner/name:Q4_K_M"];
         let output = ladder(&arguments, &variables);
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(word), "{said}");

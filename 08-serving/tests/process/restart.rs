@@ -130,7 +130,11 @@ fn keys_and_values_of_any_type_are_served() {
         }
         // The next one would have to share the file.
         let mut second = Command::new(env!("CARGO_BIN_EXE_ladder"));
-        let second = second.args(["serve", "--port", "0"]).args(arguments).output().unwrap();
+        let second = second
+            .args(["serve", "--port", "0", "--device", "cpu"])
+            .args(arguments)
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&second.stderr);
         assert!(!second.status.success() && said.contains("is in use"), "{said}");
     }

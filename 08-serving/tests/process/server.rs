@@ -32,7 +32,7 @@ impl Server {
     /// The same with variables of the environment.
     pub(crate) fn start_in(more: &[&str], variables: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
-        command.args(["serve", "--port", "0"]).args(more).env("NO_COLOR", "1");
+        command.args(["serve", "--port", "0", "--device", "cpu"]).args(more).env("NO_COLOR", "1");
         command.env_remove("HF_HUB_OFFLINE").env_remove("RUST_LOG").envs(variables.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -5,6 +5,7 @@ use cuda_kernels::{DeviceError, DeviceResult, Launch};
 use cudarc::driver::{CudaContext, CudaFunction, CudaModule, sys};
 use cudarc::nvrtc::Ptx;
 use std::collections::HashMap;
+use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
 /// Shared memory that every block may have without asking.
@@ -58,6 +59,31 @@ impl Modules {
         Ok(entry.function.clone())
     }
 
+    /// What the driver's compiler says of a text that it has refused: the line, and what is wrong there.
+    fn compiler_log(&self, ptx: &str) -> Option<String> {
+        let text = CString::new(ptx).ok()?;
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // The size is passed by value, in a pointer's place.
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), LOG_BYTES as *mut c_void];
+        let mut module = std::ptr::null_mut();
+        self.context.bind_to_thread().ok()?;
+        // SAFETY: the text ends with a zero; two options have two values, of which the first is a buffer of as many bytes as
+        // the second says. All of them outlive the call. What it may have loaded after all is used by nobody and unloaded.
+        unsafe {
+            let text = text.as_ptr().cast();
+            let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+            let loaded = sys::cuModuleLoadDataEx(&raw mut module, text, 2, options, values);
+            if loaded.result().is_ok() {
+                let _ = sys::cuModuleUnload(module);
+            }
+        }
+        first_line(&log)
+    }
+
     fn module(&mut self, launch: &Launch) -> DeviceResult<Arc<CudaModule>> {
         let place = launch.ptx.as_ptr() as usize;
         if let Some(module) = self.modules.get(&place) {
@@ -65,10 +91,24 @@ impl Modules {
         }
         check(launch, self.capability)?;
         let module = self.context.load_module(Ptx::from_src(launch.ptx));
-        let module = module.map_err(said(&format!("load the module of {}", launch.entry)))?;
+        let module = module.map_err(|error| {
+            let DeviceError(problem) = said(&format!("load the module of {}", launch.entry))(error);
+            let log = self.compiler_log(launch.ptx);
+            DeviceError(log.map_or(problem.clone(), |line| format!("{problem}: {line}")))
+        })?;
         self.modules.insert(place, Arc::clone(&module));
         Ok(module)
     }
+}
+
+/// Bytes of what the driver's compiler says.
+const LOG_BYTES: usize = 8 << 10;
+
+/// The first line of a log that says something.
+fn first_line(log: &[u8]) -> Option<String> {
+    let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
 
 /// PTX for an architecture runs on all newer ones too, unless it is for one alone: `sm_90a` is for 9.0 and no other.
@@ -101,6 +141,14 @@ mod tests {
     use super::*;
     use cuda_kernels::rows::SwiGlu;
     use cuda_kernels::steps::HopperAttention;
+
+    #[test]
+    fn a_log_is_its_first_line_that_says_something() {
+        let log = b"\n  ptxas application ptx input, line 7; fatal : Parsing error\nmore\0\0stale";
+        let line = "ptxas application ptx input, line 7; fatal : Parsing error";
+        assert_eq!(first_line(log).as_deref(), Some(line));
+        assert_eq!(first_line(&[0; 8]), None);
+    }
 
     #[test]
     fn ptx_of_one_architecture_is_not_given_to_another() {

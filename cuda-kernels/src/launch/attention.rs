@@ -152,8 +152,9 @@ impl PagedAttention {
         Ok(Launch { ptx: PREFILL, entry, grid, threads: THREADS, shared_bytes, arguments })
     }
 
-    /// For Hopper (compute capability 9.0): one block of threads for each 128 queries of a head. It gives the bits that
-    /// [`PagedAttention::prefill`] gives. `rows`: the number of all requests' queries; `blocks`: of the pool.
+    /// For Hopper (compute capability 9.0): one block of threads for each 128 queries of a head. It adds the products
+    /// that [`PagedAttention::prefill`] adds, in the same order; whether a device rounds the sums alike, the device has to
+    /// show. `rows`: the number of all requests' queries; `blocks`: of the pool.
     ///
     /// # Errors
     /// As [`PagedAttention::prefill`]; and if keys are not bf16, or a block's stride is not a multiple of a head's.

@@ -24,6 +24,18 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
+fn the_interpreter_finds_the_bits_of_the_usual_kernel() {
+    for case in cases() {
+        assert!(case.prefill_hopper().out == case.prefill().out);
+    }
+    let mut gpu = cuda_kernels::Interpreter::new();
+    for heads in [NARROW, WIDE] {
+        let bench = &mut cuda_kernels::check::Bench::new(&mut gpu);
+        assert!(cuda_kernels::check::paged::hopper_gives_the_same_bits(bench, heads).unwrap());
+    }
+}
+
+#[test]
 fn banks_do_not_conflict() {
     for case in cases() {
         assert_eq!(case.prefill_hopper().counts.bank_conflicts(), 0);
