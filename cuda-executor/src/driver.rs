@@ -41,6 +41,8 @@ pub struct Driver {
     memory: BTreeMap<Address, usize>,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
+    /// Shared memory that a block may ask for.
+    shared_bytes: u32,
 }
 
 // SAFETY: everything here may be used from any thread, one at a time, which `&mut self` sees to; graphs, which hold the
@@ -98,6 +100,8 @@ impl Driver {
             let problem = "the kernels are for 8.0 (A100) and newer";
             return Err(DeviceError(format!("compute capability {major}.{minor}; {problem}")));
         }
+        let most = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let shared_bytes = context.attribute(most).map_err(said("ask for its shared memory"))?;
         // SAFETY: there is one stream, so no two can touch the same memory; nothing is freed before `drop`, which waits.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(said("make a stream"))?;
@@ -108,6 +112,7 @@ impl Driver {
             memory: BTreeMap::new(),
             stream,
             context,
+            shared_bytes: shared_bytes as u32,
         })
     }
 
@@ -186,6 +191,10 @@ impl Driver {
 impl Gpu for Driver {
     fn is_hopper(&self) -> bool {
         self.capability() == (9, 0)
+    }
+
+    fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
     }
 
     fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {

@@ -6,6 +6,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `bench.rs` | arrays in a device's memory |
+//! | `memory.rs` | the device itself: memory, copies, recorded launches |
 //! | `numbers.rs` | inputs from a seed, bfloat16, how far results may be off |
 //! | `rows.rs` | norms, SwiGLU, embedding, argmax, RoPE with the cache's writes |
 //! | `gemm.rs`, `gemm_blocks.rs` | matrix products, with weights in bf16, in bytes, in blocks |
@@ -18,6 +19,7 @@ mod bench;
 pub mod gemm;
 pub mod gemm_blocks;
 pub mod hopper;
+mod memory;
 pub mod mla;
 pub mod numbers;
 pub mod paged;
@@ -50,10 +52,22 @@ pub struct Check {
     pub name: &'static str,
     /// Whether they are for devices of compute capability 9.0 and no others.
     pub is_for_hopper: bool,
+    /// The most shared memory that a block of theirs asks for, in bytes.
+    pub shared_bytes: u32,
     run: fn(&mut Bench) -> Result<(), Problem>,
 }
 
 impl Check {
+    /// Why a device cannot run them, if it cannot.
+    pub fn left_out(&self, device: &dyn Gpu) -> Option<String> {
+        if self.is_for_hopper && !device.is_hopper() {
+            return Some("for compute capability 9.0 alone".into());
+        }
+        let (wanted, most) = (self.shared_bytes, device.shared_bytes());
+        (wanted > most)
+            .then(|| format!("it takes {wanted} bytes of shared memory; a block may have {most}"))
+    }
+
     /// Runs them on a device.
     ///
     /// # Errors
@@ -66,19 +80,26 @@ impl Check {
 /// All of them: between them they launch every kernel there is.
 pub fn all() -> Vec<Check> {
     type Run = fn(&mut Bench) -> Result<(), Problem>;
-    let check = |name, run: Run| Check { name, is_for_hopper: false, run };
-    let for_hopper = |name, run: Run| Check { name, is_for_hopper: true, run };
+    let check = |name, shared_bytes, run: Run| {
+        let is_for_hopper = false;
+        Check { name, is_for_hopper, shared_bytes, run }
+    };
+    let for_hopper = |name, shared_bytes, run: Run| {
+        let is_for_hopper = true;
+        Check { name, is_for_hopper, shared_bytes, run }
+    };
     vec![
-        check("norms, gate, embedding, argmax", rows::check),
-        check("RoPE and the cache's writes", rows::check_rope),
-        check("sampling", sampling::check),
-        check("matrix products", gemm::check),
-        check("matrix products with weights in blocks", gemm_blocks::check),
-        check("attention over the paged cache", paged::check),
-        check("multi-head latent attention", mla::check),
-        check("attention, steps 1 to 5", steps::check),
-        for_hopper("attention, step 6", hopper::check),
-        for_hopper("attention over the paged cache, Hopper's", paged::check_hopper),
+        check("memory, copies, recorded launches", 0, memory::check),
+        check("norms, gate, embedding, argmax", 0, rows::check),
+        check("RoPE and the cache's writes", 0, rows::check_rope),
+        check("sampling", 0, sampling::check),
+        check("matrix products", 98_304, gemm::check),
+        check("matrix products with weights in blocks", 98_304, gemm_blocks::check),
+        check("attention over the paged cache", 81_920, paged::check),
+        check("multi-head latent attention", 152_064, mla::check),
+        check("attention, steps 1 to 5", 0, steps::check),
+        for_hopper("attention, step 6", 163_912, hopper::check),
+        for_hopper("attention over the paged cache, Hopper's", 163_976, paged::check_hopper),
     ]
 }
 

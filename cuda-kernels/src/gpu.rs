@@ -19,6 +19,12 @@ pub trait Gpu: Send {
     /// Whether it has Hopper's own instructions: kernels for compute capability 9.0 run on it, and on no other.
     fn is_hopper(&self) -> bool;
 
+    /// Bytes of shared memory that a block of threads may ask for: 99 KiB on compute capability 8.6, 8.9 and 12.0, 163 KiB
+    /// on 8.0. A device that has no limit of its own has a Hopper's.
+    fn shared_bytes(&self) -> u32 {
+        227 << 10
+    }
+
     /// Memory for so many bytes, for as long as the device is there. It begins at a multiple of 256, and what is in it is
     /// not said.
     ///

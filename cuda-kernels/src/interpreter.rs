@@ -104,6 +104,12 @@ impl Gpu for Interpreter {
     }
 
     fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
+        if rows.count == 0 {
+            return Ok(());
+        }
+        // All of them first: what is refused is refused whole.
+        self.find(rows.from, rows.extent())?;
+        self.find(rows.to, rows.extent())?;
         let mut bytes = vec![0; rows.bytes];
         for row in 0..rows.count {
             let at = (row * rows.stride) as u64;

@@ -1,8 +1,10 @@
 //! Kernels, timed.
 //!
-//! A sample is the time of one launch, or of one pair: so many are launched that together they take a fiftieth of a second,
-//! the device is waited for, and the time is divided. Inputs are random, since a GPU is slower at some numbers than at
-//! others (zeros take less power).
+//! A sample is the time of one launch, or of one pair: so many are played that together they take a fiftieth of a second,
+//! the device is waited for, and the time is divided. They are recorded once and played again, so that no launch is waited
+//! for. What is read from memory in a model is read from memory here: weights, keys and values lie there so many times that
+//! going through all of them in turn leaves nothing in the device's cache. Inputs are random, since a GPU is slower at some
+//! numbers than at others (zeros take less power).
 
 use anyhow::{Result, anyhow};
 use cuda_kernels::attention::{
@@ -13,7 +15,7 @@ use cuda_kernels::check::numbers::Random;
 use cuda_kernels::check::{Bench, Problem};
 use cuda_kernels::gemm::{self, Gemm};
 use cuda_kernels::steps::HopperAttention;
-use cuda_kernels::{Address, Gpu, Launch, Rows};
+use cuda_kernels::{Address, DeviceResult, Gpu, Launch, Rows};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -97,10 +99,15 @@ pub struct Shapes {
     pub shapes: Vec<Shape>,
     /// Samples of each.
     pub samples: usize,
+    /// Bytes that are gone through before any is read again: several times what a cache holds. (The L2 of an H200 has 50 MB,
+    /// of a B200 126 MB.)
+    pub cold_bytes: usize,
 }
 
 impl Shapes {
-    /// The shapes that figures are published for, and those of models that are served.
+    /// Sizes of heads and lengths that figures are published for, and shapes of models that are served. The batch of a
+    /// prompt is 1: papers keep 16,384 tokens in all, so that 4,096 tokens come four times. Such a figure has four times as
+    /// many blocks of threads, and is not to be read beside these. Without causality only step 6 is timed, on Hopper.
     pub fn for_a_gpu() -> Self {
         let mut shapes = vec![Shape::Copy { bytes: 1 << 30 }];
         for tokens in [4096, 8192, 16_384] {
@@ -124,7 +131,20 @@ impl Shapes {
                 shapes.push(Shape::Gemm { rows, outputs, inputs });
             }
         }
-        Shapes { shapes, samples: 9 }
+        Shapes { shapes, samples: 9, cold_bytes: 512 << 20 }
+    }
+
+    /// How many times what a shape reads from memory has to lie there. Prompts compute longer than they read.
+    pub fn copies(&self, shape: Shape) -> usize {
+        let bytes = match shape {
+            Shape::Prefill { .. } | Shape::Copy { .. } => return 1,
+            Shape::Decode { batch, keys, kv_heads, head_dim, .. } => {
+                2 * 2 * batch * keys * kv_heads * head_dim
+            }
+            Shape::Mla { batch, keys, .. } => 2 * batch * keys * MLA_KEY,
+            Shape::Gemm { outputs, inputs, .. } => 2 * outputs * inputs,
+        };
+        self.cold_bytes.div_ceil(bytes).max(1)
     }
 }
 
@@ -137,8 +157,9 @@ pub fn all<G: Gpu>(open: &mut dyn FnMut() -> Result<G>, shapes: &Shapes) -> Resu
     for &shape in &shapes.shapes {
         let mut device = open()?;
         let mut gpu = Bench::new(&mut device);
-        for Work { name, launches, copy } in works(&mut gpu, shape)? {
-            let seconds = samples(&mut device, &launches, copy, shapes.samples)?;
+        let copies = shapes.copies(shape);
+        for work in works(&mut gpu, shape, copies)? {
+            let (name, seconds) = (work.name, samples(&mut device, &work, shapes.samples)?);
             let timed = Timed { name, shape, flops: flops(shape), bytes: bytes(shape), seconds };
             println!("  {}", said(&timed));
             all.push(timed);
@@ -148,15 +169,23 @@ pub fn all<G: Gpu>(open: &mut dyn FnMut() -> Result<G>, shapes: &Shapes) -> Resu
     Ok(all)
 }
 
-/// Something to time: launches, or a copy.
+/// Something to time.
 struct Work {
     name: &'static str,
-    launches: Vec<Launch>,
-    copy: Option<Rows>,
+    what: What,
 }
 
-fn work(name: &'static str, launches: Vec<Launch>) -> Work {
-    Work { name, launches, copy: None }
+enum What {
+    /// The same over one copy of what is read after the other.
+    Launches {
+        launches: Vec<Launch>,
+        copies: usize,
+    },
+    Copy(Rows),
+}
+
+fn work(name: &'static str, copies: usize, launches: Vec<Launch>) -> Work {
+    Work { name, what: What::Launches { launches, copies } }
 }
 
 /// Operations, as papers count them.
@@ -204,49 +233,58 @@ fn said(timed: &Timed) -> String {
 }
 
 /// Seconds of one go, so many times.
-fn samples(
-    device: &mut dyn Gpu,
-    launches: &[Launch],
-    copy: Option<Rows>,
-    count: usize,
-) -> Result<Vec<f64>> {
-    let mut go = |times: usize| -> Result<f64> {
-        let failed = |error| anyhow!("{error}");
+fn samples(device: &mut dyn Gpu, work: &Work, count: usize) -> Result<Vec<f64>> {
+    let failed = |error| anyhow!("{}: {error}", work.name);
+    type Go = Box<dyn Fn(&mut dyn Gpu) -> DeviceResult<()>>;
+    let (go, goes): (Go, usize) = match &work.what {
+        What::Launches { launches, copies } => {
+            let recording = device.record(launches).map_err(failed)?;
+            (Box::new(move |device| device.replay(recording)), *copies)
+        }
+        &What::Copy(rows) => (Box::new(move |device| device.copy(rows)), 1),
+    };
+    let mut play = |times: usize| -> Result<f64> {
         let began = Instant::now();
         for _ in 0..times {
-            launches.iter().try_for_each(|launch| device.launch(launch)).map_err(failed)?;
-            copy.map_or(Ok(()), |rows| device.copy(rows)).map_err(failed)?;
+            go(device).map_err(failed)?;
         }
         device.finish().map_err(failed)?;
         Ok(began.elapsed().as_secs_f64())
     };
-    // The first loads the kernel; the second says how many make a sample.
-    go(1)?;
-    let once = go(1)?;
+    // The first is not as the others; the second says how many make a sample.
+    play(1)?;
+    let once = play(1)?;
     let times = ((SAMPLE.as_secs_f64() / once) as usize).clamp(1, 2000);
-    go(times)?;
-    (0..count).map(|_| Ok(go(times)? / times as f64)).collect()
+    play(times)?;
+    (0..count).map(|_| Ok(play(times)? / (times * goes) as f64)).collect()
 }
 
 /// Puts a shape's arrays on a device; the kernels that are for it.
-fn works(gpu: &mut Bench, shape: Shape) -> Result<Vec<Work>, Problem> {
+fn works(gpu: &mut Bench, shape: Shape, copies: usize) -> Result<Vec<Work>, Problem> {
     let is_hopper = gpu.device.is_hopper();
     match shape {
         Shape::Copy { bytes } => {
             let (from, to) = (gpu.alloc::<u8>(bytes)?.address(), gpu.alloc::<u8>(bytes)?.address());
-            let copy = Some(Rows { from, to, count: 1, bytes, stride: bytes });
-            Ok(vec![Work { name: "copy", launches: Vec::new(), copy }])
+            let what = What::Copy(Rows { from, to, count: 1, bytes, stride: bytes });
+            Ok(vec![Work { name: "copy", what }])
         }
         Shape::Gemm { rows, outputs, inputs } => {
             let x = random(gpu, rows * inputs)?;
-            let weights = gemm::Weights::Bf16(random(gpu, outputs * inputs)?);
             let out = gpu.alloc::<u16>(rows * outputs)?.address();
-            let product = Gemm { out, x, weights, rows, outputs, inputs };
-            if rows > 64 {
-                return Ok(vec![work("gemm_prefill", vec![product.prefill()?])]);
+            let is_prefill = rows > 64;
+            let splits = if is_prefill { 0 } else { gemm::splits(inputs) };
+            let parts = gpu.alloc::<f32>(splits * rows * outputs)?.address();
+            let mut launches = Vec::new();
+            for _ in 0..copies {
+                let weights = gemm::Weights::Bf16(random(gpu, outputs * inputs)?);
+                let product = Gemm { out, x, weights, rows, outputs, inputs };
+                match is_prefill {
+                    true => launches.push(product.prefill()?),
+                    false => launches.extend(product.decode(parts)?),
+                }
             }
-            let parts = gpu.alloc::<f32>(gemm::splits(inputs) * rows * outputs)?.address();
-            Ok(vec![work("gemm_decode", product.decode(parts)?.into())])
+            let name = if is_prefill { "gemm_prefill" } else { "gemm_decode" };
+            Ok(vec![work(name, copies, launches)])
         }
         Shape::Prefill { tokens, heads, kv_heads, head_dim, is_causal } => {
             let queries = random(gpu, tokens * heads * head_dim)?;
@@ -268,17 +306,17 @@ fn works(gpu: &mut Bench, shape: Shape) -> Result<Vec<Work>, Problem> {
                     is_causal,
                     scale,
                 };
-                works.push(work("attention_06_hopper", vec![attention.launch()?]));
+                works.push(work("attention_06_hopper", 1, vec![attention.launch()?]));
             }
             if is_causal {
                 let (cache, batch) = paged(gpu, 1, tokens, tokens, kv_heads, head_dim)?;
                 let attention =
                     PagedAttention { out, queries, cache, batch, heads, kv_heads, head_dim, scale };
-                works.push(work("paged_prefill", vec![attention.prefill()?]));
+                works.push(work("paged_prefill", 1, vec![attention.prefill()?]));
                 if is_hopper {
                     let blocks = tokens.div_ceil(BLOCK_TOKENS);
                     let launch = attention.prefill_hopper(tokens, blocks)?;
-                    works.push(work("paged_prefill_hopper", vec![launch]));
+                    works.push(work("paged_prefill_hopper", 1, vec![launch]));
                 }
             }
             Ok(works)
@@ -286,26 +324,35 @@ fn works(gpu: &mut Bench, shape: Shape) -> Result<Vec<Work>, Problem> {
         Shape::Decode { batch: requests, keys, heads, kv_heads, head_dim } => {
             let queries = random(gpu, requests * heads * head_dim)?;
             let out = gpu.alloc::<u16>(requests * heads * head_dim)?.address();
-            let (cache, batch) = paged(gpu, requests, keys, 1, kv_heads, head_dim)?;
             let scale = 1.0 / (head_dim as f32).sqrt();
-            let attention =
-                PagedAttention { out, queries, cache, batch, heads, kv_heads, head_dim, scale };
             let workspace = workspace(gpu, requests * heads * splits(keys), head_dim)?;
-            Ok(vec![work("paged_decode", attention.decode(workspace)?.into())])
+            let mut launches = Vec::new();
+            for _ in 0..copies {
+                let (cache, batch) = paged(gpu, requests, keys, 1, kv_heads, head_dim)?;
+                let attention =
+                    PagedAttention { out, queries, cache, batch, heads, kv_heads, head_dim, scale };
+                launches.extend(attention.decode(workspace)?);
+            }
+            Ok(vec![work("paged_decode", copies, launches)])
         }
         Shape::Mla { batch: requests, keys, heads } => {
             let blocks = requests * keys.div_ceil(BLOCK_TOKENS);
-            let attention = MlaAttention {
+            let mut attention = MlaAttention {
                 out: gpu.alloc::<u16>(requests * heads * MLA_VALUE)?.address(),
                 queries: random(gpu, requests * heads * MLA_KEY)?,
-                latents: random(gpu, blocks * BLOCK_TOKENS * MLA_KEY)?,
+                latents: 0,
                 block_stride: (BLOCK_TOKENS * MLA_KEY) as i64,
                 batch: batch(gpu, requests, keys, 1)?,
                 heads,
                 scale: 1.0 / (192f32).sqrt(),
             };
             let workspace = workspace(gpu, requests * heads * splits(keys), MLA_VALUE)?;
-            Ok(vec![work("mla_decode", attention.decode(workspace)?.into())])
+            let mut launches = Vec::new();
+            for _ in 0..copies {
+                attention.latents = random(gpu, blocks * BLOCK_TOKENS * MLA_KEY)?;
+                launches.extend(attention.decode(workspace)?);
+            }
+            Ok(vec![work("mla_decode", copies, launches)])
         }
     }
 }

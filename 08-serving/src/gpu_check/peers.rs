@@ -2,6 +2,7 @@
 
 use super::bench::Shapes;
 use anyhow::{Context, Result};
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,7 +21,9 @@ pub(super) fn run(out: &Path, shapes: &Shapes) -> Result<String> {
         fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     };
     write("peers.py", SCRIPT.as_bytes())?;
-    write("shapes.json", &serde_json::to_vec_pretty(shapes)?)?;
+    let copies: Vec<usize> = shapes.shapes.iter().map(|&shape| shapes.copies(shape)).collect();
+    let asked = json!({ "shapes": shapes.shapes, "copies": copies, "samples": shapes.samples });
+    write("shapes.json", &serde_json::to_vec_pretty(&asked)?)?;
     let ran = Command::new("python3")
         .args(["peers.py", "shapes.json", "peers.json"])
         .current_dir(out)

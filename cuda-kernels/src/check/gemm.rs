@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::numbers::{HALF_ULP, Random, from_bf16, near, to_bf16};
+use super::numbers::{ADDITION, HALF_ULP, Random, from_bf16, near, to_bf16};
 use super::{Bench, Buffer, Problem, same};
 use crate::gemm::{GROUP, Gemm, Weights, splits};
 
@@ -104,8 +104,8 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
             let decode = gpu.download(out)?;
             gpu.run(&Gemm { out: whole.address(), ..product }.decode_f32(parts)?)?;
             let what = format!("{rows} x {outputs} x {inputs}, in bytes: {int8}");
-            // f32 rounds each of `inputs` additions by 2^-24 of at most the sum of the terms' sizes.
-            let sum = |i: usize| sizes[i] * inputs as f64 * 2f64.powi(-24);
+            // Each of `inputs` additions is off by so much of at most the sum of the terms' sizes.
+            let sum = |i: usize| sizes[i] * inputs as f64 * ADDITION;
             let rounded = |i: usize| sum(i) + right[i].abs() * HALF_ULP * 1.01;
             near(&format!("products in f32, {what}"), &gpu.download(whole)?, &right, sum)?;
             let found: Vec<f32> = prefill.iter().copied().map(from_bf16).collect();

@@ -1,6 +1,6 @@
 //! Matrix products with weights in blocks, INT4 and FP8.
 
-use super::numbers::{HALF_ULP, Random, from_bf16, from_e4m3, near, to_bf16};
+use super::numbers::{ADDITION, HALF_ULP, Random, from_bf16, from_e4m3, near, to_bf16};
 use super::{Bench, Buffer, Problem, same};
 use crate::gemm::{BLOCK, Blocks, Gemm, Weights, splits};
 use half::f16;
@@ -148,10 +148,9 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
         let plain = gpu.download(out)?;
         let what = format!("{:?}, {} inputs", case.format, case.inputs);
         let (right, sizes) = case.right();
-        // f32 rounds each of `inputs` additions by 2^-24 of at most the sum of the terms' sizes; then once to bf16.
-        let bound = |i: usize| {
-            sizes[i] * case.inputs as f64 * 2f64.powi(-24) + right[i].abs() * HALF_ULP * 1.01
-        };
+        // Each of `inputs` additions is off by so much of at most the sum of the terms' sizes; then once to bf16.
+        let bound =
+            |i: usize| sizes[i] * case.inputs as f64 * ADDITION + right[i].abs() * HALF_ULP * 1.01;
         let found: Vec<f32> = prefill.iter().copied().map(from_bf16).collect();
         near(&what, &found, &right, bound)?;
         same(&format!("{what}, and the same weights in bf16"), &prefill, &plain)?;

@@ -6,6 +6,12 @@ use half::bf16;
 /// Relative error of one rounding to bf16: half of the last of eight bits.
 pub const HALF_ULP: f64 = 1.0 / 256.0;
 
+/// Error of one addition in a product's sum in f32, relative to the sum of the terms' sizes. Rounded to nearest it would be
+/// 2^-24. Tensor cores shift a group of terms to the exponent of the largest and cut off what is below its last bit, at most
+/// 2^-23 of it for each term (M. Fasi et al., "Numerical behavior of NVIDIA tensor cores", doi.org/10.7717/peerj-cs.330),
+/// and cut the sum off as well. Twice 2^-23 has room for both.
+pub const ADDITION: f64 = 1.0 / (1 << 22) as f64;
+
 /// SplitMix64: numbers that look random and are the same everywhere.
 pub struct Random(pub u64);
 

@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 struct Watched {
     device: Interpreter,
     launched: BTreeSet<&'static str>,
+    /// The most shared memory that a block asked for.
+    shared_bytes: u32,
 }
 
 impl Gpu for Watched {
@@ -35,6 +37,7 @@ impl Gpu for Watched {
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
         self.launched.insert(launch.entry);
+        self.shared_bytes = self.shared_bytes.max(launch.shared_bytes);
         self.device.launch(launch)?;
         let counts = self.device.counts;
         match launch.entry {
@@ -72,6 +75,8 @@ fn every_kernel_is_right_and_none_is_left_out() {
         if let Err(problem) = check.run(&mut device) {
             panic!("{}: {problem}", check.name);
         }
+        let said = "what a check says that it needs decides which devices it is left out on";
+        assert_eq!(device.shared_bytes, check.shared_bytes, "{}: {said}", check.name);
         device.launched
     };
     let launched: BTreeSet<_> = std::thread::scope(|scope| {
@@ -90,4 +95,135 @@ fn every_kernel_is_right_and_none_is_left_out() {
     }
     let missing: Vec<_> = there.iter().filter(|name| !launched.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "no check launches {missing:?}");
+}
+
+/// A device on which one thing is not as it should be.
+struct Broken {
+    device: Interpreter,
+    fault: Fault,
+    recorded: Vec<Vec<Launch>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Rows are copied as if they lay side by side.
+    NoStride,
+    /// Each row of a copy but the last.
+    LastRow,
+    /// What is written is cut off after 4 MiB.
+    OnePiece,
+    /// What is read lies at the beginning of its piece of 256 bytes.
+    ReadAligned,
+    /// A recording is what was launched in it, once and for all.
+    RunsWhenRecorded,
+    /// Of a recording, the last launch is played first.
+    Reversed,
+    /// The latest recording is played, whichever is asked for.
+    Latest,
+    /// Memory that was never given out is written to without a word.
+    NoBounds,
+    /// Little shared memory.
+    SmallShared,
+}
+
+impl Broken {
+    fn new(fault: Fault) -> Self {
+        Broken { device: Interpreter::new(), fault, recorded: Vec::new() }
+    }
+}
+
+impl Gpu for Broken {
+    fn is_hopper(&self) -> bool {
+        false
+    }
+
+    fn shared_bytes(&self) -> u32 {
+        if self.fault == Fault::SmallShared { 99 << 10 } else { self.device.shared_bytes() }
+    }
+
+    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
+        self.device.alloc(bytes)
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
+        let most = if self.fault == Fault::OnePiece { 4 << 20 } else { usize::MAX };
+        match self.device.write(to, &bytes[..bytes.len().min(most)]) {
+            Err(_) if self.fault == Fault::NoBounds => Ok(()),
+            written => written,
+        }
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+        let from = if self.fault == Fault::ReadAligned { from & !255 } else { from };
+        self.device.read(from, bytes)
+    }
+
+    fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
+        self.device.copy(match self.fault {
+            Fault::NoStride => Rows { stride: rows.bytes, ..rows },
+            Fault::LastRow if rows.count > 1 => Rows { count: rows.count - 1, ..rows },
+            _ => rows,
+        })
+    }
+
+    fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
+        self.device.launch(launch)
+    }
+
+    fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
+        if self.fault == Fault::RunsWhenRecorded {
+            launches.iter().try_for_each(|launch| self.device.launch(launch))?;
+        }
+        self.recorded.push(launches.to_vec());
+        Ok(Recording(self.recorded.len() - 1))
+    }
+
+    fn replay(&mut self, Recording(number): Recording) -> DeviceResult<()> {
+        let missing = || DeviceError(format!("no recording {number}"));
+        let mut launches = self.recorded.get(number).ok_or_else(missing)?.clone();
+        match self.fault {
+            Fault::RunsWhenRecorded => return Ok(()),
+            Fault::Reversed => launches.reverse(),
+            Fault::Latest => launches = self.recorded.last().cloned().unwrap_or_default(),
+            _ => {}
+        }
+        launches.iter().try_for_each(|launch| self.device.launch(launch))
+    }
+
+    fn finish(&mut self) -> DeviceResult<()> {
+        self.device.finish()
+    }
+}
+
+#[test]
+fn a_device_whose_memory_or_recordings_are_wrong_is_found_out() {
+    let check = &all()[0];
+    for fault in [
+        Fault::NoStride,
+        Fault::LastRow,
+        Fault::OnePiece,
+        Fault::ReadAligned,
+        Fault::RunsWhenRecorded,
+        Fault::Reversed,
+        Fault::Latest,
+        Fault::NoBounds,
+    ] {
+        assert!(check.run(&mut Broken::new(fault)).is_err(), "{fault:?} is not noticed");
+    }
+    assert_eq!(check.run(&mut Broken::new(Fault::SmallShared)), Ok(()));
+}
+
+#[test]
+fn what_needs_more_shared_memory_than_there_is_is_left_out() {
+    // As an RTX 30, 40 or 50 has it.
+    let small = Broken::new(Fault::SmallShared);
+    let is_left_out = |check: &&Check| !check.is_for_hopper && check.left_out(&small).is_some();
+    let checks = all();
+    let left_out: Vec<_> = checks.iter().filter(is_left_out).map(|check| check.name).collect();
+    assert_eq!(left_out, ["multi-head latent attention"]);
+    let whole = Interpreter::new();
+    for check in checks {
+        let why = check.left_out(&whole);
+        assert_eq!(why.is_some(), check.is_for_hopper, "{}: {why:?}", check.name);
+    }
 }

@@ -68,8 +68,8 @@ fn memory_is_read_in_whole_sectors_and_banks_do_not_conflict() {
 }
 
 /// For mutants: several splits, every stage used twice, and the last step in the stage that the output goes through.
-pub(crate) fn prepared_prefill() -> Prepared {
-    let case = Case::new(70, 72, 448, false);
+pub(crate) fn prepared_prefill(int8: bool) -> Prepared {
+    let case = Case::new(70, 72, 448, int8);
     let mut gpu = Gpu::new();
     let out = gpu.alloc::<u16>(case.rows() * case.outputs);
     let launch = gpu.bench(|gpu| case.gemm(gpu, out.address())).prefill().unwrap();
@@ -77,8 +77,8 @@ pub(crate) fn prepared_prefill() -> Prepared {
 }
 
 /// The same for the first of the other two kernels.
-pub(crate) fn prepared_decode() -> Prepared {
-    let case = Case::new(7, 72, 520, false);
+pub(crate) fn prepared_decode(int8: bool) -> Prepared {
+    let case = Case::new(7, 72, 520, int8);
     let mut gpu = Gpu::new();
     let parts = gpu.bench(|gpu| case.parts(gpu));
     let [launch, _] = gpu.bench(|gpu| case.gemm(gpu, 0)).decode(parts.address()).unwrap();

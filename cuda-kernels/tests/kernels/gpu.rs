@@ -43,8 +43,13 @@ impl Gpu {
     }
 
     pub(crate) fn bytes<T: Pod>(&self, buffer: Buffer<T>) -> Vec<u8> {
-        let mut bytes = vec![0; buffer.len() * size_of::<T>()];
-        self.device.peek(buffer.address(), &mut bytes).unwrap();
+        self.at(buffer.address(), buffer.len() * size_of::<T>())
+    }
+
+    /// So many bytes of its memory.
+    pub(crate) fn at(&self, from: Address, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.device.peek(from, &mut bytes).unwrap();
         bytes
     }
 

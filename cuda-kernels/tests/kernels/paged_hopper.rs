@@ -78,7 +78,12 @@ fn a_tile_of_queries_reads_what_it_sees_in_whole_sectors() {
 
 /// Two splits, so many tiles that each stage is used again, and a last block that is not full.
 fn prepared() -> Prepared {
-    let heads = Heads { heads: 1, kv_heads: 1, head_dim: 64 };
+    prepared_with(64)
+}
+
+/// The same with heads of so many elements.
+pub(crate) fn prepared_with(head_dim: usize) -> Prepared {
+    let heads = Heads { heads: 1, kv_heads: 1, head_dim };
     let case = Case::new(heads, &[Request::text(570, 100)], false, 6);
     let mut gpu = Gpu::new();
     let (launch, out) = case.launch_hopper(&mut gpu);
