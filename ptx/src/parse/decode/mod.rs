@@ -12,7 +12,7 @@ use super::operand::Raw;
 use super::words::Words;
 use crate::isa::{Address, Condition, Op, Operand, Pred, Reg, Space, Special, Type};
 
-/// Every instruction that is known, by its first word.
+/// Every instruction that is executed, by its first word.
 const KNOWN: &[&str] = &[
     "abs",
     "activemask",
@@ -49,7 +49,6 @@ const KNOWN: &[&str] = &[
     "lg2",
     "lop3",
     "mad",
-    "mad24",
     "mapa",
     "match",
     "max",
@@ -84,7 +83,6 @@ const KNOWN: &[&str] = &[
     "shl",
     "shr",
     "sin",
-    "slct",
     "sqrt",
     "st",
     "stmatrix",
@@ -95,27 +93,9 @@ const KNOWN: &[&str] = &[
     "vote",
     "wgmma",
     "xor",
-    "createpolicy",
-    "applypriority",
-    "brkpt",
-    "pmevent",
-    "fns",
-    "szext",
-    "bmsk",
-    "subc",
-    "addc",
-    "madc",
-    "vadd",
-    "call",
-    "brx",
-    "alloca",
-    "stackrestore",
-    "stacksave",
-    "tex",
-    "suld",
 ];
 
-/// Of [`KNOWN`], those that are there only so that an error can say that they are left out on purpose.
+/// Those that are left out on purpose, which an error says.
 const LEFT_OUT: &[&str] = &[
     "createpolicy",
     "applypriority",
@@ -141,7 +121,7 @@ const LEFT_OUT: &[&str] = &[
 
 pub(super) fn is_known(mnemonic: &str) -> bool {
     let name = mnemonic.split('.').next().unwrap_or_default();
-    KNOWN.contains(&name) && !LEFT_OUT.contains(&name)
+    KNOWN.contains(&name)
 }
 
 /// Why a mnemonic is not known, and what it may have been meant to be.
@@ -150,8 +130,7 @@ pub(super) fn unknown(mnemonic: &str) -> String {
     if LEFT_OUT.contains(&name) {
         return format!("`{name}` is an instruction of PTX that this interpreter leaves out");
     }
-    let known = KNOWN.iter().filter(|known| !LEFT_OUT.contains(known));
-    let nearest = known.min_by_key(|known| distance(name, known)).unwrap_or(&"mov");
+    let nearest = KNOWN.iter().min_by_key(|known| distance(name, known)).unwrap_or(&"mov");
     format!("unknown instruction `{}`; the nearest known is `{nearest}`", super::one_line(name))
 }
 
