@@ -315,50 +315,41 @@ fn rope_cache(gpu: &mut Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The same in bytes.
+/// The same in bytes. Half of a code, and f32's own roundings.
 fn rope_cache_int8(gpu: &mut Bench) -> Result<(), Problem> {
-    for head_dim in [64, 128] {
-        let rope = Rope::new(head_dim);
-        let pool = gpu.alloc::<i8>(rope.pool_len())?;
-        let scales = gpu.alloc::<f32>(rope.pool_len() / head_dim)?;
-        gpu.write(scales, &vec![f32::NAN; rope.pool_len() / head_dim])?;
-        rope.run(gpu, rope.cache(pool.address(), 1, Some((scales.address(), Code::Int8))))?;
-        let (pool, scales) = (gpu.download(pool)?, gpu.download(scales)?);
-        for (row, head, token) in Rope::written() {
-            let right = rope.right(row, head);
-            let largest = right.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-            let found: Vec<f32> = pool[token * head_dim..][..head_dim]
-                .iter()
-                .map(|&code| f32::from(code) * scales[token])
-                .collect();
-            // Half of a code, and f32's own roundings.
-            near("rope_cache_int8", &found, &right, |_| largest / 127.0 * 0.501)?;
-        }
-        let written = scales.iter().filter(|scale| !scale.is_nan()).count();
-        same("scales that are written", &[written], &[Rope::written().count()])?;
-    }
-    Ok(())
+    let value = |code: u8| f32::from(code.cast_signed());
+    rope_cache_in("rope_cache_int8", Code::Int8, value, gpu, |right, _, _| {
+        right.iter().fold(0.0f64, |most, x| most.max(x.abs())) / 127.0 * 0.501
+    })
 }
 
-/// The same in FP8.
+/// The same in FP8. Four bits of significand, or half of the smallest step; and f32's own roundings.
 fn rope_cache_fp8(gpu: &mut Bench) -> Result<(), Problem> {
+    rope_cache_in("rope_cache_fp8", Code::Fp8, from_e4m3, gpu, |right, scale, i| {
+        (right[i].abs() / 16.0).max(scale * 2f64.powi(-10)) * 1.0001 + 1e-6
+    })
+}
+
+/// Codes of one byte with a scale for each token and head. `bound` has what is right, the scale, and which element.
+fn rope_cache_in(
+    kernel: &str,
+    code: Code,
+    value: impl Fn(u8) -> f32,
+    gpu: &mut Bench,
+    bound: impl Fn(&[f64], f64, usize) -> f64,
+) -> Result<(), Problem> {
     for head_dim in [64, 128] {
         let rope = Rope::new(head_dim);
         let pool = gpu.alloc::<u8>(rope.pool_len())?;
         let scales = gpu.alloc::<f32>(rope.pool_len() / head_dim)?;
         gpu.write(scales, &vec![f32::NAN; rope.pool_len() / head_dim])?;
-        rope.run(gpu, rope.cache(pool.address(), 1, Some((scales.address(), Code::Fp8))))?;
+        rope.run(gpu, rope.cache(pool.address(), 1, Some((scales.address(), code))))?;
         let (pool, scales) = (gpu.download(pool)?, gpu.download(scales)?);
         for (row, head, token) in Rope::written() {
             let right = rope.right(row, head);
-            let found: Vec<f32> = pool[token * head_dim..][..head_dim]
-                .iter()
-                .map(|&code| from_e4m3(code) * scales[token])
-                .collect();
-            // Four bits of significand, or half of the smallest step; and f32's own roundings.
-            let smallest = f64::from(scales[token]) * 2f64.powi(-10);
-            let bound = |i: usize| (right[i].abs() / 16.0).max(smallest) * 1.0001 + 1e-6;
-            near("rope_cache_fp8", &found, &right, bound)?;
+            let codes = &pool[token * head_dim..][..head_dim];
+            let found: Vec<f32> = codes.iter().map(|&code| value(code) * scales[token]).collect();
+            near(kernel, &found, &right, |i| bound(&right, f64::from(scales[token]), i))?;
         }
         let written = scales.iter().filter(|scale| !scale.is_nan()).count();
         same("scales that are written", &[written], &[Rope::written().count()])?;
