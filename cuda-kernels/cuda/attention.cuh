@@ -12,27 +12,19 @@ constexpr int SPLIT = 256;        // keys after which a sum is closed
 constexpr int ATTENTION_THREADS = 128;
 constexpr int ATTENTION_WARPS = ATTENTION_THREADS / WARP;
 
-__device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xff800000u); }
-
-__device__ __forceinline__ float exp2_approx(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // 2^(score * scale - base); base_of(highest) makes it at most 1. A masked score is -inf and weighs 0, also where
 // everything so far is masked.
 __device__ __forceinline__ float base_of(float highest, float scale) {
     return highest == negative_infinity() ? 0.0f : __fmul_rn(highest, scale);
 }
 __device__ __forceinline__ float weight_of(float score, float scale, float base) {
-    return exp2_approx(__fmaf_rn(score, scale, -base));
+    return power_of_two(__fmaf_rn(score, scale, -base));
 }
 // ANCHOR: rescale
 // What sums relative to `highest` are multiplied with to be relative to `base`: exactly 1 if that has not changed, so that a
 // tile of which nothing is seen changes nothing. (weight_of would give the product's rounding error, and not always 1.)
 __device__ __forceinline__ float rescale_of(float highest, float scale, float base) {
-    return exp2_approx(__fmul_rn(highest, scale) - base);
+    return power_of_two(__fmul_rn(highest, scale) - base);
 }
 // ANCHOR_END: rescale
 

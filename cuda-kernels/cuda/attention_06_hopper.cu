@@ -1,53 +1,9 @@
 // Step 6: Hopper. One warpgroup only fetches, by the tensor memory accelerator; two multiply, straight from shared memory,
 // and take turns: while one is at its softmax, the other has the tensor cores (FlashAttention-3, arXiv 2407.08608).
-#include "hopper.cuh"
+#include "hopper_attention.cuh"
 
-constexpr int ROWS = 128;     // queries of a block, 64 to a warpgroup
-constexpr int TILE = 128;     // keys of a tile
+constexpr int TILE = 128;  // keys of a tile
 constexpr int STAGES = 2;
-constexpr int GROUP = 128;    // threads of a warpgroup
-constexpr int MULTIPLIERS = 2;
-constexpr int HOPPER_THREADS = GROUP * (1 + MULTIPLIERS);
-constexpr int BOX = 64;       // columns of a box: 128 bytes, all that the accelerator's exchange of chunks allows
-
-template <int WIDTH>
-struct Shared {
-    bf16 queries[WIDTH / BOX][ROWS][BOX];
-    bf16 keys[STAGES][WIDTH / BOX][TILE][BOX];
-    bf16 values[STAGES][WIDTH / BOX][TILE][BOX];
-    Barrier queries_full, keys_full[STAGES], keys_empty[STAGES], values_full[STAGES], values_empty[STAGES];
-};
-
-__device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xff800000u); }
-__device__ __forceinline__ float power_of_two(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// scores [64][TILE] = queries * keys, transposed; begun, not waited for.
-template <int WIDTH>
-__device__ __forceinline__ void begin_scores(float (&scores)[TILE / 2], Shared<WIDTH>& shared, int rows, int stage) {
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < WIDTH / 16; ++step) {
-        const int box = step / (BOX / 16), column = step % (BOX / 16) * 16;
-        wgmma_shared(scores, operand(&shared.queries[box][rows][column], 16), operand(&shared.keys[stage][box][0][column], 16),
-                     step > 0);
-    }
-    wgmma_commit();
-}
-
-// total [64][WIDTH] += weights * values; begun, not waited for.
-template <int WIDTH>
-__device__ __forceinline__ void begin_output(float (&total)[WIDTH / 2], const u32 (&weights)[TILE / 16][4],
-                                             Shared<WIDTH>& shared, int stage) {
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < TILE / 16; ++step)
-        wgmma_registers(total, weights[step], operand(&shared.values[stage][0][16 * step][0], TILE * BOX * sizeof(bf16)));
-    wgmma_commit();
-}
 
 // A lane's two rows of scores to weights; `row` is the number of the first, the other is eight on.
 struct Softmax {
@@ -90,21 +46,13 @@ __device__ __forceinline__ void pack_weights(u32 (&weights)[TILE / 16][4], const
 template <int WIDTH>
 __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, const TensorMap* keys, const TensorMap* values,
                                        int tokens, int heads, int kv_heads, int causal, float scale) {
-    Shared<WIDTH>& shared = *reinterpret_cast<Shared<WIDTH>*>(dynamic_shared);
+    using Tiles = Shared<WIDTH, TILE, STAGES>;
+    Tiles& shared = *reinterpret_cast<Tiles*>(dynamic_shared);
     const int group = threadIdx.x / GROUP, head = blockIdx.y, kv_head = head / (heads / kv_heads);
     const int first = blockIdx.x * ROWS;
     const int end = causal ? min(first + ROWS, tokens) : tokens;
     const int count = (end + TILE - 1) / TILE;
-    if (threadIdx.x == 0) {
-        shared.queries_full.init(1);
-        for (int stage = 0; stage < STAGES; ++stage) {
-            shared.keys_full[stage].init(1);
-            shared.values_full[stage].init(1);
-            shared.keys_empty[stage].init(MULTIPLIERS);
-            shared.values_empty[stage].init(MULTIPLIERS);
-        }
-        fence_barriers();
-    }
+    if (threadIdx.x == 0) shared.init_barriers();
     __syncthreads();
 
     if (group == 0) {
@@ -151,7 +99,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     shared.queries_full.wait(0);
     shared.keys_full[0].wait(0);
     wait_turn();
-    begin_scores(scores, shared, rows, 0);
+    shared.begin_scores(scores, rows, 0);
     end_turn();
     wgmma_wait<0>(scores);
     if (leads) shared.keys_empty[0].arrive();
@@ -163,9 +111,9 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         const int stage = tile % STAGES, before = (tile - 1) % STAGES;
         shared.keys_full[stage].wait(tile / STAGES % 2);
         wait_turn();
-        begin_scores(scores, shared, rows, stage);
+        shared.begin_scores(scores, rows, stage);
         shared.values_full[before].wait((tile - 1) / STAGES % 2);
-        begin_output(total, weights, shared, before);
+        shared.begin_output(total, weights, before);
         end_turn();
         wgmma_wait<1>(scores);  // the output of the tile before goes on while this one's scores are weighed
         if (leads) shared.keys_empty[stage].arrive();
@@ -180,7 +128,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     const int last = (count - 1) % STAGES;
     shared.values_full[last].wait((count - 1) / STAGES % 2);
     wait_turn();
-    begin_output(total, weights, shared, last);
+    shared.begin_output(total, weights, last);
     if (member == 0) end_turn();  // nobody waits for the turn after the last
     wgmma_wait<0>(total);
 
@@ -198,7 +146,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
 
 // out: [tokens][heads][width]; tensor maps of queries [tokens][heads][width], keys and values [tokens][kv_heads][width],
 // with boxes of 64 columns, one head and 128 tokens whose chunks are exchanged within 128 bytes; causal: 0 or 1; scale:
-// what a score is multiplied with, times log2(e). Grid: (ceil(tokens / ROWS), heads). Shared memory: Shared<width>.
+// what a score is multiplied with, times log2(e). Grid: (ceil(tokens / ROWS), heads). Shared memory: Shared.
 #define ATTENTION_06_HOPPER(NAME, WIDTH)                                                                                  \
     extern "C" __global__ void __launch_bounds__(HOPPER_THREADS, 1)                                                       \
     NAME(bf16* __restrict__ out, const __grid_constant__ TensorMap queries, const __grid_constant__ TensorMap keys,       \

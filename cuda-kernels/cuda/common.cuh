@@ -20,6 +20,15 @@ __device__ __forceinline__ bf16 to_bf16(float value) {
     return bits;
 }
 
+__device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xff800000u); }
+
+// 2 to the x, as the device's own unit gives it.
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Sum over the block, the same bits in every thread. The order is fixed: a butterfly inside each warp, then
 // the warps one after another. `partial` is shared memory for WARPS values; it may be used again after the
 // next barrier.

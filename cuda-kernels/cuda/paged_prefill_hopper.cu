@@ -1,22 +1,9 @@
 // paged_prefill with Hopper's instructions: one warpgroup only fetches the blocks of the cache, by the tensor memory
 // accelerator; two multiply, and take turns as in step 6. The order of sums is paged_prefill's.
 #include "attention.cuh"
-#include "hopper.cuh"
+#include "hopper_attention.cuh"
 
-constexpr int ROWS = 128;     // queries of a block, 64 to a warpgroup, all of one head
 constexpr int STAGES = 4;
-constexpr int GROUP = 128;    // threads of a warpgroup
-constexpr int MULTIPLIERS = 2;
-constexpr int HOPPER_THREADS = GROUP * (1 + MULTIPLIERS);
-constexpr int BOX = 64;       // columns of a box: 128 bytes, all that the accelerator's exchange of chunks allows
-
-template <int WIDTH>
-struct Shared {
-    bf16 queries[WIDTH / BOX][ROWS][BOX];
-    bf16 keys[STAGES][WIDTH / BOX][TILE][BOX];
-    bf16 values[STAGES][WIDTH / BOX][TILE][BOX];
-    Barrier queries_full, keys_full[STAGES], keys_empty[STAGES], values_full[STAGES], values_empty[STAGES];
-};
 
 // Where the fetching warp finds a request's keys and values.
 struct Pages {
@@ -82,35 +69,12 @@ struct Pages {
     }
 };
 
-// scores [64][TILE] = queries * keys, transposed; begun, not waited for.
-template <int WIDTH>
-__device__ __forceinline__ void begin_scores(float (&scores)[TILE / 2], Shared<WIDTH>& shared, int rows, int stage) {
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < WIDTH / 16; ++step) {
-        const int box = step / (BOX / 16), column = step % (BOX / 16) * 16;
-        wgmma_shared(scores, operand(&shared.queries[box][rows][column], 16), operand(&shared.keys[stage][box][0][column], 16),
-                     step > 0);
-    }
-    wgmma_commit();
-}
-
-// out [64][WIDTH] += weights * values; begun, not waited for.
-template <int WIDTH>
-__device__ __forceinline__ void begin_output(float (&out)[WIDTH / 2], const u32 (&weights)[TILE / 16][4],
-                                             Shared<WIDTH>& shared, int stage) {
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < TILE / 16; ++step)
-        wgmma_registers(out, weights[step], operand(&shared.values[stage][0][16 * step][0], TILE * BOX * sizeof(bf16)));
-    wgmma_commit();
-}
-
 template <int WIDTH>
 __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, const TensorMap* keys, const TensorMap* values,
                                        const bf16* first_value, long long head_stride, int per_block, const Batch& batch,
                                        int heads, int kv_heads, float scale) {
-    Shared<WIDTH>& shared = *reinterpret_cast<Shared<WIDTH>*>(dynamic_shared);
+    using Tiles = Shared<WIDTH, TILE, STAGES>;
+    Tiles& shared = *reinterpret_cast<Tiles*>(dynamic_shared);
     const int head = blockIdx.y, request = blockIdx.z, first = blockIdx.x * ROWS;
     const int start = batch.query_starts[request], rows = batch.query_starts[request + 1] - start;
     if (first >= rows) return;
@@ -119,16 +83,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     const int length = batch.lengths[request];
     const int end = last.marks ? length : last.prefix;  // of what any row of the block sees
     const int count = (end + TILE - 1) / TILE;
-    if (threadIdx.x == 0) {
-        shared.queries_full.init(1);
-        for (int stage = 0; stage < STAGES; ++stage) {
-            shared.keys_full[stage].init(1);
-            shared.values_full[stage].init(1);
-            shared.keys_empty[stage].init(MULTIPLIERS);
-            shared.values_empty[stage].init(MULTIPLIERS);
-        }
-        fence_barriers();
-    }
+    if (threadIdx.x == 0) shared.init_barriers();
     __syncthreads();
 
     if (threadIdx.x < GROUP) {
@@ -183,7 +138,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     shared.queries_full.wait(0);
     shared.keys_full[0].wait(0);
     wait_turn();
-    begin_scores<WIDTH>(score_sums, shared, group_row, 0);
+    shared.begin_scores(score_sums, group_row, 0);
     end_turn();
     wgmma_wait<0>(score_sums);
     if (leads) shared.keys_empty[0].arrive();
@@ -195,9 +150,9 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         const int stage = tile % STAGES, before = (tile - 1) % STAGES;
         shared.keys_full[stage].wait(tile / STAGES % 2);
         wait_turn();
-        begin_scores<WIDTH>(score_sums, shared, group_row, stage);
+        shared.begin_scores(score_sums, group_row, stage);
         shared.values_full[before].wait((tile - 1) / STAGES % 2);
-        begin_output<WIDTH>(part_out, weights, shared, before);
+        shared.begin_output(part_out, weights, before);
         end_turn();
         wgmma_wait<1>(score_sums);  // the output of the tile before goes on while this one's scores are weighed
         if (leads) shared.keys_empty[stage].arrive();
@@ -221,7 +176,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     const int stage = (count - 1) % STAGES;
     shared.values_full[stage].wait((count - 1) / STAGES % 2);
     wait_turn();
-    begin_output<WIDTH>(part_out, weights, shared, stage);
+    shared.begin_output(part_out, weights, stage);
     if (member == 0) end_turn();  // nobody waits for the turn after the last
     wgmma_wait<0>(part_out);
     part.softmax.close();
@@ -253,7 +208,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
 // out: [rows][heads][width]; tensor maps of queries [rows][heads][width] with boxes of 64 columns, one head and 128 rows, and
 // of keys and values as Pages has them with boxes of 64 columns, 16 tokens and one head; chunks are exchanged within 128
 // bytes. The batch as in attention.cuh; scale: what a score is multiplied with, times log2(e).
-// Grid: (ceil(most rows of a request / ROWS), heads, requests). Shared memory: Shared<width>.
+// Grid: (ceil(most rows of a request / ROWS), heads, requests). Shared memory: Shared.
 #define PAGED_PREFILL_HOPPER(NAME, WIDTH)                                                                                 \
     extern "C" __global__ void __launch_bounds__(HOPPER_THREADS, 1)                                                       \
     NAME(bf16* __restrict__ out, const __grid_constant__ TensorMap queries, const __grid_constant__ TensorMap keys,       \

@@ -8,15 +8,6 @@
 
 constexpr int HEAD = 64;
 
-__device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xff800000u); }
-
-// 2 to the x.
-__device__ __forceinline__ float power_of_two(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // Steps 2 to 4: four warps of eight queries each; a lane has one key of a tile in the scores, two columns in the output.
 constexpr int STEP_THREADS = 128;
 constexpr int QUERIES = 32;      // of a block
