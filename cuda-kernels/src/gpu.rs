@@ -75,6 +75,57 @@ pub trait Gpu: Send {
     fn finish(&mut self) -> DeviceResult<()>;
 }
 
+/// In the `impl` of [`Gpu`] for a device over another, which is its field `$inner`: the methods that it hands on as they are.
+#[macro_export]
+macro_rules! forward_gpu {
+    ($inner:tt: $($method:ident)+) => { $($crate::forward_gpu! { @$method $inner })+ };
+    (@is_hopper $inner:tt) => {
+        fn is_hopper(&self) -> bool {
+            self.$inner.is_hopper()
+        }
+    };
+    (@alloc $inner:tt) => {
+        fn alloc(&mut self, bytes: usize) -> $crate::DeviceResult<$crate::Address> {
+            self.$inner.alloc(bytes)
+        }
+    };
+    (@write $inner:tt) => {
+        fn write(&mut self, to: $crate::Address, bytes: &[u8]) -> $crate::DeviceResult<()> {
+            self.$inner.write(to, bytes)
+        }
+    };
+    (@read $inner:tt) => {
+        fn read(&mut self, from: $crate::Address, bytes: &mut [u8]) -> $crate::DeviceResult<()> {
+            self.$inner.read(from, bytes)
+        }
+    };
+    (@copy $inner:tt) => {
+        fn copy(&mut self, rows: $crate::Rows) -> $crate::DeviceResult<()> {
+            self.$inner.copy(rows)
+        }
+    };
+    (@launch $inner:tt) => {
+        fn launch(&mut self, launch: &$crate::Launch) -> $crate::DeviceResult<()> {
+            self.$inner.launch(launch)
+        }
+    };
+    (@record $inner:tt) => {
+        fn record(&mut self, launches: &[$crate::Launch]) -> $crate::DeviceResult<$crate::Recording> {
+            self.$inner.record(launches)
+        }
+    };
+    (@replay $inner:tt) => {
+        fn replay(&mut self, recording: $crate::Recording) -> $crate::DeviceResult<()> {
+            self.$inner.replay(recording)
+        }
+    };
+    (@finish $inner:tt) => {
+        fn finish(&mut self) -> $crate::DeviceResult<()> {
+            self.$inner.finish()
+        }
+    };
+}
+
 /// Rows of bytes at equal distances, to be copied to others at the same distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {

@@ -1,7 +1,7 @@
 //! The processor's tokens; the same bits in any company, from any cache, with guesses and without.
 
 use crate::world::{MODEL, assert_same, engine, engine_on, one_by_one, serve, tokens};
-use cuda_kernels::{Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows};
+use cuda_kernels::{DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, forward_gpu};
 use naive_decode::{CpuExecutor, Executor, NaiveAttention, Pass, Result, Sampler, Span, Want};
 use serving::engine::{EngineHandle, EngineRequest, Event, Refused};
 use speculative::{DraftTree, Proposer};
@@ -155,42 +155,16 @@ impl Dying {
 }
 
 impl Gpu for Dying {
-    fn is_hopper(&self) -> bool {
-        false
-    }
-
-    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
-        self.0.alloc(bytes)
-    }
-
-    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
-        self.0.write(to, bytes)
-    }
-
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
-        self.0.read(from, bytes)
-    }
-
-    fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
-        self.0.copy(rows)
-    }
+    forward_gpu!(0: is_hopper alloc write read copy record finish);
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
         self.live()?;
         self.0.launch(launch)
     }
 
-    fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
-        self.0.record(launches)
-    }
-
     fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
         self.live()?;
         self.0.replay(recording)
-    }
-
-    fn finish(&mut self) -> DeviceResult<()> {
-        self.0.finish()
     }
 }
 

@@ -1,7 +1,7 @@
 //! `ladder gpu-check` with the interpreter for a GPU: everything runs, and a wrong kernel is found. No time means anything.
 
 use cuda_kernels::{
-    Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, check,
+    DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, check, forward_gpu,
 };
 use embedded_models::TARGET;
 use model_files::ModelFiles;
@@ -100,25 +100,7 @@ fn tiny() -> decode::Shape {
 struct Lazy(Interpreter, &'static str);
 
 impl Gpu for Lazy {
-    fn is_hopper(&self) -> bool {
-        false
-    }
-
-    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
-        self.0.alloc(bytes)
-    }
-
-    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
-        self.0.write(to, bytes)
-    }
-
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
-        self.0.read(from, bytes)
-    }
-
-    fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
-        self.0.copy(rows)
-    }
+    forward_gpu!(0: is_hopper alloc write read copy replay finish);
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
         if launch.entry == self.1 { Ok(()) } else { self.0.launch(launch) }
@@ -129,14 +111,6 @@ impl Gpu for Lazy {
             "record" => Err(DeviceError("cannot make a graph".into())),
             _ => self.0.record(launches),
         }
-    }
-
-    fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
-        self.0.replay(recording)
-    }
-
-    fn finish(&mut self) -> DeviceResult<()> {
-        self.0.finish()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Every kernel against its reference, and that none is left out.
 
 use cuda_kernels::check::{Check, all};
-use cuda_kernels::{Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows};
+use cuda_kernels::{
+    Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, forward_gpu,
+};
 use ptx_interpreter::Module;
 use std::collections::BTreeSet;
 
@@ -15,24 +17,10 @@ struct Watched {
 }
 
 impl Gpu for Watched {
+    forward_gpu!(device: alloc write read copy record replay finish);
+
     fn is_hopper(&self) -> bool {
         true
-    }
-
-    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
-        self.device.alloc(bytes)
-    }
-
-    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
-        self.device.write(to, bytes)
-    }
-
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
-        self.device.read(from, bytes)
-    }
-
-    fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
-        self.device.copy(rows)
     }
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
@@ -52,18 +40,6 @@ impl Gpu for Watched {
             }
             _ => Ok(()),
         }
-    }
-
-    fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
-        self.device.record(launches)
-    }
-
-    fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
-        self.device.replay(recording)
-    }
-
-    fn finish(&mut self) -> DeviceResult<()> {
-        self.device.finish()
     }
 }
 
@@ -133,16 +109,10 @@ impl Broken {
 }
 
 impl Gpu for Broken {
-    fn is_hopper(&self) -> bool {
-        false
-    }
+    forward_gpu!(device: is_hopper alloc launch finish);
 
     fn shared_bytes(&self) -> u32 {
         if self.fault == Fault::SmallShared { 99 << 10 } else { self.device.shared_bytes() }
-    }
-
-    fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
-        self.device.alloc(bytes)
     }
 
     fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
@@ -166,10 +136,6 @@ impl Gpu for Broken {
         })
     }
 
-    fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
-        self.device.launch(launch)
-    }
-
     fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
         if self.fault == Fault::RunsWhenRecorded {
             launches.iter().try_for_each(|launch| self.device.launch(launch))?;
@@ -188,10 +154,6 @@ impl Gpu for Broken {
             _ => {}
         }
         launches.iter().try_for_each(|launch| self.device.launch(launch))
-    }
-
-    fn finish(&mut self) -> DeviceResult<()> {
-        self.device.finish()
     }
 }
 
