@@ -3,15 +3,18 @@
 
 mod arithmetic;
 mod barriers;
+mod bulk;
 mod convert;
 mod copies;
 mod counts;
 mod flow;
-mod hopper;
 mod kernel;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod parse;
 mod shared;
+mod tensors;
 mod trace;
 mod warp;
+mod wgmma;

@@ -5,6 +5,16 @@ use crate::isa::{BarrierKind, Combine, Connective, Op, Shuffle, Type, Vote};
 use crate::parse::operand::Raw;
 use crate::parse::words::Words;
 
+/// What `redux`, `red` and `atom` may all do to integers.
+pub(super) const COMBINATIONS: [(&str, Combine); 6] = [
+    ("add", Combine::Add),
+    ("min", Combine::Min),
+    ("max", Combine::Max),
+    ("and", Combine::And),
+    ("or", Combine::Or),
+    ("xor", Combine::Xor),
+];
+
 impl<'a> Decoder<'_, 'a> {
     pub(super) fn barrier(&mut self, words: &mut Words<'a>) -> Decoded {
         words.ignore(&["cta", "aligned"]);
@@ -111,15 +121,8 @@ impl<'a> Decoder<'_, 'a> {
 
     pub(super) fn reduce(&mut self, words: &mut Words<'a>) -> Decoded {
         words.take("sync");
-        let combine = words.one_of(&[
-            ("add", Combine::Add),
-            ("min", Combine::Min),
-            ("max", Combine::Max),
-            ("and", Combine::And),
-            ("or", Combine::Or),
-            ("xor", Combine::Xor),
-        ]);
-        let combine = combine.ok_or("`redux` needs an operation, such as `.add`")?;
+        let combine =
+            words.one_of(&COMBINATIONS).ok_or("`redux` needs an operation, such as `.add`")?;
         let ty = words.ty()?;
         if ty.bytes() != 4 || ty.is_float() {
             return Err("`redux` combines 32-bit integers".into());

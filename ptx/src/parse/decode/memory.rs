@@ -1,5 +1,6 @@
 //! Loads, stores, atomics and addresses.
 
+use super::collective::COMBINATIONS;
 use super::{Decoded, Decoder};
 use crate::isa::{Alu, AluOp, Combine, Op, Operand, Round, Space, Type};
 use crate::parse::operand::Raw;
@@ -80,18 +81,13 @@ impl<'a> Decoder<'_, 'a> {
         let returns = words.name == "atom";
         let (space, _) = self.access(words, usize::from(returns));
         words.take("noftz");
-        let combine = words.one_of(&[
-            ("add", Combine::Add),
-            ("min", Combine::Min),
-            ("max", Combine::Max),
-            ("and", Combine::And),
-            ("or", Combine::Or),
-            ("xor", Combine::Xor),
+        let of_a_place = [
             ("exch", Combine::Exchange),
             ("cas", Combine::CompareAndSwap),
             ("inc", Combine::Increment),
             ("dec", Combine::Decrement),
-        ]);
+        ];
+        let combine = words.one_of(&COMBINATIONS).or_else(|| words.one_of(&of_a_place));
         let combine = combine.ok_or("an atomic needs an operation, such as `.add`")?;
         let ty = words.ty()?;
         if ty.bytes() < 2 || matches!(ty, Type::TF32 | Type::E4M3x2 | Type::E5M2x2) {
