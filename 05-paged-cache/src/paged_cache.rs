@@ -1,25 +1,24 @@
-//! The cache itself: sequences, their tables, and attention through them.
+//! The cache itself: a pool, and tables of its blocks for each sequence.
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `sequences.rs` | sequences are opened and closed, and begin with what others have |
+//! | `attention.rs` | a pass: room for its rows, attention through the tables, what is given back |
 //! | `growth.rs` | blocks for the rows of a pass: how many, and how they are taken |
 //! | `rollback.rs` | what is left to do once a draft tree has been verified |
 //! | `integrity.rs` | whether everything that must hold does |
 
-use crate::blocks::{BlockId, Blocks};
-use crate::layout::{Behind, LayerPlace, Layout};
+use crate::blocks::Blocks;
+use crate::layout::{Behind, Layout};
 use crate::offload::{BlockBytes, BlockMemory};
-use crate::pages::{PagedLayer, Pages};
-use crate::table::{Table, Tables};
+use crate::pages::Pages;
+use crate::table::Tables;
 use flash_attention::threads;
-use flash_attention::tile_attention::{self, KvType, TileElement, Workers};
+use flash_attention::tile_attention::{KvType, Workers};
 use gqa_mla::Maker;
 use half::{bf16, f16};
 use kv_cache::{KvCache, Lengths};
-use naive_decode::{
-    Attention, Element, Error, Isa, KvSize, LayerSpec, Model, Pass, Result, Span, Visible,
-};
-use ndarray::{Array3, ArrayView3, Axis};
+use naive_decode::{Element, Error, Isa, KvSize, Model, Result};
 use std::sync::Arc;
 
 /// How large a pool is, and how it is cut up.
@@ -96,9 +95,11 @@ macro_rules! on_pages {
 }
 
 // After the macro, which they use.
+mod attention;
 mod growth;
 mod integrity;
 mod rollback;
+mod sequences;
 
 impl PagedCache {
     /// Sets the pool aside; no sequence is open yet.
@@ -216,72 +217,6 @@ impl PagedCache {
         self.tables.iter().flatten().count()
     }
 
-    // ANCHOR: open
-    /// A new sequence, empty: it holds no block until its first pass.
-    pub fn open(&mut self) -> usize {
-        let empty = Tables { groups: vec![Table::default(); self.layout.groups().len()] };
-        self.open_with(empty, 0)
-    }
-
-    /// A new sequence that begins with what is in `tables`, whose references become its own.
-    pub(crate) fn open_with(&mut self, tables: Tables, length: usize) -> usize {
-        let sequence = self.tables.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.tables.push(None);
-            self.lengths.add()
-        });
-        self.tables[sequence] = Some(tables);
-        self.lengths.set(sequence, length);
-        sequence
-    }
-
-    /// Ends a sequence: the blocks that nobody else holds are free.
-    ///
-    /// # Errors
-    /// If there is no such sequence.
-    pub fn close(&mut self, sequence: usize) -> Result<()> {
-        self.reset(sequence)?;
-        self.tables[sequence] = None;
-        Ok(())
-    }
-    // ANCHOR_END: open
-
-    // ANCHOR: fork
-    /// A second sequence with the same tokens, in the same blocks. The first of the two to write into a
-    /// block that both have gets a copy of it (copy on write).
-    ///
-    /// # Errors
-    /// If there is no such sequence.
-    pub fn fork(&mut self, sequence: usize) -> Result<usize> {
-        self.tables(sequence)?;
-        self.drop_unused(sequence);
-        let PagedCache { tables, blocks, .. } = self;
-        let own = tables[sequence].as_ref().expect("it is open");
-        let groups = own.groups.iter().map(|table| table.share(blocks)).collect();
-        Ok(self.open_with(Tables { groups }, self.lengths.of(sequence)))
-    }
-    // ANCHOR_END: fork
-
-    /// A new sequence whose first `tokens` tokens are in `blocks`, of which the caller holds a reference
-    /// each; from now on the sequence does.
-    ///
-    /// # Errors
-    /// If there are not as many blocks as the tokens need, or the layout has several groups, whose blocks
-    /// differ. The references are then still the caller's.
-    pub fn adopt(&mut self, blocks: &[BlockId], tokens: usize) -> Result<usize> {
-        let groups = self.layout.groups().len();
-        if groups != 1 {
-            let expected = "1: layers with a window must keep what is shared (Behind::Kept)";
-            return Err(Error::invalid("groups of layers", groups, expected));
-        }
-        self.check_length(tokens)?;
-        if blocks.len() != self.layout.blocks_for(tokens) {
-            let expected = format!("{}, for {tokens} tokens", self.layout.blocks_for(tokens));
-            return Err(Error::invalid("blocks to begin with", blocks.len(), expected));
-        }
-        let table = Table::of(blocks.iter().copied().map(Some).collect());
-        Ok(self.open_with(Tables { groups: vec![table] }, tokens))
-    }
-
     /// Whether a sequence may be so long.
     pub(crate) fn check_length(&self, tokens: usize) -> Result<()> {
         let (what, capacity) = ("a sequence of this cache".into(), self.lengths.capacity());
@@ -306,22 +241,6 @@ impl PagedCache {
     pub(crate) fn first_seen(&self, group: usize, length: usize) -> usize {
         let window = self.layout.groups()[group].window;
         window.map_or(0, |window| (length + 1).saturating_sub(window))
-    }
-
-    /// Refuses rows that would look at what lies in blocks that have been given back.
-    fn check_visible(&self, layer: LayerSpec, group: usize, span: &Span) -> Result<()> {
-        let table = &self.tables(span.sequence)?.groups[group];
-        let held = table.given_back() * self.layout.tokens();
-        let first_seen =
-            |sees: &Visible| sees.places(layer.window).next().map(|place| sees.slot(place));
-        match span.sees.iter().filter_map(first_seen).find(|&slot| slot < held) {
-            None => Ok(()),
-            Some(slot) => {
-                let (sequence, index) = (span.sequence, layer.index);
-                let what = format!("first slot of sequence {sequence} seen in layer {index}");
-                Err(Error::invalid(what, slot, format!("at least {held}, the first still held")))
-            }
-        }
     }
 }
 
@@ -353,89 +272,5 @@ impl KvCache for PagedCache {
     /// The whole pool, whoever has its blocks.
     fn allocated_bytes(&self) -> usize {
         self.blocks.count() * self.layout.block_bytes()
-    }
-}
-
-impl Attention for PagedCache {
-    // ANCHOR: begin
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        let needed = self.blocks_needed(pass)?;
-        if needed > self.blocks.free() {
-            let tokens = self.layout.tokens();
-            return Err(Error::Capacity {
-                what: "the pool of blocks".into(),
-                capacity: self.blocks.count() * tokens,
-                asked: (self.blocks.used() + needed) * tokens,
-            });
-        }
-        pass.spans.iter().try_for_each(|span| self.grow(span))
-    }
-    // ANCHOR_END: begin
-
-    // ANCHOR: attend
-    fn attend(
-        &mut self,
-        layer: LayerSpec,
-        pass: &Pass,
-        q: ArrayView3<f32>,
-        k: ArrayView3<f32>,
-        v: ArrayView3<f32>,
-    ) -> Result<Array3<f32>> {
-        let place = self.layout.layer(layer.kv_layer)?;
-        for span in &pass.spans {
-            self.check_visible(layer, place.group, span)?;
-        }
-        let PagedCache { pool, tables, workers, isa, layout, .. } = self;
-        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
-        on_pages!(pool, pages => {
-            // A layer that shares an earlier one's keys and values finds them written.
-            if layer.kv_layer == layer.index {
-                write(pages, &place, tables, layout.tokens(), pass, k, v);
-            }
-            let kept = PagedLayer { pages, place, tables };
-            tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), workers);
-        }, _memory => {
-            let expected = "those of the processor's memory";
-            return Err(Error::invalid("keys and values to attend to", "a device's", expected));
-        });
-        Ok(out)
-    }
-    // ANCHOR_END: attend
-
-    fn commit(&mut self, pass: &Pass) {
-        self.lengths.commit(pass);
-        for span in &pass.spans {
-            self.drop_unused(span.sequence);
-            for group in 0..self.layout.groups().len() {
-                // Shorter by what may be rolled back, it would still need this.
-                let shortest = span.end().saturating_sub(self.rollback);
-                let needed = self.first_seen(group, shortest) / self.layout.tokens();
-                if let Some(tables) = &mut self.tables[span.sequence] {
-                    tables.groups[group].give_back_before(needed, &mut self.blocks);
-                }
-            }
-        }
-    }
-}
-
-/// Each row of a pass to its slot's block: `k [rows, kv_heads, D]`, `v [rows, kv_heads, D_v]`.
-fn write<E: TileElement>(
-    pages: &mut Pages<E>,
-    place: &LayerPlace,
-    tables: &[Option<Tables>],
-    tokens: usize,
-    pass: &Pass,
-    k: ArrayView3<f32>,
-    v: ArrayView3<f32>,
-) {
-    for (span, rows) in pass.spans_with_rows() {
-        let table = &tables[span.sequence].as_ref().expect("begin has seen it").groups[place.group];
-        for (row, slot) in rows.zip(span.start..) {
-            let block = table.block(slot / tokens).expect("begin has made room");
-            let (k, v) = (k.index_axis(Axis(0), row), v.index_axis(Axis(0), row));
-            for (kv_head, (k, v)) in k.outer_iter().zip(v.outer_iter()).enumerate() {
-                pages.write(place, (block, slot % tokens), kv_head, k, v);
-            }
-        }
     }
 }

@@ -1,0 +1,111 @@
+//! A pass: room for its rows, attention through the tables, and what is given back after it.
+
+use super::{PagedCache, Pool};
+use crate::layout::LayerPlace;
+use crate::pages::{PagedLayer, Pages};
+use crate::table::Tables;
+use flash_attention::tile_attention::{self, TileElement};
+use naive_decode::{Attention, Error, LayerSpec, Pass, Result, Span, Visible};
+use ndarray::{Array3, ArrayView3, Axis};
+
+impl Attention for PagedCache {
+    // ANCHOR: begin
+    fn begin(&mut self, pass: &Pass) -> Result<()> {
+        let needed = self.blocks_needed(pass)?;
+        if needed > self.blocks.free() {
+            let tokens = self.layout.tokens();
+            return Err(Error::Capacity {
+                what: "the pool of blocks".into(),
+                capacity: self.blocks.count() * tokens,
+                asked: (self.blocks.used() + needed) * tokens,
+            });
+        }
+        pass.spans.iter().try_for_each(|span| self.grow(span))
+    }
+    // ANCHOR_END: begin
+
+    // ANCHOR: attend
+    fn attend(
+        &mut self,
+        layer: LayerSpec,
+        pass: &Pass,
+        q: ArrayView3<f32>,
+        k: ArrayView3<f32>,
+        v: ArrayView3<f32>,
+    ) -> Result<Array3<f32>> {
+        let place = self.layout.layer(layer.kv_layer)?;
+        for span in &pass.spans {
+            self.check_visible(layer, place.group, span)?;
+        }
+        let PagedCache { pool, tables, workers, isa, layout, .. } = self;
+        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
+        on_pages!(pool, pages => {
+            // A layer that shares an earlier one's keys and values finds them written.
+            if layer.kv_layer == layer.index {
+                write(pages, &place, tables, layout.tokens(), pass, k, v);
+            }
+            let kept = PagedLayer { pages, place, tables };
+            tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), workers);
+        }, _memory => {
+            let expected = "those of the processor's memory";
+            return Err(Error::invalid("keys and values to attend to", "a device's", expected));
+        });
+        Ok(out)
+    }
+    // ANCHOR_END: attend
+
+    fn commit(&mut self, pass: &Pass) {
+        self.lengths.commit(pass);
+        for span in &pass.spans {
+            self.drop_unused(span.sequence);
+            for group in 0..self.layout.groups().len() {
+                // Shorter by what may be rolled back, it would still need this.
+                let shortest = span.end().saturating_sub(self.rollback);
+                let needed = self.first_seen(group, shortest) / self.layout.tokens();
+                if let Some(tables) = &mut self.tables[span.sequence] {
+                    tables.groups[group].give_back_before(needed, &mut self.blocks);
+                }
+            }
+        }
+    }
+}
+
+impl PagedCache {
+    /// Refuses rows that would look at what lies in blocks that have been given back.
+    fn check_visible(&self, layer: LayerSpec, group: usize, span: &Span) -> Result<()> {
+        let table = &self.tables(span.sequence)?.groups[group];
+        let held = table.given_back() * self.layout.tokens();
+        let first_seen =
+            |sees: &Visible| sees.places(layer.window).next().map(|place| sees.slot(place));
+        match span.sees.iter().filter_map(first_seen).find(|&slot| slot < held) {
+            None => Ok(()),
+            Some(slot) => {
+                let (sequence, index) = (span.sequence, layer.index);
+                let what = format!("first slot of sequence {sequence} seen in layer {index}");
+                Err(Error::invalid(what, slot, format!("at least {held}, the first still held")))
+            }
+        }
+    }
+}
+
+/// Each row of a pass to its slot's block: `k [rows, kv_heads, D]`, `v [rows, kv_heads, D_v]`.
+fn write<E: TileElement>(
+    pages: &mut Pages<E>,
+    place: &LayerPlace,
+    tables: &[Option<Tables>],
+    tokens: usize,
+    pass: &Pass,
+    k: ArrayView3<f32>,
+    v: ArrayView3<f32>,
+) {
+    for (span, rows) in pass.spans_with_rows() {
+        let table = &tables[span.sequence].as_ref().expect("begin has seen it").groups[place.group];
+        for (row, slot) in rows.zip(span.start..) {
+            let block = table.block(slot / tokens).expect("begin has made room");
+            let (k, v) = (k.index_axis(Axis(0), row), v.index_axis(Axis(0), row));
+            for (kv_head, (k, v)) in k.outer_iter().zip(v.outer_iter()).enumerate() {
+                pages.write(place, (block, slot % tokens), kv_head, k, v);
+            }
+        }
+    }
+}
