@@ -16,6 +16,7 @@
 //! | `pass.rs` | what one forward pass is asked to do |
 //! | `model.rs` | the forward pass of the Llama family |
 //! | `linear.rs` | seam: how a weight matrix is stored and multiplied |
+//! | `residual.rs` | seam: what stands between the halves of a block |
 //! | `embedding.rs` | from tokens to rows of numbers |
 //! | `projection.rs` | seam: hidden rows to queries, keys and values |
 //! | `attention.rs` | seam: where keys and values live, and how queries meet them |
@@ -51,6 +52,7 @@ pub mod numerics;
 mod parts;
 mod pass;
 mod projection;
+mod residual;
 pub mod roofline;
 mod rope;
 mod rung;
@@ -76,6 +78,7 @@ pub use numerics::Element;
 pub use parts::Parts;
 pub use pass::{Pass, Span, Visible, Want};
 pub use projection::{GroupedProjection, KeysValues, KvSize, Projected, Projection};
+pub use residual::{AddThenNorm, Residual};
 pub use rope::Rope;
 pub use rung::{NAIVE, Rung, Settings};
 pub use sampler::{Sampler, Sampling, argmax};

@@ -11,6 +11,7 @@ use crate::model::{Block, Model};
 use crate::numerics::Element;
 use crate::parts::Parts;
 use crate::projection::Projection;
+use crate::residual::{AddThenNorm, Residual};
 use crate::rope::Rope;
 use ndarray::Array2;
 use rand_chacha::ChaCha8Rng;
@@ -114,6 +115,11 @@ pub trait Packing {
     fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
         let prefix = format!("model.layers.{index}.mlp");
         Ok(Box::new(parts.swiglu(&prefix, parts.config.intermediate_size)?))
+    }
+
+    /// How the blocks of a model add to the residual stream and read it.
+    fn residual(&self, _parts: &Parts) -> Box<dyn Residual> {
+        Box::new(AddThenNorm)
     }
 
     /// The table that the checkpoint calls `name`, `[vocab, hidden]`, as embedding and, if the two are
@@ -243,6 +249,7 @@ impl Model {
         Ok(Model {
             embedding,
             blocks: (0..config.layers).map(|index| block(&parts, index)).collect::<Result<_>>()?,
+            residual: pack.residual(&parts),
             final_norm: parts.vector("model.norm.weight", hidden)?,
             head,
             rope: Rope::new(config.rope_theta, config.head_dim, context),

@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::feed_forward::FeedForward;
 use crate::kernels::Isa;
 use crate::linear::Linear;
-use crate::numerics::{Element, rms_norm};
+use crate::numerics::{Element, all_finite};
 use crate::pass::Pass;
 use crate::projection::{KeysValues, Projection};
+use crate::residual::Residual;
 use crate::rope::Rope;
 use crate::{Config, Hidden, Logits};
 use ndarray::{Array2, Axis};
@@ -42,6 +43,8 @@ pub struct Model {
     pub embedding: Box<dyn Embedding>,
     /// Blocks, first to last.
     pub blocks: Vec<Block>,
+    /// How their halves add to the residual stream and read it.
+    pub residual: Box<dyn Residual>,
     /// RMSNorm weight before the head, `[hidden]`.
     pub final_norm: Vec<f32>,
     /// `hidden → vocab`
@@ -119,24 +122,28 @@ impl Model {
         let tokens: Vec<usize> =
             pass.spans.iter().flat_map(|span| span.tokens.iter().map(|&t| t as usize)).collect();
         let mut x = self.embedding.rows(&tokens);
+        // What half a block makes is added to the stream when the next half reads it.
+        let mut made: Option<Array2<f32>> = None;
         // The latest keys and values made, and the layer that made them.
         let mut latest: Option<(usize, KeysValues)> = None;
         for (index, block) in self.blocks.iter().enumerate() {
-            let h = self.norm(&x, &block.attention_norm);
+            let h = self.add_norm(&mut x, made.take(), &block.attention_norm);
             let projected = block.projection.project(h.view(), &positions, &self.rope)?;
-            if let Some(mut made) = projected.kv {
-                for values in [&mut made.k, &mut made.v] {
+            if let Some(mut kv) = projected.kv {
+                for values in [&mut kv.k, &mut kv.v] {
                     let values = values.as_slice_mut().expect("projections are contiguous");
                     self.kv_element.round(values);
                     // A value that nobody may see still meets a weight of zero, and zero times
                     // infinity is not zero.
-                    if let Some(odd) = values.iter().find(|v| !v.is_finite()) {
+                    if !all_finite(values)
+                        && let Some(odd) = values.iter().find(|v| !v.is_finite())
+                    {
                         let what = format!("a key or value of layer {index}");
                         let expected = format!("a finite {:?}", self.kv_element);
                         return Err(Error::invalid(what, odd, expected));
                     }
                 }
-                latest = Some((index, made));
+                latest = Some((index, kv));
             }
             let (kv_layer, kv) = latest.as_ref().ok_or_else(|| {
                 Error::invalid("layer 0's keys and values", "none", "its own: none come before")
@@ -145,20 +152,23 @@ impl Model {
             let layer = LayerSpec { index, kv_layer: *kv_layer, window, scale, score_cap };
             let attended =
                 attention.attend(layer, pass, projected.q.view(), kv.k.view(), kv.v.view())?;
-            x += &block.projection.output(attended);
-            let h = self.norm(&x, &block.feed_forward_norm);
-            x += &block.feed_forward.apply(h.view());
+            let attended = block.projection.output(attended);
+            let h = self.add_norm(&mut x, Some(attended), &block.feed_forward_norm);
+            made = Some(block.feed_forward.apply(h.view()));
         }
         // Only the rows that somebody will read go through the head, the widest matrix of all.
-        let x = x.select(Axis(0), &pass.wanted());
-        Ok(self.norm(&x, &self.final_norm))
+        let wanted = |rows: Array2<f32>| rows.select(Axis(0), &pass.wanted());
+        Ok(self.add_norm(&mut wanted(x), made.map(wanted), &self.final_norm))
     }
     // ANCHOR_END: layers
 
-    fn norm(&self, x: &Array2<f32>, weight: &[f32]) -> Array2<f32> {
-        let x_values = x.as_slice().expect("the residual stream is contiguous");
-        let normed = rms_norm(x_values, weight, self.config.rms_norm_eps);
-        Array2::from_shape_vec(x.dim(), normed).expect("a norm keeps the shape")
+    fn add_norm(
+        &self,
+        x: &mut Array2<f32>,
+        made: Option<Array2<f32>>,
+        weight: &[f32],
+    ) -> Array2<f32> {
+        self.residual.add_norm(x, made, weight, self.config.rms_norm_eps)
     }
 
     fn check(&self, pass: &Pass) -> Result<()> {

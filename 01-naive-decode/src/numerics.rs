@@ -8,9 +8,7 @@ mod activation;
 mod half_precision;
 
 pub use activation::{gelu, silu, tanh};
-pub use half_precision::{from_f16, round_to_f16, to_f16};
-
-use half::bf16;
+pub use half_precision::{from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
 
 /// How many numbers move side by side: one AVX-512 register, two AVX2 ones, four NEON ones.
 ///
@@ -99,16 +97,23 @@ pub fn join_lanes(lanes: &[f32; LANES]) -> f32 {
 ///
 /// `x` holds rows of `weight.len()` values; the result has the same shape.
 pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
-    let width = weight.len();
-    let mut out = Vec::with_capacity(x.len());
-    for row in x.chunks_exact(width) {
-        let mean_square = sum_of_squares(row) / width as f32;
-        let scale = 1.0 / (mean_square + epsilon).sqrt();
-        out.extend(row.iter().zip(weight).map(|(v, w)| v * scale * w));
-    }
+    let mut out = x.to_vec();
+    out.chunks_exact_mut(weight.len()).for_each(|row| rms_norm_row(row, weight, epsilon));
     out
 }
+
+/// The same for one row, in place.
+pub fn rms_norm_row(row: &mut [f32], weight: &[f32], epsilon: f32) {
+    let mean_square = sum_of_squares(row) / weight.len() as f32;
+    let scale = 1.0 / (mean_square + epsilon).sqrt();
+    row.iter_mut().zip(weight).for_each(|(v, w)| *v = *v * scale * w);
+}
 // ANCHOR_END: rms_norm
+
+/// Whether all are numbers, and none infinite. Looks at all of them, many at once.
+pub fn all_finite(values: &[f32]) -> bool {
+    values.iter().fold(true, |finite, value| finite & value.is_finite())
+}
 
 /// Number type in which keys and values are kept.
 ///
@@ -138,7 +143,7 @@ impl Element {
     pub fn round(self, values: &mut [f32]) {
         match self {
             Element::F32 => {}
-            Element::Bf16 => values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()),
+            Element::Bf16 => values.iter_mut().for_each(|v| *v = round_to_bf16(*v)),
             Element::F16 => values.iter_mut().for_each(|v| *v = round_to_f16(*v)),
         }
     }

@@ -43,4 +43,4 @@ pub use linear::PackedLinear;
 pub use memory::Memory;
 pub use outliers::{OutlierSplit, THRESHOLD, outlier_packer};
 pub use packer::{Packed, Packer, Weights};
-pub(crate) use rows::MANY;
+pub(crate) use rows::{FEW, MANY};

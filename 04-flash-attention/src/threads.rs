@@ -18,7 +18,7 @@
 mod counter;
 mod sharing;
 
-pub use sharing::{Disjoint, share};
+pub use sharing::{Disjoint, Growing, share};
 
 use counter::Counter;
 use std::any::Any;

@@ -15,6 +15,13 @@ fn zeroed<T: bytemuck::Zeroable>(length: usize) -> Option<Vec<T>> {
     bytemuck::try_zeroed_vec(length).ok()
 }
 
+/// The next `count` items after `skipped`; `rest` is then what comes after them.
+fn next<'a, T>(rest: &mut &'a mut [T], skipped: usize, count: usize) -> &'a mut [T] {
+    let (taken, after) = std::mem::take(rest)[skipped..].split_at_mut(count);
+    *rest = after;
+    taken
+}
+
 // ANCHOR: pages
 /// All blocks of a pool, one after another: `[blocks][layers of a group][…]`.
 ///
@@ -65,24 +72,54 @@ impl<E: TileElement> Pages<E> {
         first..first + self.scales_per_block
     }
 
+    /// Some blocks, to be written, in the order of their numbers.
+    ///
+    /// # Panics
+    /// If they are not in ascending order, each once.
+    pub(crate) fn pages(&mut self, blocks: impl Iterator<Item = BlockId>) -> Vec<Page<'_, E>> {
+        let (tokens, lanes) = (self.tokens, self.lanes());
+        let (mut numbers, mut scales) = (&mut self.numbers[..], &mut self.scales[..]);
+        let mut first = 0;
+        let (per_block, scales_per_block) = (self.numbers_per_block, self.scales_per_block);
+        let page = |block: BlockId| {
+            let skipped = block.index().checked_sub(first).expect("ascending order");
+            first = block.index() + 1;
+            Page {
+                tokens,
+                lanes,
+                numbers: next(&mut numbers, skipped * per_block, per_block),
+                scales: next(&mut scales, skipped * scales_per_block, scales_per_block),
+            }
+        };
+        blocks.map(page).collect()
+    }
+}
+
+/// One block's memory, to be written.
+pub(crate) struct Page<'a, E> {
+    tokens: usize,
+    lanes: usize,
+    numbers: &'a mut [E],
+    scales: &'a mut [f32],
+}
+
+impl<E: TileElement> Page<'_, E> {
     // ANCHOR: write
-    /// Writes one head's key `[D]` and value `[D_v]` to a slot of a block.
+    /// Writes one head's key `[D]` and value `[D_v]` to a slot.
     pub(crate) fn write(
         &mut self,
         layer: &LayerPlace,
-        (block, offset): (BlockId, usize),
+        offset: usize,
         kv_head: usize,
         key: ArrayView1<f32>,
         value: ArrayView1<f32>,
     ) {
-        let (tokens, lanes, dim) = (self.tokens, self.lanes(), layer.size.key_dim);
-        let page = self.numbers_of(block);
-        let page = &mut self.numbers[page];
+        let (tokens, lanes, dim) = (self.tokens, self.lanes, layer.size.key_dim);
+        let page = &mut self.numbers;
         let tile = layer.keys + (kv_head * tokens + offset / lanes * lanes) * dim;
-        let scale = E::scale(key);
-        for (d, &number) in key.iter().enumerate() {
-            page[tile + d * lanes + offset % lanes] = E::narrow(number, scale);
-        }
+        let tile = page[tile..][..dim * lanes].chunks_exact_mut(lanes);
+        let (lane, scale) = (offset % lanes, E::scale(key));
+        tile.zip(key).for_each(|(lanes, &number)| lanes[lane] = E::narrow(number, scale));
         let slot = kv_head * tokens + offset;
         let value_scale = E::scale(value);
         if layer.width > 0 {
@@ -92,16 +129,16 @@ impl<E: TileElement> Pages<E> {
             }
         }
         if E::SCALED {
-            let scales = self.scales_of(block);
-            let scales = &mut self.scales[scales];
             if layer.width > 0 {
-                scales[layer.value_scales + slot] = value_scale;
+                self.scales[layer.value_scales + slot] = value_scale;
             }
-            scales[layer.key_scales + slot] = scale;
+            self.scales[layer.key_scales + slot] = scale;
         }
     }
     // ANCHOR_END: write
+}
 
+impl<E: TileElement> Pages<E> {
     /// Copies one slot of a layer, all heads, to another slot.
     pub(crate) fn copy_slot(
         &mut self,

@@ -1,9 +1,9 @@
-//! f32 to IEEE half precision and back, in operations that every instruction set has for many numbers at once.
+//! f32 to IEEE half precision and back, and to bfloat16, in operations that every instruction set has for many numbers at once.
 //!
 //! The half precision of a processor is an extension here, a library call there. These are a few integer and float
 //! operations each, and a loop over them becomes the instruction set's own.
 
-use half::f16;
+use half::{bf16, f16};
 
 /// From here on numbers are nearer to the next power of two, which half precision does not have.
 const TOO_LARGE: f32 = 65_520.0;
@@ -28,6 +28,24 @@ pub fn round_to_f16(value: f32) -> f32 {
     let rounded = if size >= TOO_LARGE { f32::INFINITY } else { rounded };
     let rounded = if size.is_nan() { size } else { rounded };
     f32::from_bits(rounded.to_bits() | (bits & 0x8000_0000))
+}
+
+/// The nearest bfloat16, ties to even; infinity above all.
+#[inline(always)]
+pub fn round_to_bf16(value: f32) -> f32 {
+    let bits = value.to_bits();
+    // Sixteen bits of significand go.
+    let even = (bits >> 16) & 1;
+    let rounded = bits.wrapping_add(0x7fff + even);
+    // A NaN's significand may be all in the bits that go; it stays one.
+    let rounded = if value.is_nan() { bits | 0x0040_0000 } else { rounded };
+    f32::from_bits(rounded & 0xffff_0000)
+}
+
+/// The same, as such.
+#[inline(always)]
+pub fn to_bf16(value: f32) -> bf16 {
+    bf16::from_bits((round_to_bf16(value).to_bits() >> 16) as u16)
 }
 
 /// A finite number that half precision has, as such.
@@ -64,6 +82,24 @@ mod tests {
                 assert_eq!(wide.to_bits(), value.to_f32().to_bits(), "{value}");
                 assert_eq!(to_f16(wide).to_bits(), bits, "{value}");
                 assert_eq!(round_to_f16(wide).to_bits(), wide.to_bits(), "{value}");
+            }
+        }
+    }
+
+    /// Halfway between neighbours, the f32s beside that, and what is no number.
+    #[test]
+    fn rounding_to_bfloat16_is_as_the_library_has_it() {
+        for bits in 0..=u16::MAX {
+            let halfway = u32::from(bits) << 16 | 0x8000;
+            for bits in [halfway - 0x8000, halfway - 1, halfway, halfway + 1, halfway + 0x7fff] {
+                let (value, expected) =
+                    (f32::from_bits(bits), bf16::from_f32(f32::from_bits(bits)));
+                assert_eq!(to_bf16(value).to_bits(), expected.to_bits(), "{value:e}");
+                assert_eq!(
+                    round_to_bf16(value).to_bits(),
+                    expected.to_f32().to_bits(),
+                    "{value:e}"
+                );
             }
         }
     }

@@ -2,13 +2,15 @@
 
 use super::graph::{Graph, Op};
 use super::{fuse, llama};
-use crate::threads::Pool;
+use crate::threads::{Disjoint, Pool};
 use naive_decode::kernels::silu_gate;
+use naive_decode::numerics::rms_norm_row;
 use naive_decode::{
-    EmbeddingAndHead, FeedForward, Isa, KeysValues, KvSize, Linear, Pack, Packing, Parts,
-    Projected, Projection, Result, Rope, Tensors,
+    AddThenNorm, EmbeddingAndHead, FeedForward, Isa, KeysValues, KvSize, Linear, Pack, Packing,
+    Parts, Projected, Projection, Residual, Result, Rope, Tensors,
 };
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Rows that a thread takes through a feed-forward together: few enough that what lies between its matrices stays in a
@@ -90,6 +92,14 @@ impl Packing for Fused<'_> {
             head_dim: parts.config.head_dim,
             pool: self.pool.clone(),
         }))
+    }
+
+    fn residual(&self, parts: &Parts) -> Box<dyn Residual> {
+        let graph = fuse(&llama(parts.config, 0..1));
+        match graph.nodes().iter().any(|node| matches!(node.op, Op::AddNorm(_))) {
+            true => Box::new(FusedAddNorm { pool: self.pool.clone() }),
+            false => self.pack.residual(parts),
+        }
     }
 
     fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
@@ -185,14 +195,12 @@ impl FusedProjection {
         heads: ArrayView3<f32>,
         rope: Option<(&[usize], &Rope)>,
     ) -> Result<Array3<f32>> {
-        let (_, count, dim) = heads.dim();
-        let mut copy = Array3::zeros(heads.dim());
-        let to = copy.as_slice_mut().expect("fresh arrays are contiguous");
+        let (rows, count, dim) = heads.dim();
         let failed = OnceLock::new();
-        self.pool.run_rows(to, count * dim, ROWS_TOGETHER, &|mine, to| {
-            for (row, to) in mine.zip(to.chunks_exact_mut(count * dim)) {
+        let copy = self.pool.make_rows(rows, count * dim, ROWS_TOGETHER, &|mine, copy| {
+            for row in mine {
                 let from = heads.index_axis(Axis(0), row);
-                to.copy_from_slice(from.to_slice().expect("a row's heads are neighbours"));
+                let to = copy.add(from.to_slice().expect("a row's heads are neighbours"));
                 if let Some((positions, rope)) = rope
                     && let Err(error) = rope.rotate(to, positions[row])
                 {
@@ -200,8 +208,49 @@ impl FusedProjection {
                 }
             }
         });
+        let copy = Array3::from_shape_vec(heads.dim(), copy).expect("a number for each place");
         failed.into_inner().map_or(Ok(copy), Err)
     }
+}
+
+/// [`naive_decode::AddThenNorm`] row by row: a row is normed while its sum is near.
+pub struct FusedAddNorm {
+    /// Shares out the rows of long passes.
+    pub pool: Arc<Pool>,
+}
+
+impl Residual for FusedAddNorm {
+    // ANCHOR: add_norm
+    fn add_norm(
+        &self,
+        x: &mut Array2<f32>,
+        made: Option<Array2<f32>>,
+        weight: &[f32],
+        epsilon: f32,
+    ) -> Array2<f32> {
+        let Some(mut made) = made else {
+            return AddThenNorm.add_norm(x, None, weight, epsilon);
+        };
+        let (width, contiguous) = (weight.len(), "rows of a model are contiguous");
+        let stream = Disjoint::new(x.as_slice_mut().expect(contiguous));
+        // What was made is taken by its sum, normed.
+        let normed = made.as_slice_mut().expect(contiguous);
+        let rows = |mine: Range<usize>, normed: &mut [f32]| {
+            // SAFETY: every row is handed out once.
+            let x = unsafe { stream.part(mine.start * width..mine.end * width) };
+            for (x, row) in x.chunks_exact_mut(width).zip(normed.chunks_exact_mut(width)) {
+                x.iter_mut().zip(&*row).for_each(|(x, made)| *x += made);
+                row.copy_from_slice(x);
+                rms_norm_row(row, weight, epsilon);
+            }
+        };
+        match normed.len() < self.pool.threads() * ENOUGH_ROWS * width {
+            true => rows(0..normed.len() / width, normed),
+            false => self.pool.run_rows(normed, width, ROWS_TOGETHER, &rows),
+        }
+        made
+    }
+    // ANCHOR_END: add_norm
 }
 
 /// [`naive_decode::SwiGlu`] with one matrix for gate and up.
@@ -219,14 +268,19 @@ pub struct FusedSwiGlu {
 impl FusedSwiGlu {
     // ANCHOR: gate_up
     fn of_rows(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let mut both = self.gate_up.apply(x);
-        let wide = both.ncols() / 2;
-        for mut row in both.rows_mut() {
-            let row = row.as_slice_mut().expect("Linear gives contiguous rows");
-            let (gate, up) = row.split_at_mut(wide);
+        let both = self.gate_up.apply(x);
+        let (rows, wide) = (both.nrows(), both.ncols() / 2);
+        let (mut gated, _) = both.into_raw_vec_and_offset();
+        for row in 0..rows {
+            let (gate, up) = gated[2 * row * wide..][..2 * wide].split_at_mut(wide);
             silu_gate(self.isa, gate, up);
+            // To the rows before it, the places of whose values nobody needs any more.
+            gated.copy_within(2 * row * wide..(2 * row + 1) * wide, row * wide);
         }
-        self.down.apply(both.slice(s![.., ..wide]))
+        gated.truncate(rows * wide);
+        let gated =
+            Array2::from_shape_vec((rows, wide), gated).expect("Linear gives contiguous rows");
+        self.down.apply(gated.view())
     }
     // ANCHOR_END: gate_up
 }
@@ -237,15 +291,13 @@ impl FeedForward for FusedSwiGlu {
         if rows < self.pool.threads() * ENOUGH_ROWS {
             return self.of_rows(x);
         }
-        let mut out = Array2::zeros((rows, width));
-        let to = out.as_slice_mut().expect("fresh arrays are contiguous");
         // A thread takes its rows through both matrices. In a region of the pool, matrices are multiplied by the thread
         // that asks.
-        self.pool.run_rows(to, width, ROWS_TOGETHER, &|mine, to| {
+        let out = self.pool.make_rows(rows, width, ROWS_TOGETHER, &|mine, out| {
             let y = self.of_rows(x.slice(s![mine, ..]));
-            to.copy_from_slice(y.as_slice().expect("Linear gives contiguous rows"));
+            out.add(y.as_slice().expect("Linear gives contiguous rows"));
         });
-        out
+        Array2::from_shape_vec((rows, width), out).expect("Linear gives a number for each output")
     }
 
     fn bytes(&self) -> usize {

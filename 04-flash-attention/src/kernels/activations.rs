@@ -21,8 +21,8 @@ pub(crate) struct Group<const R: usize> {
     pub(super) starts: [i32; R],
     /// Sum of each row's quantised activations: what a smallest weight, common to all, is multiplied by.
     pub(super) totals: [f32; R],
-    /// `[step][row][input]`
-    pub(super) codes: [[[i8; STEP]; R]; GROUP / STEP],
+    /// `[row][step][input]`
+    pub(super) codes: [[[i8; STEP]; GROUP / STEP]; R],
 }
 
 impl<const R: usize> Group<R> {
@@ -31,7 +31,7 @@ impl<const R: usize> Group<R> {
         scales: [0.0; R],
         starts: [0; R],
         totals: [0.0; R],
-        codes: [[[0; STEP]; R]; GROUP / STEP],
+        codes: [[[0; STEP]; GROUP / STEP]; R],
     };
 }
 
@@ -127,9 +127,7 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
     group.scales[r] = scale;
     group.starts[r] = sum.wrapping_mul(-bias);
     group.totals[r] = sum as f32 * scale;
-    for (step, codes) in group.codes.iter_mut().zip(codes.as_chunks::<STEP>().0) {
-        step[r] = *codes;
-    }
+    group.codes[r].as_flattened_mut().copy_from_slice(&codes);
 }
 // ANCHOR_END: quantise
 

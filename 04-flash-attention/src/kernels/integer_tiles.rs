@@ -9,9 +9,6 @@
 use super::activations::{GROUP, Group, STEP};
 use super::{Kernel, Lanes, PREFETCH, RowsAt, Simd, prefetch};
 
-/// Rows up to which a walk over a panel waits for memory rather than for the multiplications.
-const FEW: usize = 4;
-
 /// Outputs in a tile.
 const OUTPUTS: usize = 16;
 
@@ -61,7 +58,7 @@ unsafe impl Tile for Bytes {
             for step in 0..GROUP / STEP {
                 let weights = V::bytes(tile.add(step * OUTPUTS * STEP));
                 for r in 0..R {
-                    sums[r] = V::dot_bytes(sums[r], weights, x.codes[step][r]);
+                    sums[r] = V::dot_bytes(sums[r], weights, x.codes[r][step]);
                 }
             }
             sums
@@ -89,8 +86,8 @@ unsafe fn nibble_dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -
         for step in 0..HALF {
             let (lower, upper) = V::nibbles(tile.add(step * OUTPUTS * STEP));
             for r in 0..R {
-                sums[r] = V::dot_nibbles(sums[r], lower, x.codes[step][r]);
-                sums[r] = V::dot_nibbles(sums[r], upper, x.codes[step + HALF][r]);
+                sums[r] = V::dot_nibbles(sums[r], lower, x.codes[r][step]);
+                sums[r] = V::dot_nibbles(sums[r], upper, x.codes[r][step + HALF]);
             }
         }
         sums
@@ -171,11 +168,8 @@ impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
             let mut sums = [V::splat(0.0); R];
             let mut tile = self.panel;
             for x in self.groups {
-                // Many rows take so long over a panel that memory keeps up unasked.
-                if R <= FEW {
-                    for offset in 0..T::BYTES.div_ceil(64) {
-                        prefetch(tile.wrapping_add(PREFETCH + 64 * offset));
-                    }
+                for offset in 0..T::BYTES.div_ceil(64) {
+                    prefetch(tile.wrapping_add(PREFETCH + 64 * offset));
                 }
                 let dots = T::dots::<V, R>(tile, x);
                 let scales = V::from_f16(tile.add(T::SCALES).cast());

@@ -16,7 +16,7 @@ pub(crate) const MANY: usize = 12;
 pub(super) const SOME: usize = 8;
 
 /// Where there are fewer registers, or fewer rows still.
-pub(super) const FEW: usize = 4;
+pub(crate) const FEW: usize = 4;
 
 // ANCHOR: family
 /// A family of kernels: how it wants activations, and what it does with them.

@@ -1,8 +1,9 @@
 //! Who does which part.
 
 use super::Pool;
-use crate::packed::MANY;
+use crate::packed::{FEW, MANY};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,8 +38,8 @@ impl Pool {
 
 impl Pool {
     /// Shares out rows of `width` items, each thread's own in a row: `task` is called with at most `together` of them,
-    /// and with which they are. Threads' parts are whole blocks of as many rows as kernels take together, so that none
-    /// has more odd ones than another.
+    /// and with which they are. Threads' parts are whole blocks of the fewest rows that kernels take together, so that
+    /// none has more odd ones than another.
     ///
     /// # Panics
     /// If `items` are not rows of `width`, or a part panics.
@@ -58,8 +59,8 @@ impl Pool {
         }
         let items = Disjoint::new(items);
         self.run(&|thread| {
-            let mine = share(rows.div_ceil(MANY), self.threads(), thread);
-            let (first, end) = ((mine.start * MANY).min(rows), (mine.end * MANY).min(rows));
+            let mine = share(rows.div_ceil(FEW), self.threads(), thread);
+            let (first, end) = ((mine.start * FEW).min(rows), (mine.end * FEW).min(rows));
             for start in (first..end).step_by(together) {
                 let mine = start..end.min(start + together);
                 // SAFETY: shares of different threads have no row in common.
@@ -67,6 +68,29 @@ impl Pool {
                 task(mine, items);
             }
         });
+    }
+
+    /// As [`Pool::run_rows`], of `rows` rows that are not there before: each call of `make` adds the numbers of its rows.
+    ///
+    /// # Panics
+    /// If a call adds fewer or more, or a part panics.
+    pub fn make_rows(
+        &self,
+        rows: usize,
+        width: usize,
+        together: usize,
+        make: &(dyn Fn(Range<usize>, &mut Growing) + Sync),
+    ) -> Vec<f32> {
+        let mut all = Vec::with_capacity(rows * width);
+        let room = &mut all.spare_capacity_mut()[..rows * width];
+        self.run_rows(room, width, together, &|mine, room| {
+            let mut growing = Growing { room, length: 0 };
+            make(mine, &mut growing);
+            assert_eq!(growing.length, growing.room.len(), "all numbers of the rows");
+        });
+        // SAFETY: `run_rows` hands out every row, and each part has been filled.
+        unsafe { all.set_len(rows * width) };
+        all
     }
 
     /// Calls `task` for each of `items`, whichever thread is free taking the next one. For work that is not
@@ -86,6 +110,25 @@ impl Pool {
                 task(&mut unsafe { items.part(item..item + 1) }[0]);
             }
         });
+    }
+}
+
+/// Room for a known number of numbers, which are added from its beginning on. What would be a slice of zeros takes as
+/// long to clear as to fill.
+pub struct Growing<'a> {
+    room: &'a mut [MaybeUninit<f32>],
+    length: usize,
+}
+
+impl Growing<'_> {
+    /// Adds numbers, and gives them as they lie there.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub fn add(&mut self, numbers: &[f32]) -> &mut [f32] {
+        let room = &mut self.room[self.length..][..numbers.len()];
+        self.length += numbers.len();
+        room.write_copy_of_slice(numbers)
     }
 }
 

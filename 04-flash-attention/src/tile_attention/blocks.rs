@@ -2,6 +2,30 @@
 
 use ndarray::ArrayView1;
 
+/// Runs `$code` with the constant `$R` equal to `$rows`, the size of a [`Block`], and how many registers share
+/// each of a query's numbers: `$WIDE` where registers are wide and many, else `$NARROW`.
+///
+/// A chain of multiply-adds waits for its own last result. Queries times registers make four chains or more,
+/// mostly eight, which fill the wait; wide registers are also many, and sixteen chains share loads better.
+macro_rules! on_rows {
+    ($rows:expr, |$R:ident, $WIDE:ident, $NARROW:ident| $code:expr) => {
+        match $rows {
+            8 => on_rows!(@ $R = 8, $WIDE = 2, $NARROW = 1, $code),
+            4 => on_rows!(@ $R = 4, $WIDE = 4, $NARROW = 2, $code),
+            3 => on_rows!(@ $R = 3, $WIDE = 4, $NARROW = 2, $code),
+            2 => on_rows!(@ $R = 2, $WIDE = 4, $NARROW = 4, $code),
+            1 => on_rows!(@ $R = 1, $WIDE = 4, $NARROW = 4, $code),
+            rows => unreachable!("no block has {rows} queries"),
+        }
+    };
+    (@ $R:ident = $r:literal, $WIDE:ident = $w:literal, $NARROW:ident = $n:literal, $code:expr) => {{
+        const $R: usize = $r;
+        const $WIDE: usize = $w;
+        const $NARROW: usize = $n;
+        $code
+    }};
+}
+
 /// Some neighbouring queries that a kernel takes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Block {
@@ -27,38 +51,20 @@ pub(super) fn pack<'a>(
     query: impl Fn(usize) -> ArrayView1<'a, f32>,
     packed: &mut Vec<f32>,
 ) {
-    let start = packed.len();
-    for r in 0..block.rows {
-        let query = query(block.first + r);
-        packed.resize(start + block.rows * query.len(), 0.0);
-        for (d, &number) in query.iter().enumerate() {
-            packed[start + d * block.rows + r] = number;
+    on_rows!(block.rows, |R, _WIDE, _NARROW| {
+        let queries: [_; R] = std::array::from_fn(|r| {
+            query(block.first + r).to_slice().expect("a query's numbers are neighbours")
+        });
+        let (start, length) = (packed.len(), queries[0].len());
+        let queries = queries.map(|query: &[f32]| &query[..length]);
+        packed.resize(start + R * length, 0.0);
+        let (columns, _) = packed[start..].as_chunks_mut::<R>();
+        for (d, column) in columns.iter_mut().enumerate() {
+            for r in 0..R {
+                column[r] = queries[r][d];
+            }
         }
-    }
-}
-
-/// Runs `$code` with the constant `$R` equal to `$rows`, the size of a [`Block`], and how many registers share
-/// each of a query's numbers: `$WIDE` where registers are wide and many, else `$NARROW`.
-///
-/// A chain of multiply-adds waits for its own last result. Queries times registers make four chains or more,
-/// mostly eight, which fill the wait; wide registers are also many, and sixteen chains share loads better.
-macro_rules! on_rows {
-    ($rows:expr, |$R:ident, $WIDE:ident, $NARROW:ident| $code:expr) => {
-        match $rows {
-            8 => on_rows!(@ $R = 8, $WIDE = 2, $NARROW = 1, $code),
-            4 => on_rows!(@ $R = 4, $WIDE = 4, $NARROW = 2, $code),
-            3 => on_rows!(@ $R = 3, $WIDE = 4, $NARROW = 2, $code),
-            2 => on_rows!(@ $R = 2, $WIDE = 4, $NARROW = 4, $code),
-            1 => on_rows!(@ $R = 1, $WIDE = 4, $NARROW = 4, $code),
-            rows => unreachable!("no block has {rows} queries"),
-        }
-    };
-    (@ $R:ident = $r:literal, $WIDE:ident = $w:literal, $NARROW:ident = $n:literal, $code:expr) => {{
-        const $R: usize = $r;
-        const $WIDE: usize = $w;
-        const $NARROW: usize = $n;
-        $code
-    }};
+    });
 }
 
 pub(super) use on_rows;

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
-use naive_decode::numerics::{LANES, from_f16, to_f16};
+use naive_decode::numerics::{LANES, from_f16, to_bf16, to_f16};
 use naive_decode::{Element, Error, KvSize, Result};
 use ndarray::ArrayView1;
 use std::fmt::{self, Display, Formatter};
@@ -105,7 +105,7 @@ impl TileElement for f32 {
 impl TileElement for bf16 {
     const SCALED: bool = false;
     fn narrow(value: f32, _scale: f32) -> Self {
-        bf16::from_f32(value)
+        to_bf16(value)
     }
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {

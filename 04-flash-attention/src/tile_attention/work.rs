@@ -34,6 +34,14 @@ impl Workers {
     pub fn on(threads: Arc<Pool>) -> Self {
         Workers { threads, partials: Vec::new() }
     }
+
+    /// Calls `task` for each of `items`: on all threads if there is so much to do, else on this one.
+    pub fn each<T: Send>(&self, much: bool, items: &mut [T], task: &(dyn Fn(&mut T) + Sync)) {
+        match much {
+            true => self.threads.run_each(items, task),
+            false => items.iter_mut().for_each(task),
+        }
+    }
 }
 
 /// One key-value head and some rows of one sequence.
@@ -215,7 +223,11 @@ impl Unit<'_> {
         handfuls.extend(blocks(self.queries()));
         packed.clear();
         for &block in handfuls.iter() {
-            pack(block, |i| self.q.slice(s![i / group, i % group, ..]), packed);
+            let query = |i| {
+                let row = self.q.index_axis(Axis(0), i / group);
+                row.index_axis_move(Axis(0), i % group)
+            };
+            pack(block, query, packed);
         }
         sees.clear();
         let places = self.sees.iter().map(|sees| sees.places(layer.window));
@@ -230,7 +242,9 @@ impl Unit<'_> {
     /// Writes one query's answer `[D_v]`.
     fn finish(&mut self, query: usize, whole: &Partial) {
         let group = self.q.dim().1;
-        let mut out = self.out.slice_mut(s![query / group, query % group, ..]);
+        let row = self.out.index_axis_mut(Axis(0), query / group);
+        let out = row.index_axis_move(Axis(0), query % group);
+        let out = out.into_slice().expect("answers are contiguous");
         out.iter_mut().zip(whole.finish()).for_each(|(out, value)| *out = value);
     }
 }

@@ -4,9 +4,12 @@ use super::{PagedCache, Pool};
 use crate::layout::LayerPlace;
 use crate::pages::{PagedLayer, Pages};
 use crate::table::Tables;
-use flash_attention::tile_attention::{self, TileElement};
+use flash_attention::tile_attention::{self, TileElement, Workers};
 use naive_decode::{Attention, Error, LayerSpec, Pass, Result, Span, Visible};
 use ndarray::{Array3, ArrayView3, Axis};
+
+/// Rows from which on threads share out their writing.
+const MANY_ROWS: usize = 64;
 
 impl Attention for PagedCache {
     // ANCHOR: begin
@@ -42,7 +45,8 @@ impl Attention for PagedCache {
         on_pages!(pool, pages => {
             // A layer that shares an earlier one's keys and values finds them written.
             if layer.kv_layer == layer.index {
-                write(pages, &place, tables, layout.tokens(), pass, k, v);
+                let own = layout.tokens();
+                write(pages, &place, tables, own, pass, (k, v), workers);
             }
             let kept = PagedLayer { pages, place, tables };
             tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), workers);
@@ -95,17 +99,27 @@ fn write<E: TileElement>(
     tables: &[Option<Tables>],
     tokens: usize,
     pass: &Pass,
-    k: ArrayView3<f32>,
-    v: ArrayView3<f32>,
+    (k, v): (ArrayView3<f32>, ArrayView3<f32>),
+    workers: &Workers,
 ) {
+    let mut slots = Vec::with_capacity(k.dim().0);
     for (span, rows) in pass.spans_with_rows() {
         let table = &tables[span.sequence].as_ref().expect("begin has seen it").groups[place.group];
-        for (row, slot) in rows.zip(span.start..) {
+        slots.extend(rows.zip(span.start..).map(|(row, slot)| {
             let block = table.block(slot / tokens).expect("begin has made room");
+            (block, slot % tokens, row)
+        }));
+    }
+    slots.sort_by_key(|&(block, ..)| block.index());
+    let by_block: Vec<_> = slots.chunk_by(|a, b| a.0 == b.0).collect();
+    let pages = pages.pages(by_block.iter().map(|slots| slots[0].0));
+    let mut blocks: Vec<_> = pages.into_iter().zip(by_block).collect();
+    workers.each(slots.len() >= MANY_ROWS, &mut blocks, &|(page, slots)| {
+        for &(_, offset, row) in *slots {
             let (k, v) = (k.index_axis(Axis(0), row), v.index_axis(Axis(0), row));
             for (kv_head, (k, v)) in k.outer_iter().zip(v.outer_iter()).enumerate() {
-                pages.write(place, (block, slot % tokens), kv_head, k, v);
+                page.write(place, offset, kv_head, k, v);
             }
         }
-    }
+    });
 }
