@@ -78,6 +78,7 @@ pub fn models(args: &ModelsArgs) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&models)?);
     } else {
         println!("{}", table::table(&models));
+        table::problems(&models).iter().for_each(|problem| println!("cannot be run: {problem}"));
         println!("{}", table::LEGEND);
     }
     Ok(())
