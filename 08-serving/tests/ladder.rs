@@ -135,7 +135,7 @@ fn models_that_are_not_there_or_do_not_fit_together() {
         let path = path.to_str().unwrap();
         assert_both_refuse(&["--prompt", "Once", "--tokens", "2", "--model", path], words);
     };
-    from(&directory.path().join("nothing"), &["cannot read", "nothing", "config.json"]);
+    from(&directory.path().join("nothing"), &["nothing: is not there", "a name on the hub"]);
     from(directory.path(), &["cannot read", "config.json"]);
 
     let mut tokenizer: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();

@@ -177,7 +177,7 @@ fn read_place(cursor: &mut Cursor, name: &str, alignment: u64) -> Result<TensorP
         }),
         Some(0) => refuse(format!("has shape {shape:?}, expected at least one number")),
         _ => refuse(format!(
-            "has shape {shape:?} of {kind} at offset {start}, more than the file's {most} bytes: it is \
+            "has shape {shape:?} of {kind} at offset {start}, expected no more than the file's {most} bytes: it is \
              truncated or damaged"
         )),
     }
