@@ -277,6 +277,11 @@ fn models_are_listed_wherever_they_are() {
     for word in ["target", "cannot be run", "SmolLM2-135M", "apache-2.0", "KV at 2,048"] {
         assert!(table.contains(word), "{word}: {table}");
     }
+    // In a cell, a problem would make every line as wide as itself.
+    assert!(table.contains("\ncannot be run: "), "{table}");
+    let empty = tempfile::tempdir().unwrap();
+    let output = models(&cache, &[empty.path().to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("holds no model, expected"));
     let output = models(&cache, &["no such place"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read no such place"));
