@@ -25,6 +25,9 @@ use report::{Report, peak_bytes, print_run};
 use run::{Load, Run};
 use std::time::Instant;
 
+/// More threads than any machine has cores, few enough to start.
+const MOST_THREADS: usize = 1_024;
+
 /// What to measure.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
@@ -69,14 +72,18 @@ pub struct BenchArgs {
 /// Measures prefill and decode, with the memory's bandwidth measured before each sample.
 ///
 /// # Errors
-/// Whatever is wrong with the model, or a load that is longer than its context.
+/// Whatever is wrong with the model, or a load that there is no memory for. The model's context is no limit: the clock
+/// does not ask what the text means.
 pub fn bench(args: &BenchArgs) -> Result<()> {
     for (what, found) in [("batch", args.batch), ("samples", args.samples)] {
         anyhow::ensure!(found > 0, "{what} is 0, expected at least 1");
     }
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = args.threads.unwrap_or(cores);
-    anyhow::ensure!(threads > 0, "threads is 0, expected at least 1");
+    anyhow::ensure!(
+        (1..=MOST_THREADS).contains(&threads),
+        "threads is {threads}, expected from 1 to {MOST_THREADS}"
+    );
     // What is not packed is shared out by rayon, which is to have no more threads than asked for.
     let others = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
     others.install(|| measure(args, threads))

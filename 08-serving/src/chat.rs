@@ -9,6 +9,8 @@ use clap::Args;
 use model_files::{ChatTemplate, Message};
 use naive_decode::{Sampling, Tokenizer};
 use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whom to talk to, and how.
 #[derive(Debug, Clone, Args)]
@@ -29,6 +31,9 @@ pub struct ChatArgs {
     seed: Option<u64>,
 }
 
+/// Whether an answer is being written that ctrl-c is to end.
+type Answering = Arc<AtomicBool>;
+
 /// A conversation under way.
 struct Conversation<'a> {
     served: &'a Served,
@@ -36,9 +41,11 @@ struct Conversation<'a> {
     messages: Vec<Message>,
     sampling: Sampling,
     most_tokens: Option<usize>,
+    answering: Answering,
 }
 
-/// Reads lines, answers each. `/new` begins again; end of input or `/quit` ends.
+/// Reads lines, answers each. `/new` begins again; end of input or `/quit` ends. In a terminal, ctrl-c ends the answer, and
+/// between answers the program.
 ///
 /// # Errors
 /// Whatever is wrong with the model, a model without a chat template, or parameters out of range.
@@ -58,18 +65,24 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
         messages: beginning.clone(),
         sampling,
         most_tokens: args.tokens,
+        answering: Answering::default(),
     };
     let is_watched = stdin().is_terminal();
     if is_watched {
-        println!("{} listens; /new begins again, /quit ends\n", served.name);
+        end_answers_on_ctrl_c(conversation.answering.clone())?;
+        println!("{} listens; /new begins again, ctrl-c ends an answer, /quit ends\n", served.name);
     }
-    let mut lines = stdin().lock().lines();
+    let mut lines = stdin().lock().split(b'\n');
     loop {
         if is_watched {
             print!("> ");
             stdout().flush()?;
         }
         let Some(line) = lines.next().transpose()? else { return Ok(()) };
+        let Ok(line) = String::from_utf8(line) else {
+            eprintln!("that line is not UTF-8; say it again");
+            continue;
+        };
         match line.trim() {
             "" => {}
             "/quit" => return Ok(()),
@@ -85,6 +98,21 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
     }
 }
 
+/// Ctrl-c ends the answer that is being written; if none is, the program.
+fn end_answers_on_ctrl_c(answering: Answering) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("ctrl-c".into()).spawn(move || {
+        runtime.block_on(async {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                if !answering.swap(false, Ordering::SeqCst) {
+                    std::process::exit(130);
+                }
+            }
+        });
+    })?;
+    Ok(())
+}
+
 impl Conversation<'_> {
     /// Prints an answer as it comes, and remembers it.
     fn answer(&mut self) -> Result<()> {
@@ -97,17 +125,18 @@ impl Conversation<'_> {
             end_tokens: end_tokens.clone(),
             ..EngineRequest::new(prompt.clone(), tokens)
         };
-        let text = said(tokenizer, engine, end_tokens, request)?;
+        let text = said(tokenizer, engine, end_tokens, &self.answering, request)?;
         self.messages.push(Message::new("assistant", text));
         Ok(())
     }
 }
 
-/// Runs a request and prints its text as it comes.
+/// Runs a request and prints its text as it comes, until it is done or nobody wants it any more.
 fn said(
     tokenizer: &Tokenizer,
     engine: &EngineHandle,
     end_tokens: &[u32],
+    answering: &AtomicBool,
     request: EngineRequest,
 ) -> Result<String> {
     let style = Style::default();
@@ -119,6 +148,7 @@ fn said(
         other => other.into(),
     });
     let mut ticket = ticket?;
+    answering.store(true, Ordering::SeqCst);
     let mut whole = String::new();
     let mut out = stdout().lock();
     loop {
@@ -131,9 +161,39 @@ fn said(
         write!(out, "{}", written.text)?;
         out.flush()?;
         whole += &written.text;
-        if is_last {
+        if is_last || !answering.load(Ordering::SeqCst) {
+            answering.store(false, Ordering::SeqCst);
             writeln!(out, "\n")?;
             return Ok(whole);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    #[test]
+    fn an_answer_ends_where_it_is_when_nobody_wants_it_any_more() {
+        let served = Cli::parse_from(["chat", "--device", "cpu"]).engine.start().unwrap();
+        let Served { tokenizer, engine, .. } = &served;
+        let prompt = tokenizer.encode("Once upon a time").unwrap();
+        let answering = Answering::default();
+        let watched = answering.clone();
+        // As ctrl-c does, as soon as there is an answer to end.
+        let stopper = std::thread::spawn(move || while !watched.swap(false, Ordering::SeqCst) {});
+        let request = EngineRequest::new(prompt, 400);
+        let text = said(tokenizer, engine, &[], &answering, request).unwrap();
+        stopper.join().unwrap();
+        let tokens = tokenizer.encode(&text).unwrap().len();
+        assert!(tokens < 400, "{tokens} tokens");
+        assert!(!answering.load(Ordering::SeqCst));
     }
 }

@@ -48,6 +48,6 @@ pub use app::App;
 pub use auth::Keys;
 pub use grammars::Grammars;
 pub use in_process::InProcess;
-pub use listen::{Listening, listen};
+pub use listen::{Listening, bind, listen};
 pub use metrics::Metrics;
 pub use routes::router;

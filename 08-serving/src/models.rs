@@ -70,7 +70,7 @@ enum Found {
 /// Lists models.
 ///
 /// # Errors
-/// If something that was named is not there. What is wrong with a model that was found is said in
+/// If something that was named is not there, or holds no model. What is wrong with a model that was found is said in
 /// its line.
 pub fn models(args: &ModelsArgs) -> Result<()> {
     let models = list(&args.paths)?;
@@ -78,6 +78,7 @@ pub fn models(args: &ModelsArgs) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&models)?);
     } else {
         println!("{}", table::table(&models));
+        table::problems(&models).iter().for_each(|problem| println!("cannot be run: {problem}"));
         println!("{}", table::LEGEND);
     }
     Ok(())
@@ -90,7 +91,13 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
         models.push(Listed { name: model.name.into(), place: Place::Embedded, found });
     }
     for path in paths {
-        for path in models_in(path)? {
+        let found = models_in(path)?;
+        anyhow::ensure!(
+            !found.is_empty(),
+            "{}: holds no model, expected a config.json, .gguf files, or directories of models",
+            path.display()
+        );
+        for path in found {
             let name = path.display().to_string();
             models.push(Listed { name, place: Place::Named, found: read(&path) });
         }

@@ -1,13 +1,14 @@
 //! `ladder serve`: the server.
 
-use crate::http::{App, Keys, listen};
+use crate::http::{App, Keys, bind, listen};
 use crate::served::{EngineArgs, Served};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::io::IsTerminal;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpSocket;
 use tracing::{info, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
@@ -31,9 +32,9 @@ pub struct ServeArgs {
     /// What requests call the model; its own name if not given
     #[arg(long, value_name = "NAME")]
     served_model_name: Option<String>,
-    /// Address to listen on; other machines reach 0.0.0.0
+    /// Address to listen on, or a name that has one; other machines reach 0.0.0.0
     #[arg(long, default_value = "127.0.0.1")]
-    host: IpAddr,
+    host: String,
     /// Port to listen on; 0 takes one that is free
     #[arg(long, default_value_t = 8000)]
     port: u16,
@@ -53,6 +54,18 @@ fn seconds(written: &str) -> Result<Duration, String> {
     seconds.filter(|time| !time.is_zero()).ok_or_else(|| "expected seconds, more than 0".to_owned())
 }
 
+impl ServeArgs {
+    /// The address, taken. Of a name that has several, IPv4 goes first: `localhost` is to be where clients look.
+    fn bind(&self) -> Result<TcpSocket> {
+        let refused = || format!("cannot listen on {}:{}", self.host, self.port);
+        let found = (self.host.as_str(), self.port).to_socket_addrs().with_context(refused)?;
+        let mut addresses: Vec<SocketAddr> = found.collect();
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        let address = addresses.first().with_context(refused)?;
+        bind(*address).with_context(refused)
+    }
+}
+
 /// Serves a model over HTTP until ctrl-c or SIGTERM; then finishes what is under way.
 ///
 /// # Errors
@@ -63,6 +76,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;
     let is_open = keys.is_open();
+    let socket = args.bind()?;
     let Served { name, tokenizer, template, end_tokens, device, engine } = args.engine.start()?;
     let name = args.served_model_name.clone().unwrap_or(name);
     let limits = engine.limits();
@@ -74,11 +88,11 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let address = SocketAddr::new(args.host, args.port);
-        let listening = listen(address, app.clone()).await;
+        let address = socket.local_addr()?;
+        let listening = listen(socket, app.clone());
         let listening = listening.with_context(|| format!("cannot listen on {address}"))?;
-        if is_open && !args.host.is_loopback() {
-            warn!("anybody who reaches {} may use the model: no --api-key", args.host);
+        if is_open && !address.ip().is_loopback() {
+            warn!("anybody who reaches {} may use the model: no --api-key", address.ip());
         }
         info!(
             model = app.name,

@@ -3,6 +3,7 @@
 use crate::device::{DeviceArgs, engine_options, engine_room, kv_on_gpu};
 use crate::engine::{Engine, EngineHandle, EngineOptions, KvFile};
 use crate::packed::{Keep, load_packed};
+use crate::sizes::bytes;
 use anyhow::{Context, Result};
 use clap::Args;
 use embedded_models::TARGET;
@@ -21,26 +22,28 @@ pub struct EngineArgs {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// How weights are kept: as the file has them, or all in one format
-    #[arg(long, default_value = "stored")]
+    /// How weights are kept: stored (as the file has them), or all as f32, bf16, f16, fp8, q8_0, q4_1 or q4_0
+    #[arg(long, value_name = "FORMAT", default_value = "stored")]
     weights: Weights,
     /// Bytes for keys and values, all requests together; as much as four texts of the model's whole context
-    /// if not given, and 2 GiB at most
-    #[arg(long, value_name = "BYTES")]
+    /// if not given, and 2 GiB at most. Units may be written: 2GiB, 500MB
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     pool_bytes: Option<usize>,
     /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something; if not given, f32 on the
     /// processor and bf16 on a GPU
     #[arg(long, visible_alias = "kv-cache-dtype", value_name = "TYPE")]
     kv: Option<KvType>,
     /// Bytes of memory besides the pool for keys and values that it has no room for
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes::<usize>)]
     kv_host_bytes: usize,
     /// Directory for a file of keys and values, in which they are found again after a restart; others who can
     /// read it can find out what was said
     #[arg(long, value_name = "DIR")]
     kv_dir: Option<PathBuf>,
     /// Most bytes of that file
-    #[arg(long, value_name = "BYTES", default_value_t = KV_DIR_BYTES, requires = "kv_dir")]
+    #[arg(
+        long, value_name = "BYTES", default_value_t = KV_DIR_BYTES, requires = "kv_dir", value_parser = bytes::<u64>
+    )]
     kv_dir_bytes: u64,
 }
 

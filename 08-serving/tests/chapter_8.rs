@@ -4,6 +4,7 @@
 #[path = "../examples/trace_schedule.rs"]
 mod trace_schedule;
 
+use naive_decode::{Sampler, Sampling};
 use serde_json::Value;
 use serving::engine::policy::{LEVEL, Rank};
 use std::time::Duration;
@@ -24,6 +25,22 @@ fn a_batch_takes_as_long_as_its_longest() {
 #[test]
 fn continuous_batches_leave_no_place_empty() {
     assert_eq!(passes("continuous, prompts whole"), 37);
+}
+
+#[test]
+fn tokens_that_are_allowed_keep_their_odds() {
+    let chances: [f32; 5] = [0.5, 0.2, 0.15, 0.1, 0.05];
+    let allowed = [1, 3];
+    let mut scores = chances.map(f32::ln);
+    (0..5).filter(|token| !allowed.contains(token)).for_each(|t| scores[t] = f32::NEG_INFINITY);
+    let sampling = Sampling { temperature: 1.0, seed: 3, ..Sampling::default() };
+    let mut sampler = Sampler::new(sampling).unwrap();
+    let mut drawn = [0_u32; 5];
+    for _ in 0..60_000 {
+        drawn[sampler.sample(&scores, &[]).unwrap() as usize] += 1;
+    }
+    let percent = (100.0 * f64::from(drawn[1]) / 60_000.0).round();
+    assert_eq!((percent, drawn[1] + drawn[3]), (67.0, 60_000));
 }
 
 #[test]

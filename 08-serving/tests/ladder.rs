@@ -135,7 +135,7 @@ fn models_that_are_not_there_or_do_not_fit_together() {
         let path = path.to_str().unwrap();
         assert_both_refuse(&["--prompt", "Once", "--tokens", "2", "--model", path], words);
     };
-    from(&directory.path().join("nothing"), &["cannot read", "nothing", "config.json"]);
+    from(&directory.path().join("nothing"), &["nothing: is not there", "a name on the hub"]);
     from(directory.path(), &["cannot read", "config.json"]);
 
     let mut tokenizer: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
@@ -277,6 +277,11 @@ fn models_are_listed_wherever_they_are() {
     for word in ["target", "cannot be run", "SmolLM2-135M", "apache-2.0", "KV at 2,048"] {
         assert!(table.contains(word), "{word}: {table}");
     }
+    // In a cell, a problem would make every line as wide as itself.
+    assert!(table.contains("\ncannot be run: "), "{table}");
+    let empty = tempfile::tempdir().unwrap();
+    let output = models(&cache, &[empty.path().to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("holds no model, expected"));
     let output = models(&cache, &["no such place"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read no such place"));

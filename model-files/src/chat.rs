@@ -161,6 +161,13 @@ impl ChatTemplate {
         template.render(context).map_err(|e| self.refusal(&e))
     }
 
+    /// Whether it writes down the tools that the assistant may call.
+    pub fn writes_tools(&self) -> bool {
+        let environment = environment();
+        let template = environment.template_from_str(&self.source);
+        template.is_ok_and(|template| template.undeclared_variables(false).contains("tools"))
+    }
+
     /// The token that ends the assistant's turn: the first special one that the template writes
     /// after an answer. None if it writes none there.
     pub fn end_of_turn(&self, tokenizer: &Tokenizer) -> Option<u32> {

@@ -48,6 +48,11 @@ fn open_path(path: &Path) -> Result<ModelFiles> {
             let problem = "is a file, expected a directory, a .gguf or a .safetensors file";
             Err(Error::file(path.display().to_string(), problem))
         }
+        _ if !is_there(path) => {
+            let problem =
+                "is not there, expected a directory, a file, or a name on the hub, owner/name";
+            Err(Error::file(path.display().to_string(), problem))
+        }
         _ => ModelFiles::open_directory(path),
     }
 }

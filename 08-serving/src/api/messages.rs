@@ -99,8 +99,10 @@ impl ChatMessage {
             None if self.role == Role::Assistant => return Ok(String::new()),
             None => {
                 let role = serde_json::to_value(self.role).map_err(ApiError::failed)?;
-                let found = format!("with a message of role {role} without content");
-                return Err(ApiError::value("messages", found, "a text, which may be empty"));
+                let problem = format!(
+                    "messages have one of role {role} without content, expected a text, which may be empty"
+                );
+                return Err(ApiError::parameter("messages", problem));
             }
             Some(Content::Text(text)) => return Ok(text.clone()),
             Some(Content::Parts(parts)) => parts,
@@ -108,8 +110,11 @@ impl ChatMessage {
         let text = |part: &Part| match (&*part.kind, &part.text) {
             ("text", Some(text)) => Ok(text.clone()),
             (kind, _) => {
-                let expected = "\"text\" with a text: this model reads nothing else";
-                Err(ApiError::value("messages", format!("with a part of type {kind:?}"), expected))
+                let problem = format!(
+                    "messages have a part of type {kind:?}, expected \"text\" with a text: this model reads \
+                     nothing else"
+                );
+                Err(ApiError::parameter("messages", problem))
             }
         };
         parts.iter().map(text).collect()

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// What a body asks for. `unknown` gives the fields that the request has no parameter for: a misspelt
-/// parameter that is passed over in silence is worse than one that is refused.
+/// parameter that is passed over in silence is worse than one that is refused. One that is null asks for nothing:
+/// clients write whatever nobody set so.
 ///
 /// All of a request's fields must be optional to it, so that one that is wrong can be found by trying them
 /// one at a time.
@@ -32,9 +33,9 @@ pub fn read<T: DeserializeOwned>(
         };
         fields.into_iter().find_map(one).unwrap_or_else(|| refused(in_terms_of_json(&problem)))
     })?;
-    match unknown(&request).keys().next() {
+    match unknown(&request).iter().find(|(_, value)| !value.is_null()) {
         None => Ok(request),
-        Some(name) => {
+        Some((name, _)) => {
             Err(ApiError::parameter(name, format!("no parameter is called `{name}` here")))
         }
     }
@@ -51,8 +52,14 @@ const TERMS: [(&str, &str); 7] = [
     ("expected a map", "expected an object"),
 ];
 
+/// How serde begins to name one of this program's own types.
+const OWN_TYPES: [&str; 2] = ["expected struct ", "expected internally tagged enum "];
+
 fn in_terms_of_json(problem: &serde_json::Error) -> String {
     let said = problem.to_string();
+    if let Some(at) = OWN_TYPES.iter().find_map(|own| said.find(own)) {
+        return format!("{}expected an object", &said[..at]);
+    }
     let term = TERMS.iter().find_map(|(ours, theirs)| Some((said.strip_suffix(ours)?, theirs)));
     term.map_or(said.clone(), |(before, theirs)| format!("{before}{theirs}"))
 }

@@ -139,12 +139,14 @@ impl Calling {
             let name = &tool.function.name;
             let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
             if !(1..=64).contains(&name.len()) || !name.chars().all(is_word) {
-                let expected = "1 to 64 of letters, digits, `_`, `-` and `.`";
-                return Err(ApiError::value("tools", format!("with the name {name:?}"), expected));
+                let problem = format!(
+                    "tools have one called {name:?}, expected 1 to 64 of letters, digits, `_`, `-` and `.`"
+                );
+                return Err(ApiError::parameter("tools", problem));
             }
             if tools[..i].iter().any(|other| other.function.name == *name) {
-                let found = format!("a list with {name:?} twice");
-                return Err(ApiError::value("tools", found, "names of their own"));
+                let problem = format!("tools have {name:?} twice, expected names of their own");
+                return Err(ApiError::parameter("tools", problem));
             }
         }
         let named = |name: &str| tools.iter().find(|tool| tool.function.name == name);

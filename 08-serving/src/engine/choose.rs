@@ -90,6 +90,7 @@ impl Member {
     }
     // ANCHOR_END: write
 
+    // ANCHOR: next
     /// The next token, by logits `[vocab]`.
     fn next_token(&mut self, logits: &[f32]) -> Result<u32> {
         let mut scores = Cow::Borrowed(logits);
@@ -112,6 +113,7 @@ impl Member {
         }
         Ok(token)
     }
+    // ANCHOR_END: next
 
     fn end_after(&self, token: u32) -> Option<FinishReason> {
         if self.end_tokens.contains(&token) {

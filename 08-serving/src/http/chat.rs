@@ -18,6 +18,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use model_files::Extras;
 use std::sync::Arc;
+use tracing::warn;
 
 mod turn;
 
@@ -72,6 +73,11 @@ fn prompt(app: &App, request: &ChatRequest, calling: &Calling) -> Result<Asked, 
         .map(serde_json::to_value)
         .collect::<Result<_, _>>()
         .map_err(ApiError::failed)?;
+    if !tools.is_empty() && !template.writes_tools() {
+        warn!(
+            "a request has tools, and the model is not told of them: its chat template has no place for any"
+        );
+    }
     let extras = Extras {
         tools: (!tools.is_empty()).then_some(tools),
         values: request.chat_template_kwargs.clone().unwrap_or_default(),

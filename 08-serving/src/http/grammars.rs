@@ -12,6 +12,7 @@ use llguidance::{Matcher, ParserFactory};
 use naive_decode::{Error, Result, Tokenizer};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Compiled forms that are kept: those used last.
@@ -114,8 +115,16 @@ impl Grammars {
     }
 }
 
-fn refusal(problem: impl ToString) -> Error {
-    Error::invalid("the form of the answer", problem, "a schema or grammar that can be compiled")
+fn refusal(problem: impl Display) -> Error {
+    let found = format!("none that can be compiled ({problem})");
+    let expected = "a JSON schema, a regular expression or a grammar in Lark's notation";
+    Error::invalid("the form of the answer", found, expected)
+}
+
+/// It was compiled, and is too much to follow at some token.
+fn lost(problem: impl Display) -> Error {
+    let found = format!("too much to follow here ({problem})");
+    Error::invalid("the form of the answer", found, "one with fewer ways to go on")
 }
 
 /// Holds one answer to a form.
@@ -126,7 +135,7 @@ pub struct GrammarConstraint {
 
 impl Constraint for GrammarConstraint {
     fn mask(&mut self) -> Result<Option<TokenSet>> {
-        let mask = self.matcher.compute_mask_or_eos().map_err(refusal)?;
+        let mask = self.matcher.compute_mask_or_eos().map_err(lost)?;
         let ends = self.end_tokens.iter().any(|&token| mask.is_allowed(token));
         let mut set = TokenSet::from_words(mask.as_slice().to_vec());
         if ends {
@@ -139,7 +148,7 @@ impl Constraint for GrammarConstraint {
     fn accept(&mut self, token: u32) -> Result<()> {
         match self.end_tokens.contains(&token) {
             true => Ok(()),
-            false => self.matcher.consume_token(token).map_err(refusal),
+            false => self.matcher.consume_token(token).map_err(lost),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A server inside a program: for tests, and for measurements without a second process.
 
-use super::{App, listen};
+use super::{App, bind, listen};
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl InProcess {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build()?;
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listening = runtime.block_on(listen(any, app))?;
+        let listening = runtime.block_on(async { listen(bind(any)?, app) })?;
         let address = listening.address()?;
         let (end, ended) = oneshot::channel();
         let served = runtime.spawn(listening.serve(async {

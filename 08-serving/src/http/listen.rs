@@ -9,7 +9,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -38,12 +38,29 @@ pub struct Listening {
     app: Arc<App>,
 }
 
-/// Listens on an address; port 0 takes any that is free.
+/// Takes an address; port 0 takes any that is free. Nobody can connect before [`listen`], so that a model can be loaded
+/// in between, and an address that is taken is found out before.
 ///
 /// # Errors
 /// If the address cannot be had.
-pub async fn listen(address: SocketAddr, app: Arc<App>) -> std::io::Result<Listening> {
-    Ok(Listening { listener: TcpListener::bind(address).await?, app })
+pub fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A server that is started again need not wait until the last one's connections are forgotten.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Listens on an address that was taken. Runs inside a runtime of tokio's.
+///
+/// # Errors
+/// If somebody else listens there by now.
+pub fn listen(socket: TcpSocket, app: Arc<App>) -> std::io::Result<Listening> {
+    Ok(Listening { listener: socket.listen(MOST_CONNECTIONS as u32)?, app })
 }
 
 impl Listening {

@@ -19,6 +19,9 @@ use tracing::debug;
 const FIRST_BUCKET: f64 = 0.0005;
 const BUCKETS: usize = 37;
 
+/// Upper ends of the buckets of lengths: a power of two each, up to 1,048,576 tokens.
+const LENGTH_BUCKETS: u32 = 21;
+
 /// Requests whose times the page shows.
 const RECENT: usize = 60;
 
@@ -37,6 +40,8 @@ pub struct Metrics {
     queue: Histogram,
     prefill: Histogram,
     decode: Histogram,
+    prompt_tokens: Histogram,
+    answer_tokens: Histogram,
     recent: Mutex<Recent>,
 }
 
@@ -84,6 +89,9 @@ impl Metrics {
         let ends: Vec<f64> = (0..BUCKETS).map(|i| FIRST_BUCKET * (i as f64 / 2.0).exp2()).collect();
         let builder = PrometheusBuilder::new();
         let builder = builder.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &ends);
+        let lengths: Vec<f64> = (0..LENGTH_BUCKETS).map(|i| f64::from(1 << i)).collect();
+        let builder = builder.expect("there are buckets");
+        let builder = builder.set_buckets_for_metric(Matcher::Suffix("_tokens".into()), &lengths);
         let recorder = builder.expect("there are buckets").build_recorder();
         let labels = [("model_name", model.to_owned()), ("engine", "0".to_owned())];
         with_local_recorder(&recorder, || Metrics {
@@ -103,6 +111,8 @@ impl Metrics {
             queue: histogram!("vllm:request_queue_time_seconds", &labels),
             prefill: histogram!("vllm:request_prefill_time_seconds", &labels),
             decode: histogram!("vllm:request_decode_time_seconds", &labels),
+            prompt_tokens: histogram!("vllm:request_prompt_tokens", &labels),
+            answer_tokens: histogram!("vllm:request_generation_tokens", &labels),
             recent: Mutex::default(),
             labels,
         })
@@ -176,6 +186,8 @@ impl Clock<'_> {
         }
         let now = Instant::now();
         self.metrics.end_to_end.record(now - self.begun);
+        self.metrics.prompt_tokens.record(ending.prompt_tokens as f64);
+        self.metrics.answer_tokens.record(ending.tokens as f64);
         debug!(
             prompt_tokens = ending.prompt_tokens,
             cached_tokens = ending.cached_tokens,

@@ -34,8 +34,8 @@ pub(super) fn table(models: &[Listed]) -> Table {
             Place::Hub => "hub",
         };
         let cells = match &model.found {
-            Found::Refused { problem } => {
-                vec![model.name.clone(), place.into(), format!("cannot be run: {problem}")]
+            Found::Refused { .. } => {
+                vec![model.name.clone(), place.into(), "cannot be run".into()]
             }
             Found::Model { parameters, licence, stored_bytes, context, memory } => {
                 let most = |bytes: fn(&Memory) -> u64| memory.iter().map(bytes).max().unwrap_or(0);
@@ -58,6 +58,16 @@ pub(super) fn table(models: &[Listed]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// What is wrong with the models that cannot be run, a line each.
+pub(super) fn problems(models: &[Listed]) -> Vec<&str> {
+    let found = models.iter().map(|model| &model.found);
+    let problem = found.filter_map(|found| match found {
+        Found::Refused { problem } => Some(problem.as_str()),
+        Found::Model { .. } => None,
+    });
+    problem.collect()
 }
 
 fn bytes(number: u64) -> String {

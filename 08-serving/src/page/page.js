@@ -131,7 +131,8 @@ by("new").addEventListener("click", () => {
 // --- engine ---
 
 const median = (list) => list.length ? [...list].sort((a, b) => a - b)[list.length >> 1] : null;
-const ms = (time) => time === null ? "–" : time < 10 ? `${time.toFixed(2)} ms` : `${time.toFixed(0)} ms`;
+const ms = (time) => time === null ? "–" : time < 10 ? `${time.toFixed(2)} ms`
+  : time < 10_000 ? `${time.toFixed(0)} ms` : `${(time / 1e3).toFixed(1)} s`;
 const share = (part, whole) => whole ? `${(100 * part / whole).toFixed(0)} %` : "–";
 
 function shape(name, attributes) {

@@ -74,7 +74,11 @@ pub(super) fn print_bounds(deployment: &Deployment, bounds: &Bounds, prompt: usi
     (prefill[5], prefill[6]) = (String::new(), String::new());
     table.add_row(prefill);
     for pass in &bounds.decode {
-        table.add_row(row(format!("{} texts, a token each", pass.requests), pass));
+        let name = match pass.requests {
+            1 => "1 text, a token".to_owned(),
+            several => format!("{several} texts, a token each"),
+        };
+        table.add_row(row(name, pass));
     }
     println!("{table}");
 }

@@ -66,6 +66,44 @@ fn parameters_out_of_range_are_named() {
 }
 
 #[test]
+fn a_parameter_that_nobody_set_is_no_parameter() {
+    let server = Server::shared();
+    for more in [json!({"best_of": null, "suffix": null}), json!({"stop": null, "logprobs": null})]
+    {
+        let mut body = json!({"prompt": STORY, "max_tokens": 1});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        assert_eq!(server.complete(body).status, 200, "{more}");
+    }
+    // One that was set is still refused, whatever is null beside it.
+    let body = json!({"prompt": STORY, "best_of": null, "suffix": ""});
+    server.complete(body).is_refused(400, Some("suffix"));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_the_client_s_words() {
+    let server = Server::shared();
+    let schema = json!({"name": "x", "schema": {"type": "objekt"}});
+    for (more, words) in [
+        (json!({"response_format": "json"}), "string \"json\", expected an object"),
+        (json!({"tools": ["weather"]}), "string \"weather\", expected an object"),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": schema}}),
+            "the form of the answer is none that can be compiled (Invalid type: objekt), expected a JSON schema",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
+            "messages have a part of type \"image_url\", expected \"text\"",
+        ),
+    ] {
+        let mut body = json!({"messages": question()});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let param = more.as_object().unwrap().keys().next().unwrap().clone();
+        let message = server.chat(body).is_refused(400, Some(&param));
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn contradictions_in_a_chat_are_named() {
     let server = Server::shared();
     let tool = json!({"type": "function", "function": {"name": "f"}});

@@ -84,6 +84,12 @@ fn metrics_have_vllm_s_names_and_count() {
         assert_eq!(value(&format!("vllm:{histogram}_seconds_count")), count, "{histogram}");
         assert!(text.contains(&format!("vllm:{histogram}_seconds_bucket")));
     }
+    for length in ["prompt", "generation"] {
+        let name = format!("vllm:request_{length}_tokens");
+        assert_eq!(value(&format!("{name}_count")), 3.0, "{name}");
+        assert_eq!(value(&format!("{name}_sum")), value(&format!("vllm:{length}_tokens_total")));
+        assert!(text.contains(&format!("{name}_bucket")), "{text}");
+    }
     assert!(value("vllm:iteration_tokens_total_sum") > 0.0);
     for name in ["drafts", "draft_tokens", "accepted_tokens"] {
         value(&format!("vllm:spec_decode_num_{name}_total"));

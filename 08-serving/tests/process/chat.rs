@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 /// What comes of some lines.
-fn chat(arguments: &[&str], lines: &str) -> Output {
+fn chat(arguments: &[&str], lines: impl AsRef<[u8]>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
     command
         .args(["chat", "--device", "cpu"])
@@ -13,7 +13,7 @@ fn chat(arguments: &[&str], lines: &str) -> Output {
         .stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     // One that is refused reads nothing.
-    let _ = child.stdin.take().unwrap().write_all(lines.as_bytes());
+    let _ = child.stdin.take().unwrap().write_all(lines.as_ref());
     child.wait_with_output().unwrap()
 }
 
@@ -28,7 +28,7 @@ fn a_line_is_answered_and_a_new_conversation_knows_nothing_of_the_old() {
     assert!(once.trim().len() > 10, "{once}");
     let (told, asked) = ("The word of Ada is amber.", "What is the word of Ada?");
     let last = |lines: String| {
-        let output = said(&chat(&[], &lines));
+        let output = said(&chat(&[], lines));
         output.trim().lines().last().unwrap().to_owned()
     };
     assert!(last(format!("{told}\n\n{asked}\n")).contains("amber"), "empty lines say nothing");
@@ -41,11 +41,19 @@ fn a_line_is_answered_and_a_new_conversation_knows_nothing_of_the_old() {
 
 #[test]
 fn what_does_not_fit_is_said_and_the_conversation_goes_on() {
-    let output = chat(&[], &format!("{}\nWho are you?\n", "a long tale ".repeat(300)));
+    let output = chat(&[], format!("{}\nWho are you?\n", "a long tale ".repeat(300)));
     assert_eq!(said(&output), said(&chat(&[], "Who are you?\n")));
     let problem = String::from_utf8(output.stderr).unwrap();
     assert!(problem.contains("longer than the 512 tokens that fit"), "{problem}");
     assert!(problem.contains("/new begins again"), "{problem}");
+}
+
+#[test]
+fn a_line_that_is_no_text_does_not_end_the_conversation() {
+    let output = chat(&[], b"\xff\xfe\nWho are you?\n");
+    assert_eq!(said(&output), said(&chat(&[], "Who are you?\n")));
+    let problem = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(problem, "that line is not UTF-8; say it again\n");
 }
 
 #[test]

@@ -32,7 +32,8 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--pool-bytes", "10"], "one block"),
         (["--pool-bytes", &more_than_there_is], "than the system has to give"),
         (["--kv-dir", "/dev/null/x"], "/dev/null/x: cannot be made"),
-        (["--model", "/dev/null/x"], "cannot read /dev/null/x"),
+        (["--host", "nobody.invalid"], "cannot listen on nobody.invalid:8000"),
+        (["--model", "/dev/null/x"], "/dev/null/x: is not there, expected a directory"),
     ] {
         let output = serve(&arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -40,8 +41,12 @@ fn what_cannot_be_had_is_said_in_one_line() {
         assert!(said.starts_with("error: ") && said.contains(word), "{arguments:?}: {said}");
         assert_eq!(said.trim().lines().count(), 1, "{arguments:?}: {said}");
     }
+    // Nobody waits for a model to hear that the port is taken.
+    let output = serve(&["--port", &port, "--model", "/dev/null/x"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("error: cannot listen on 127.0.0.1:"), "{said}");
     for (arguments, word) in [
-        (["--host", "localhost"], "invalid IP address"),
+        (["--pool-bytes", "2G"], "such as 2147483648, 2GiB or 500MB"),
         (["--port", "65536"], "65536"),
         (["--timeout", "0"], "more than 0"),
         (["--timeout", "1e300"], "more than 0"),
@@ -54,6 +59,25 @@ fn what_cannot_be_had_is_said_in_one_line() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(word), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn it_listens_where_a_name_leads_and_keeps_a_pool_of_a_size_in_words() {
+    let server = Server::start(&["--host", "localhost", "--pool-bytes", "3MiB"]);
+    assert_eq!(server.get("/v1/models")["data"][0]["id"], "target");
+    // 3,072 bytes a token.
+    assert!(server.listens.contains("pool_tokens=1024"), "{}", server.listens);
+}
+
+#[test]
+fn tools_that_the_model_is_not_told_of_are_in_the_log() {
+    let server = Server::start(&[]);
+    let body = json!({
+        "messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 2,
+        "tools": [{"type": "function", "function": {"name": "weather"}}],
+    });
+    server.post("/v1/chat/completions", &body);
+    server.logs("the model is not told of them");
 }
 
 #[test]

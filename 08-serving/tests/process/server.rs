@@ -11,7 +11,9 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) url: String,
     agent: ureq::Agent,
-    /// What it said before it listened.
+    /// The line in which it says that it listens.
+    pub(crate) listens: String,
+    /// What it said before.
     pub(crate) said: Vec<String>,
     /// And since then.
     log: Arc<Mutex<Vec<String>>>,
@@ -37,11 +39,12 @@ impl Server {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = Vec::new();
-        let url = loop {
+        let (url, listens) = loop {
             let Some(line) = lines.next() else { panic!("it ended too early: {said:?}") };
             let line = line.unwrap();
             if let Some(at) = line.find("http://127.0.0.1:") {
-                break line[at..].split_whitespace().next().unwrap().to_owned();
+                let url = line[at..].split_whitespace().next().unwrap().to_owned();
+                break (url, line);
             }
             said.push(line);
         };
@@ -50,7 +53,7 @@ impl Server {
         let later = log.clone();
         std::thread::spawn(move || lines.for_each(|line| later.lock().unwrap().extend(line.ok())));
         let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(120)));
-        Server { child, url, agent: agent.build().into(), said, log }
+        Server { child, url, agent: agent.build().into(), listens, said, log }
     }
 
     /// Waits for a line of its log.

@@ -175,9 +175,10 @@ fn read_place(cursor: &mut Cursor, name: &str, alignment: u64) -> Result<TensorP
             start: start as usize,
             length: length as usize,
         }),
+        Some(0) => refuse(format!("has shape {shape:?}, expected at least one number")),
         _ => refuse(format!(
-            "has shape {shape:?} of {kind} at offset {start}, expected at least one number and no \
-             more than the file's {most} bytes"
+            "has shape {shape:?} of {kind} at offset {start}, expected no more than the file's {most} bytes: it is \
+             truncated or damaged"
         )),
     }
 }

@@ -51,6 +51,23 @@ const CHATML: &str = "{% for message in messages %}\
     {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 #[test]
+fn a_template_that_has_a_place_for_tools_says_so() {
+    // As Llama 3.1 and Hermes do it; and two that only seem to.
+    let llama = "{%- if custom_tools is defined %}{%- set tools = custom_tools %}{%- endif %}\
+        {%- if not tools is defined %}{%- set tools = none %}{%- endif %}{{ messages[0].content }}";
+    let hermes =
+        "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{{ messages[0].content }}";
+    let own = "{% set tools = [] %}{{ tools | length }}{{ messages[0].content }}";
+    let named = "{{ messages[0].tools }} tools";
+    for (source, expected) in
+        [(llama, true), (hermes, true), (own, false), (named, false), (CHATML, false)]
+    {
+        let template = ChatTemplate::new("template", source, None, None).unwrap();
+        assert_eq!(template.writes_tools(), expected, "{source}");
+    }
+}
+
+#[test]
 fn chatml() {
     let asked = conversation(&[("user", "Hi")]);
     let system = "<|im_start|>system\nYou help.<|im_end|>\n";
