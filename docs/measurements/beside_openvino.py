@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""This project's bench and OpenVINO GenAI, in turn, on the same files: every raw sample as one JSON object.
+
+    pip install openvino-genai==2026.4.1.0
+    beside_openvino.py --ladder target/release/ladder --threads 2 --rounds 5 \
+        --json docs/measurements/beside_openvino.json q8_0=q8_0.gguf q4_0=q4_0.gguf
+
+OpenVINO was the fastest peer at reading prompts. It takes a GGUF file as it is, and each sample of it is a process of
+its own that first runs the load once unmeasured, as this project's bench does.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+# Prompt, tokens generated, sequences side by side. What is measured: tokens read a second; tokens generated a second
+# after the first; tokens generated over all time, prompts included.
+LOADS = {
+    "prefill 512": dict(prefill=512, decode=1, batch=1),
+    "decode 128": dict(prefill=8, decode=128, batch=1),
+    "32 together, 128 in, 128 out": dict(prefill=128, decode=128, batch=32),
+}
+
+
+def peer(options, file, load):
+    """One sample of OpenVINO, in this process."""
+    import openvino_genai
+
+    pipeline = openvino_genai.LLMPipeline(file, "CPU", INFERENCE_NUM_THREADS=options.threads)
+    tokenizer = pipeline.get_tokenizer()
+    config = openvino_genai.GenerationConfig()
+    config.max_new_tokens = config.min_new_tokens = load["decode"]
+    config.ignore_eos, config.do_sample, config.apply_chat_template = True, False, False
+
+    def prompts(turn):
+        # No two begin alike, so that nothing is left over from one for another.
+        texts = [f"{chr(65 + (turn + i) % 26)}{turn}{i}" for i in range(load["batch"])]
+        made = []
+        for text in texts:
+            short = load["prefill"] - tokenizer.encode(text).input_ids.shape[1]
+            made.append(text + " the" * max(short, 0))
+        return made
+
+    pipeline.generate(prompts(1), config)
+    began = time.perf_counter()
+    metrics = pipeline.generate(prompts(2), config).perf_metrics
+    seconds = time.perf_counter() - began
+    if load["batch"] > 1:
+        return load["batch"] * load["decode"] / seconds
+    if load["decode"] > 1:
+        return 1000 / metrics.get_tpot().mean
+    return 1000 * metrics.get_num_input_tokens() / metrics.get_ttft().mean
+
+
+def openvino(options, file, load):
+    command = [sys.executable, __file__, "--threads", str(options.threads), "--peer", json.dumps(load), file]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"OpenVINO failed:\n{done.stderr[-2000:]}")
+    return float(done.stdout.splitlines()[-1])
+
+
+def ladder(options, file, load, kv):
+    done = subprocess.run(
+        [options.ladder, "bench", "--model", file, "--threads", str(options.threads), "--samples", "2", "--kv", kv,
+         "--prefill", str(load["prefill"]), "--decode", str(load["decode"]), "--depth", str(load["prefill"]),
+         "--batch", str(load["batch"]), "--keep", "always", "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"the bench failed:\n{done.stderr[-2000:]}")
+    report = json.loads(done.stdout)
+    [one] = report["runs"]
+    # The first is for the pages of the file to arrive.
+    _, read = one["prefill_tokens_per_second"]
+    _, generated = one["decode_tokens_per_second"]
+    rate = generated if load["decode"] > 1 else read
+    if load["batch"] > 1:
+        # Reading all prompts gives the first token of each.
+        seconds = load["batch"] * (load["prefill"] / read + (load["decode"] - 1) / generated)
+        rate = load["batch"] * load["decode"] / seconds
+    return rate, report["machine"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ladder", default="target/release/ladder")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", help="where to write the samples")
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    parser.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
+    options = parser.parse_args()
+    if options.peer:
+        print(peer(options, options.files[0], json.loads(options.peer)))
+        return
+    files = dict(file.split("=", 1) for file in options.files)
+    sides = ["OpenVINO GenAI", "here, bf16 keys and values", "here, f32 keys and values"]
+    samples = {f"{name}: {load}": {side: [] for side in sides} for name in files for load in LOADS}
+    machine = None
+    for turn in range(options.rounds):
+        for name, file in files.items():
+            for load, sizes in LOADS.items():
+                kept = samples[f"{name}: {load}"]
+                kept[sides[0]].append(openvino(options, file, sizes))
+                for side, kv in [(sides[1], "bf16"), (sides[2], "f32")]:
+                    rate, machine = ladder(options, file, sizes, kv)
+                    kept[side].append(rate)
+                print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
+    report = dict(machine=machine, system=platform.platform(), threads=options.threads,
+                  unit="tokens a second", samples=samples)
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump(report, out, indent=1)
+            out.write("\n")
+    for what, kept in samples.items():
+        first, *ours = [statistics.median(kept[side]) for side in sides]
+        ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)
+        print(f"{what:40} {first:7.0f} {ratios}")
+
+
+if __name__ == "__main__":
+    main()
