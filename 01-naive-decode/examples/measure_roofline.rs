@@ -7,7 +7,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use naive_decode::Error;
 use naive_decode::measurement::{MachineName, Measurement, Series};
-use naive_decode::roofline::{ElementBytes, Machine, Rows, Shape, probe};
+use naive_decode::roofline::{ElementBytes, Machine, Rows, probe, published};
 use std::path::PathBuf;
 
 const ROUNDS: u64 = 9;
@@ -79,33 +79,14 @@ fn measure(threads: &[usize]) -> [Series; 2] {
 }
 
 fn print_work(limits: &Machine) {
-    // Models whose weights come from memory. The embedded ones fit in many a machine's cache, where
-    // this limit does not hold.
-    let smollm2_135m = Shape {
-        hidden_size: 576,
-        layers: 30,
-        heads: 9,
-        kv_heads: 3,
-        head_dim: 64,
-        intermediate_size: 1_536,
-        vocab_size: 49_152,
-        tied_head: true,
-    };
-    let llama_2_7b = Shape {
-        hidden_size: 4_096,
-        layers: 32,
-        heads: 32,
-        kv_heads: 32,
-        head_dim: 128,
-        intermediate_size: 11_008,
-        vocab_size: 32_000,
-        tied_head: false,
-    };
     println!(
         "\n{:<40} {:>7} {:>7}  {:>9}  {:<10} {:>12}",
         "work", "FLOP", "bytes", "FLOP/byte", "bound by", "at best"
     );
-    for (model, shape) in [("SmolLM2 135M", smollm2_135m), ("Llama 2 7B", llama_2_7b)] {
+    // Models whose weights come from memory. The embedded ones fit in many a machine's cache, where
+    // this limit does not hold.
+    for name in ["smollm2-135m", "llama-2-7b"] {
+        let shape = published(name).expect("it is published").shape;
         for (what, rows) in
             [("token 513, naive", Rows::naive(512)), ("token 513, cached", Rows::decode(511))]
         {
@@ -113,7 +94,7 @@ fn print_work(limits: &Machine) {
             let intensity = work.arithmetic_intensity();
             println!(
                 "{:<40} {:>7} {:>7}  {intensity:>9.1}  {:<10} {:>9.2} ms",
-                format!("{model}, f32: {what}"),
+                format!("{name}, f32: {what}"),
                 short(work.flops),
                 short(work.bytes()),
                 if intensity < limits.ridge() { "memory" } else { "arithmetic" },

@@ -68,6 +68,35 @@ pub trait Attention: Send {
 }
 // ANCHOR_END: seam
 
+/// In an `impl` of [`Attention`] for a decorator over other attention, which is the field `$inner`: the methods that are handed on
+/// as they are.
+#[macro_export]
+macro_rules! forward_attention {
+    ($inner:tt: $($method:ident)+) => { $($crate::forward_attention! { @$method $inner })+ };
+    (@begin $inner:tt) => {
+        fn begin(&mut self, pass: &$crate::Pass) -> $crate::Result<()> {
+            $crate::Attention::begin(&mut self.$inner, pass)
+        }
+    };
+    (@attend $inner:tt) => {
+        fn attend(
+            &mut self,
+            layer: $crate::LayerSpec,
+            pass: &$crate::Pass,
+            q: ::ndarray::ArrayView3<f32>,
+            k: ::ndarray::ArrayView3<f32>,
+            v: ::ndarray::ArrayView3<f32>,
+        ) -> $crate::Result<::ndarray::Array3<f32>> {
+            $crate::Attention::attend(&mut self.$inner, layer, pass, q, k, v)
+        }
+    };
+    (@commit $inner:tt) => {
+        fn commit(&mut self, pass: &$crate::Pass) {
+            $crate::Attention::commit(&mut self.$inner, pass);
+        }
+    };
+}
+
 /// No memory at all: keys and values live for one call.
 ///
 /// Every pass must bring its sequences whole, from the first token. That is what makes the naive

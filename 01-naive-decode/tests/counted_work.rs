@@ -3,43 +3,19 @@
 //! `roofline.rs` counts single passes; here it is the whole loop, whose waste is what the next rung
 //! is about.
 
+mod common;
+
+use common::counted;
 use naive_decode::roofline::{ElementBytes, Rows, Shape, Work};
 use naive_decode::{
-    Config, Decoder, DenseLinear, Linear, LoadOptions, Model, NaiveDecoder, Request, Result,
-    Sampler, Sampling, generate,
+    Config, Decoder, LoadOptions, Model, NaiveDecoder, Request, Result, Sampler, Sampling, generate,
 };
-use ndarray::{Array2, ArrayView2};
 use std::sync::{Arc, Mutex};
 
 const CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 32,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
     "intermediate_size": 48, "vocab_size": 64, "rms_norm_eps": 1e-5,
     "max_position_embeddings": 128, "tie_word_embeddings": true}"#;
-
-/// A matrix that counts what goes through it.
-struct Counted {
-    inner: DenseLinear,
-    work: Arc<Mutex<Work>>,
-}
-
-impl Linear for Counted {
-    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let y = self.inner.apply(x);
-        let mut work = self.work.lock().unwrap();
-        work.flops += 2 * (x.nrows() * self.inner.inputs() * self.inner.outputs()) as u64;
-        work.weight_bytes += self.inner.bytes() as u64;
-        y
-    }
-    fn inputs(&self) -> usize {
-        self.inner.inputs()
-    }
-    fn outputs(&self) -> usize {
-        self.inner.outputs()
-    }
-    fn bytes(&self) -> usize {
-        self.inner.bytes()
-    }
-}
 
 /// What the formulas say of the matrices alone: a pass without attention's own share.
 fn matrices(shape: &Shape, rows: Rows) -> Work {
@@ -48,7 +24,8 @@ fn matrices(shape: &Shape, rows: Rows) -> Work {
     Work {
         flops: whole.flops - attention.flops,
         weight_bytes: whole.weight_bytes,
-        ..Work::default()
+        kv_bytes: 0,
+        activation_bytes: whole.activation_bytes - attention.activation_bytes,
     }
 }
 
@@ -62,10 +39,7 @@ fn the_naive_loop_costs_what_the_formulas_say() -> Result<()> {
         config,
         options,
         &|_, shape| Ok((0..shape.iter().product()).map(|i: usize| (i as f32).sin()).collect()),
-        &|weights: Vec<f32>, outputs: usize, inputs: usize| -> Result<Box<dyn Linear>> {
-            let inner = DenseLinear::new(&weights, outputs, inputs, options.isa)?;
-            Ok(Box::new(Counted { inner, work: work.clone() }))
-        },
+        &counted(options.isa, work.clone()),
     )?;
     let mut decoder = NaiveDecoder::new(Arc::new(model));
     let (prompt, tokens) = (12, 20);

@@ -1,14 +1,17 @@
 //! The formulas against published models, against figures worked out by hand, and against a real
 //! model whose every matrix and key is counted as it runs.
 
+mod common;
+
+use common::counted;
 use naive_decode::roofline::{
     ElementBytes, Machine, MatrixShape, PUBLISHED, Rows, Shape, Work, probe, published,
 };
 use naive_decode::{
-    Attention, Config, DenseLinear, Isa, KeyValues, LayerSpec, Linear, LoadOptions, Model, Pass,
-    Result, Span, Want, attend_span,
+    Attention, Config, Isa, KeyValues, LayerSpec, LoadOptions, Model, Pass, Result, Span, Want,
+    attend_span,
 };
-use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, concatenate, s};
+use ndarray::{Array3, ArrayView3, Axis, concatenate, s};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -136,33 +139,6 @@ proptest! {
 
 // --- Counted in a model that runs --------------------------------------------------------------
 
-/// A matrix that counts what goes through it.
-struct Counted {
-    inner: DenseLinear,
-    work: Arc<Mutex<Work>>,
-}
-
-impl Linear for Counted {
-    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let y = self.inner.apply(x);
-        let mut work = self.work.lock().unwrap();
-        work.flops += 2 * (x.len() * y.ncols()) as u64;
-        // Asked about no row, as a pass that wants no logits asks the head, it reads nothing.
-        work.weight_bytes += if x.is_empty() { 0 } else { self.inner.bytes() as u64 };
-        work.activation_bytes += 4 * (x.len() + y.len()) as u64;
-        y
-    }
-    fn inputs(&self) -> usize {
-        self.inner.inputs()
-    }
-    fn outputs(&self) -> usize {
-        self.inner.outputs()
-    }
-    fn bytes(&self) -> usize {
-        self.inner.bytes()
-    }
-}
-
 /// Attention that remembers everything and counts every number read.
 struct CountedAttention {
     /// Per layer, `[slots, kv_heads, D]`.
@@ -237,10 +213,7 @@ fn formulas_equal_what_a_running_model_counts() {
             config.clone(),
             options,
             &|_, shape| Ok(vec![0.01; shape.iter().product()]),
-            &|weights: Vec<f32>, outputs: usize, inputs: usize| -> Result<Box<dyn Linear>> {
-                let inner = DenseLinear::new(&weights, outputs, inputs, options.isa)?;
-                Ok(Box::new(Counted { inner, work: work.clone() }))
-            },
+            &counted(options.isa, work.clone()),
         )
         .unwrap();
         let empty = Array3::zeros((0, config.kv_heads, config.head_dim));

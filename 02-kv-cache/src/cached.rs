@@ -33,6 +33,38 @@ pub trait KvCache: Attention {
     }
 }
 
+/// In an `impl` of [`KvCache`] for a decorator over another cache, which is the field `$inner`: the methods that are handed on
+/// as they are.
+#[macro_export]
+macro_rules! forward_kv_cache {
+    ($inner:tt: $($method:ident)+) => { $($crate::forward_kv_cache! { @$method $inner })+ };
+    (@len $inner:tt) => {
+        fn len(&self, sequence: usize) -> usize {
+            $crate::KvCache::len(&self.$inner, sequence)
+        }
+    };
+    (@capacity $inner:tt) => {
+        fn capacity(&self) -> usize {
+            $crate::KvCache::capacity(&self.$inner)
+        }
+    };
+    (@truncate $inner:tt) => {
+        fn truncate(&mut self, sequence: usize, length: usize) -> ::naive_decode::Result<()> {
+            $crate::KvCache::truncate(&mut self.$inner, sequence, length)
+        }
+    };
+    (@bytes_per_token $inner:tt) => {
+        fn bytes_per_token(&self) -> usize {
+            $crate::KvCache::bytes_per_token(&self.$inner)
+        }
+    };
+    (@allocated_bytes $inner:tt) => {
+        fn allocated_bytes(&self) -> usize {
+            $crate::KvCache::allocated_bytes(&self.$inner)
+        }
+    };
+}
+
 /// Attention that writes each new key and value once and reads them in every later pass.
 ///
 /// Invariant: for every sequence, slots `0..lengths.of(sequence)` of the store are written in every

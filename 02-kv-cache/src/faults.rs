@@ -14,31 +14,6 @@
 //! for tests. `recall.rs` counts right answers; `stepper.rs` decodes over any executor, so that a
 //! fault can sit between the two.
 
-/// The methods that a decorator over a store hands on as they are.
-macro_rules! forward_store {
-    ($inner:ident) => {
-        fn shape(&self) -> crate::KvShape {
-            self.$inner.shape()
-        }
-
-        fn sequences(&self) -> usize {
-            self.$inner.sequences()
-        }
-
-        fn capacity(&self) -> usize {
-            self.$inner.capacity()
-        }
-
-        fn truncate(&mut self, sequence: usize, length: usize) {
-            self.$inner.truncate(sequence, length);
-        }
-
-        fn allocated_bytes(&self) -> usize {
-            self.$inner.allocated_bytes()
-        }
-    };
-}
-
 mod beside;
 mod boxed;
 pub mod guards;

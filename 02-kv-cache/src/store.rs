@@ -88,6 +88,53 @@ pub trait Store: Send + Sync {
 }
 // ANCHOR_END: seam
 
+/// In an `impl` of [`Store`] for a decorator over another store, which is the field `$inner`: the methods that are handed on
+/// as they are.
+#[macro_export]
+macro_rules! forward_store {
+    ($inner:tt: $($method:ident)+) => { $($crate::forward_store! { @$method $inner })+ };
+    (@shape $inner:tt) => {
+        fn shape(&self) -> $crate::KvShape {
+            $crate::Store::shape(&self.$inner)
+        }
+    };
+    (@sequences $inner:tt) => {
+        fn sequences(&self) -> usize {
+            $crate::Store::sequences(&self.$inner)
+        }
+    };
+    (@capacity $inner:tt) => {
+        fn capacity(&self) -> usize {
+            $crate::Store::capacity(&self.$inner)
+        }
+    };
+    (@write $inner:tt) => {
+        fn write(&mut self, place: $crate::Place, key: &[f32], value: &[f32]) {
+            $crate::Store::write(&mut self.$inner, place, key, value);
+        }
+    };
+    (@key $inner:tt) => {
+        fn key(&self, place: $crate::Place, copy: &mut [f32]) {
+            $crate::Store::key(&self.$inner, place, copy);
+        }
+    };
+    (@value $inner:tt) => {
+        fn value(&self, place: $crate::Place, copy: &mut [f32]) {
+            $crate::Store::value(&self.$inner, place, copy);
+        }
+    };
+    (@truncate $inner:tt) => {
+        fn truncate(&mut self, sequence: usize, length: usize) {
+            $crate::Store::truncate(&mut self.$inner, sequence, length);
+        }
+    };
+    (@allocated_bytes $inner:tt) => {
+        fn allocated_bytes(&self) -> usize {
+            $crate::Store::allocated_bytes(&self.$inner)
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

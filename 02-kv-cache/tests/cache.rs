@@ -2,7 +2,7 @@
 
 use kv_cache::{
     CONTIGUOUS, Cached, CachedDecoder, ContiguousStore, KvCache, KvShape, LISTS, ListStore, Place,
-    Store,
+    Store, forward_store,
 };
 use naive_decode::{
     Attention, Config, Decoder, Element, LoadOptions, Logits, Model, NaiveAttention, NaiveDecoder,
@@ -250,15 +250,8 @@ struct Counting {
 }
 
 impl Store for Counting {
-    fn shape(&self) -> KvShape {
-        self.store.shape()
-    }
-    fn sequences(&self) -> usize {
-        self.store.sequences()
-    }
-    fn capacity(&self) -> usize {
-        self.store.capacity()
-    }
+    forward_store!(store: shape sequences capacity truncate allocated_bytes);
+
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         self.written += 1;
         self.store.write(place, key, value);
@@ -270,12 +263,6 @@ impl Store for Counting {
     fn value(&self, place: Place, copy: &mut [f32]) {
         self.values.fetch_add(1, Relaxed);
         self.store.value(place, copy);
-    }
-    fn truncate(&mut self, sequence: usize, length: usize) {
-        self.store.truncate(sequence, length);
-    }
-    fn allocated_bytes(&self) -> usize {
-        self.store.allocated_bytes()
     }
 }
 

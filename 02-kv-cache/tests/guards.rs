@@ -1,7 +1,7 @@
 //! Guards against faults that leave every key alone. A value is as much a part of an answer as a key.
 
 use kv_cache::faults::guards::{Checksummed, Poisoned, ReadBack, Shadow};
-use kv_cache::{ContiguousStore, KvShape, Place, Store};
+use kv_cache::{ContiguousStore, KvShape, Place, Store, forward_store};
 use naive_decode::Result;
 use naive_decode::break_it::Bench;
 use std::sync::LazyLock;
@@ -19,15 +19,8 @@ struct WrongValue {
 }
 
 impl Store for WrongValue {
-    fn shape(&self) -> KvShape {
-        self.store.shape()
-    }
-    fn sequences(&self) -> usize {
-        self.store.sequences()
-    }
-    fn capacity(&self) -> usize {
-        self.store.capacity()
-    }
+    forward_store!(store: shape sequences capacity key value truncate allocated_bytes);
+
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         let mut written = value.to_vec();
         if place == PLACE {
@@ -37,18 +30,6 @@ impl Store for WrongValue {
             }
         }
         self.store.write(place, key, &written);
-    }
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.store.key(place, copy);
-    }
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.store.value(place, copy);
-    }
-    fn truncate(&mut self, sequence: usize, length: usize) {
-        self.store.truncate(sequence, length);
-    }
-    fn allocated_bytes(&self) -> usize {
-        self.store.allocated_bytes()
     }
 }
 

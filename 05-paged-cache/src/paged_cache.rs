@@ -135,7 +135,7 @@ impl PagedCache {
 
     // ANCHOR: elsewhere
     /// Tables over `count` blocks of a device's memory, for sequences of at most `capacity` tokens: growth, forks, copy on
-    /// write, rollback and parking are as ever. Attention is the device's; through [`Attention::attend`] there is none.
+    /// write, rollback and parking are as ever. Attention is the device's; the cache's own `attend` refuses.
     ///
     /// # Errors
     /// If `tokens` of a block is not a power of two from 1 to 256, or there is no block.

@@ -5,7 +5,7 @@
 
 use super::guards::{self, Poisoned, ReadBack, Shadow};
 use super::{Beside, Stepper, TOKENS, executor, other_prompt, store};
-use crate::{KvShape, Place, Store};
+use crate::{KvShape, Place, Store, forward_store};
 use naive_decode::break_it::{Bench, BreakIt, Report, Side, Trial};
 use naive_decode::{Config, Decoder, LoadOptions, Model, Result};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Places {
 }
 
 impl<S: Store> Store for Misplaced<S> {
-    forward_store!(store);
+    forward_store!(store: shape sequences capacity truncate allocated_bytes);
 
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         if let Some(place) = (self.places.write)(place) {

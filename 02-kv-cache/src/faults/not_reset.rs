@@ -1,10 +1,11 @@
 //! A cache that still holds the request before.
 
 use super::{TOKENS, other_prompt, store};
-use crate::{Cached, CachedDecoder, KvCache};
+use crate::{Cached, CachedDecoder, KvCache, forward_kv_cache};
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial, same_logits};
-use naive_decode::{Attention, Decoder, Executor, LayerSpec, Pass, Result, Span, Want, argmax};
-use ndarray::{Array3, ArrayView3};
+use naive_decode::{
+    Attention, Decoder, Executor, Pass, Result, Span, Want, argmax, forward_attention,
+};
 
 /// Tokens that the request before has generated.
 const EARLIER_TOKENS: usize = 8;
@@ -13,45 +14,14 @@ const EARLIER_TOKENS: usize = 8;
 pub struct KeepsRows<A>(A);
 
 impl<A: Attention> Attention for KeepsRows<A> {
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.0.begin(pass)
-    }
-
-    fn attend(
-        &mut self,
-        layer: LayerSpec,
-        pass: &Pass,
-        q: ArrayView3<f32>,
-        k: ArrayView3<f32>,
-        v: ArrayView3<f32>,
-    ) -> Result<Array3<f32>> {
-        self.0.attend(layer, pass, q, k, v)
-    }
-
-    fn commit(&mut self, pass: &Pass) {
-        self.0.commit(pass);
-    }
+    forward_attention!(0: begin attend commit);
 }
 
 impl<A: KvCache> KvCache for KeepsRows<A> {
-    fn len(&self, sequence: usize) -> usize {
-        self.0.len(sequence)
-    }
-
-    fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
+    forward_kv_cache!(0: len capacity bytes_per_token allocated_bytes);
 
     fn truncate(&mut self, _sequence: usize, _length: usize) -> Result<()> {
         Ok(())
-    }
-
-    fn bytes_per_token(&self) -> usize {
-        self.0.bytes_per_token()
-    }
-
-    fn allocated_bytes(&self) -> usize {
-        self.0.allocated_bytes()
     }
 }
 

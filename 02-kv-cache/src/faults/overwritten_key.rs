@@ -3,7 +3,7 @@
 use super::guards::Checksummed;
 use super::recall::{Search, recall, slot_in_fact};
 use super::{Stepper, executor, store};
-use crate::{Place, Store};
+use crate::{Place, Store, forward_store};
 use naive_decode::break_it::{Bench, BreakIt, Report, Side, Trial, noise, same_logits};
 use naive_decode::{Decoder, NaiveDecoder, Request, Result, Sampler, Sampling, argmax, generate};
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub struct Overwriting<S> {
 }
 
 impl<S: Store> Store for Overwriting<S> {
-    forward_store!(store);
+    forward_store!(store: shape sequences capacity key value truncate allocated_bytes);
 
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         self.store.write(place, key, value);
@@ -40,14 +40,6 @@ impl<S: Store> Store for Overwriting<S> {
             let layers = 0..self.store.shape().layers;
             overwrite_key(&mut self.store, self.slot, layers);
         }
-    }
-
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.store.key(place, copy);
-    }
-
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.store.value(place, copy);
     }
 }
 

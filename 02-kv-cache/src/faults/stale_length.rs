@@ -5,7 +5,7 @@ use crate::Cached;
 use naive_decode::break_it::{BreakIt, Side, Trial};
 use naive_decode::{
     Attention, Config, CpuExecutor, Decoder, Executor, LayerSpec, LoadOptions, Model, Pass, Result,
-    Visible,
+    Visible, forward_attention,
 };
 use ndarray::{Array3, ArrayView3};
 use std::sync::Arc;
@@ -22,9 +22,7 @@ pub struct StaleLength<A> {
 }
 
 impl<A: Attention> Attention for StaleLength<A> {
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.attention.begin(pass)
-    }
+    forward_attention!(attention: begin commit);
 
     fn attend(
         &mut self,
@@ -41,10 +39,6 @@ impl<A: Attention> Attention for StaleLength<A> {
             }
         }
         self.attention.attend(layer, &seen, q, k, v)
-    }
-
-    fn commit(&mut self, pass: &Pass) {
-        self.attention.commit(pass);
     }
 }
 

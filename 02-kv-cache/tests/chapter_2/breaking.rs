@@ -1,7 +1,7 @@
 //! Breaking it.
 
 use super::{bits, decoder, key, slab, target, text};
-use kv_cache::{Cached, ContiguousStore, KvShape, Place, Store};
+use kv_cache::{Cached, ContiguousStore, KvShape, Place, Store, forward_store};
 use naive_decode::{Decoder, Pass, Span, Want, argmax};
 
 /// Slots of two tokens exchanged: keys and values, in every layer and head.
@@ -44,29 +44,10 @@ fn a_slot_is_a_place_to_keep_things_and_not_a_position() {
 struct Shifted(ContiguousStore);
 
 impl Store for Shifted {
-    fn shape(&self) -> KvShape {
-        self.0.shape()
-    }
-    fn sequences(&self) -> usize {
-        self.0.sequences()
-    }
-    fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
+    forward_store!(0: shape sequences capacity key value truncate allocated_bytes);
+
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         self.0.write(Place { slot: place.slot + 1, ..place }, key, value);
-    }
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.0.key(place, copy);
-    }
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.0.value(place, copy);
-    }
-    fn truncate(&mut self, sequence: usize, length: usize) {
-        self.0.truncate(sequence, length);
-    }
-    fn allocated_bytes(&self) -> usize {
-        self.0.allocated_bytes()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{bits, decoder, key, slab, target, text};
 use kv_cache::faults::guards::{Checksummed, Poisoned, Shadow};
-use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, ListStore, Place, Store};
+use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, ListStore, Place, Store, forward_store};
 use naive_decode::{CpuExecutor, Decoder, NaiveDecoder, Pass, Span, Want};
 
 #[test]
@@ -79,32 +79,13 @@ fn another_order_changes_no_bit() {
 struct Swapped<S>(S);
 
 impl<S: Store> Store for Swapped<S> {
-    fn shape(&self) -> KvShape {
-        self.0.shape()
-    }
-    fn sequences(&self) -> usize {
-        self.0.sequences()
-    }
-    fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
+    forward_store!(0: shape sequences capacity key value truncate allocated_bytes);
+
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         match place.layer {
             3 => self.0.write(place, value, key),
             _ => self.0.write(place, key, value),
         }
-    }
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.0.key(place, copy);
-    }
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.0.value(place, copy);
-    }
-    fn truncate(&mut self, sequence: usize, length: usize) {
-        self.0.truncate(sequence, length);
-    }
-    fn allocated_bytes(&self) -> usize {
-        self.0.allocated_bytes()
     }
 }
 

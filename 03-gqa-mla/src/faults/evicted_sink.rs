@@ -2,12 +2,12 @@
 
 use crate::evict::{Budget, EvictingCache, Sinks};
 use kv_cache::faults::guards::equals_naive;
-use kv_cache::{CachedDecoder, KvCache};
+use kv_cache::{CachedDecoder, KvCache, forward_kv_cache};
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial};
 use naive_decode::{
-    Attention, CpuExecutor, Decoder, Error, Executor, LayerSpec, Model, Pass, Result, Span, Want,
+    Attention, CpuExecutor, Decoder, Error, Executor, Model, Pass, Result, Span, Want,
+    forward_attention,
 };
-use ndarray::{Array3, ArrayView3};
 use std::sync::Arc;
 
 /// Tokens that this break-it generates.
@@ -37,20 +37,7 @@ impl ForgetsSinks {
 }
 
 impl Attention for ForgetsSinks {
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.0.begin(pass)
-    }
-
-    fn attend(
-        &mut self,
-        layer: LayerSpec,
-        pass: &Pass,
-        q: ArrayView3<f32>,
-        k: ArrayView3<f32>,
-        v: ArrayView3<f32>,
-    ) -> Result<Array3<f32>> {
-        self.0.attend(layer, pass, q, k, v)
-    }
+    forward_attention!(0: begin attend);
 
     // ANCHOR: fault
     fn commit(&mut self, pass: &Pass) {
@@ -67,25 +54,7 @@ impl Attention for ForgetsSinks {
 }
 
 impl KvCache for ForgetsSinks {
-    fn len(&self, sequence: usize) -> usize {
-        self.0.len(sequence)
-    }
-
-    fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
-
-    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.0.truncate(sequence, length)
-    }
-
-    fn bytes_per_token(&self) -> usize {
-        self.0.bytes_per_token()
-    }
-
-    fn allocated_bytes(&self) -> usize {
-        self.0.allocated_bytes()
-    }
+    forward_kv_cache!(0: len capacity truncate bytes_per_token allocated_bytes);
 }
 
 /// A window that slides past the first tokens.

@@ -5,7 +5,7 @@ use crate::{HybridCache, Room};
 use embedded_models::HYBRID;
 use kv_cache::faults::Stepper;
 use kv_cache::faults::guards::Shadow;
-use kv_cache::{Cached, KvShape, ListStore, Place, Store};
+use kv_cache::{Cached, KvShape, ListStore, Place, Store, forward_store};
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial};
 use naive_decode::{Attention, CpuExecutor, Decoder, LoadOptions, Model, Result};
 use std::sync::Arc;
@@ -39,17 +39,7 @@ impl<S: Store> RollsEarly<S> {
 }
 
 impl<S: Store> Store for RollsEarly<S> {
-    fn shape(&self) -> KvShape {
-        self.store.shape()
-    }
-
-    fn sequences(&self) -> usize {
-        self.store.sequences()
-    }
-
-    fn capacity(&self) -> usize {
-        self.store.capacity()
-    }
+    forward_store!(store: shape sequences capacity key value truncate allocated_bytes);
 
     // ANCHOR: early
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
@@ -60,22 +50,6 @@ impl<S: Store> Store for RollsEarly<S> {
         self.store.write(Place { slot, ..place }, key, value);
     }
     // ANCHOR_END: early
-
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.store.key(place, copy);
-    }
-
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.store.value(place, copy);
-    }
-
-    fn truncate(&mut self, sequence: usize, length: usize) {
-        self.store.truncate(sequence, length);
-    }
-
-    fn allocated_bytes(&self) -> usize {
-        self.store.allocated_bytes()
-    }
 }
 
 /// The update of a window goes wrong in the step that fills it.

@@ -7,7 +7,7 @@ use kv_cache::{Cached, ContiguousStore, KvShape};
 use naive_decode::break_it::{BreakIt, Side, Trial, same_logits};
 use naive_decode::{
     Attention, Config, CpuExecutor, Decoder, Executor, LayerSpec, LoadOptions, Model,
-    NaiveAttention, NaiveDecoder, Pass, Result, dense, random_tensors,
+    NaiveAttention, NaiveDecoder, Pass, Result, dense, forward_attention, random_tensors,
 };
 use ndarray::{Array3, ArrayView3, Axis};
 use std::sync::Arc;
@@ -82,13 +82,7 @@ impl<A: Attention> Attention for Tiled<A> {
     }
     // ANCHOR_END: tiled
 
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.attention.begin(pass)
-    }
-
-    fn commit(&mut self, pass: &Pass) {
-        self.attention.commit(pass);
-    }
+    forward_attention!(attention: begin commit);
 }
 
 fn cached(model: &Arc<Model>, side: Side) -> Box<dyn Decoder> {

@@ -30,16 +30,14 @@ pub fn methods() -> Vec<Method> {
             name: "INT8",
             paper: "Dettmers et al. 2022, arXiv 2208.07339",
             make: |model, capacity, sequences| {
-                let codec = |dim, _| Ok(Box::new(Int8::new(dim)) as Box<dyn Codec>);
-                plain(model, capacity, sequences, codec, codec)
+                plain(model, capacity, sequences, by_width(Int8::new), by_width(Int8::new))
             },
         },
         Method {
             name: "FP8 E4M3",
             paper: "Micikevicius et al. 2022, arXiv 2209.05433",
             make: |model, capacity, sequences| {
-                let codec = |dim, _| Ok(Box::new(Fp8::new(dim)) as Box<dyn Codec>);
-                plain(model, capacity, sequences, codec, codec)
+                plain(model, capacity, sequences, by_width(Fp8::new), by_width(Fp8::new))
             },
         },
         Method {
@@ -106,6 +104,11 @@ fn kivi(model: &Model, capacity: usize, sequences: usize, bits: usize) -> Result
     let shape = KvShape::of(model);
     let scheme = Kivi::new(bits).scheme(shape)?;
     Ok(Box::new(QuantizedCache::new(scheme, shape, capacity, sequences, model.isa)?))
+}
+
+/// A codec that needs to know nothing but how wide a row is.
+fn by_width<C: Codec + 'static>(new: fn(usize) -> C) -> impl Fn(usize, Isa) -> NewCodec {
+    move |dim, _| Ok(Box::new(new(dim)))
 }
 
 /// Half of the channels with the first number of bits, the other half with the second.

@@ -3,7 +3,7 @@
 use super::{bits, feed, naive, text};
 use gqa_mla::hybrid::{self, HybridConfig};
 use gqa_mla::{HybridCache, Room};
-use kv_cache::{ContiguousStore, KvShape, Place, Store};
+use kv_cache::{ContiguousStore, Place, Store, forward_store};
 use naive_decode::{LoadOptions, Model, Visible};
 use std::sync::{Arc, Mutex};
 
@@ -52,30 +52,11 @@ struct Noting {
 }
 
 impl Store for Noting {
-    fn shape(&self) -> KvShape {
-        self.store.shape()
-    }
-    fn sequences(&self) -> usize {
-        self.store.sequences()
-    }
-    fn capacity(&self) -> usize {
-        self.store.capacity()
-    }
+    forward_store!(store: shape sequences capacity key value truncate allocated_bytes);
+
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         self.written.lock().unwrap().push(place.slot);
         self.store.write(place, key, value);
-    }
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.store.key(place, copy);
-    }
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.store.value(place, copy);
-    }
-    fn truncate(&mut self, sequence: usize, length: usize) {
-        self.store.truncate(sequence, length);
-    }
-    fn allocated_bytes(&self) -> usize {
-        self.store.allocated_bytes()
     }
 }
 

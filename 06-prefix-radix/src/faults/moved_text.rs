@@ -1,10 +1,10 @@
 //! A known stretch of text at another position.
 
-use super::scene::{AnyCache, Sharing, answers_as_if_alone, pool, serve, tree};
-use super::trusting::Trusting;
-use super::{BLOCK, TOKENS};
-use naive_decode::break_it::{Bench, BreakIt, Side, Trial};
-use naive_decode::{Decoder, Result};
+use super::BLOCK;
+use super::scene::{AnyCache, tree};
+use super::trusting::{Trusting, after_another};
+use naive_decode::Result;
+use naive_decode::break_it::{BreakIt, Side};
 
 // ANCHOR: fault
 /// A block's name is made from its own tokens, and not from what came before it. So the block is found wherever
@@ -38,23 +38,5 @@ pub const MOVED_TEXT: BreakIt = BreakIt {
     symptom: "a document that somebody else had behind a longer introduction is read as if it stood elsewhere",
     guard: "after a request with the same text further back, logits are the naive loop's",
     weaker_test: Some("asked a second time, a prompt has the naive loop's logits"),
-    run: |bench| {
-        let after = |side, other: fn(&[u32]) -> Vec<u32>| -> Result<Sharing> {
-            let pool = pool(&bench.model, 3 * bench.model.context(), cache(side)?)?;
-            Ok(Sharing::new(pool, move |pool, prompt| serve(pool, &other(prompt))))
-        };
-        let same: fn(&[u32]) -> Vec<u32> = |prompt| prompt.to_vec();
-        let decoder =
-            |side| -> Result<Box<dyn Decoder>> { Ok(Box::new(after(side, behind_others)?)) };
-        let alone = |bench: &Bench, decoder| answers_as_if_alone(bench, &bench.prompt, decoder);
-        Trial {
-            about: &MOVED_TEXT,
-            tokens: TOKENS,
-            decoder: &decoder,
-            guard: &|side| alone(bench, after(side, behind_others)?),
-            weaker_test: Some(&|side| alone(bench, after(side, same)?)),
-            recall: None,
-        }
-        .run_until_it_shows(bench)
-    },
+    run: |bench| after_another(bench, &MOVED_TEXT, cache, behind_others),
 };

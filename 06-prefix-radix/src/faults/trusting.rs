@@ -1,7 +1,10 @@
 //! A cache of blocks that believes what a hash says.
 
+use super::TOKENS;
+use super::scene::{AnyCache, Sharing, answers_as_if_alone, pool, serve};
 use crate::{Evicted, Prefix, PrefixCache, Salt, Statistics};
-use naive_decode::Result;
+use naive_decode::break_it::{Bench, BreakIt, Report, Side, Trial};
+use naive_decode::{Decoder, Result};
 use paged_cache::{BlockId, Blocks};
 use std::collections::HashMap;
 
@@ -68,4 +71,28 @@ impl PrefixCache for Trusting {
     fn check_integrity(&self, _: &Blocks) -> Result<()> {
         Ok(())
     }
+}
+
+/// A request after another one, which `other` makes of its prompt so that the broken cache takes the one for the other. Asked
+/// twice, a prompt is what the cache says it is: that shows nothing.
+pub(super) fn after_another(
+    bench: &Bench,
+    about: &'static BreakIt,
+    cache: fn(Side) -> Result<AnyCache>,
+    other: fn(&[u32]) -> Vec<u32>,
+) -> Result<Report> {
+    let after = |side, other: fn(&[u32]) -> Vec<u32>| -> Result<Sharing> {
+        let pool = pool(&bench.model, 3 * bench.model.context(), cache(side)?)?;
+        Ok(Sharing::new(pool, move |pool, prompt| serve(pool, &other(prompt))))
+    };
+    let alone = |decoder| answers_as_if_alone(bench, &bench.prompt, decoder);
+    Trial {
+        about,
+        tokens: TOKENS,
+        decoder: &|side| -> Result<Box<dyn Decoder>> { Ok(Box::new(after(side, other)?)) },
+        guard: &|side| alone(after(side, other)?),
+        weaker_test: Some(&|side| alone(after(side, |prompt| prompt.to_vec())?)),
+        recall: None,
+    }
+    .run_until_it_shows(bench)
 }

@@ -1,11 +1,11 @@
 //! Two prompts with one hash.
 
-use super::scene::{AnyCache, Sharing, answers_as_if_alone, pool, serve};
-use super::trusting::Trusting;
-use super::{BLOCK, TOKENS};
+use super::BLOCK;
+use super::scene::AnyCache;
+use super::trusting::{Trusting, after_another};
 use crate::{Chain, HashedBlocks, Policy};
-use naive_decode::break_it::{Bench, BreakIt, Side, Trial};
-use naive_decode::{Decoder, Result};
+use naive_decode::Result;
+use naive_decode::break_it::{BreakIt, Side};
 
 // ANCHOR: fault
 /// A hash that anybody can steer: the sum of the tokens, whatever their order. Nobody compares tokens on a hit.
@@ -41,22 +41,5 @@ pub const WEAK_HASH: BreakIt = BreakIt {
     symptom: "a request reads a prompt that somebody else has sent, and that he could choose",
     guard: "after another prompt with the same hashes, logits are the naive loop's",
     weaker_test: Some("asked a second time, a prompt has the naive loop's logits"),
-    run: |bench| {
-        let after = |side, other: fn(&[u32]) -> Vec<u32>| -> Result<Sharing> {
-            let pool = pool(&bench.model, 3 * bench.model.context(), cache(side)?)?;
-            Ok(Sharing::new(pool, move |pool, prompt| serve(pool, &other(prompt))))
-        };
-        let same: fn(&[u32]) -> Vec<u32> = |prompt| prompt.to_vec();
-        let decoder = |side| -> Result<Box<dyn Decoder>> { Ok(Box::new(after(side, collides)?)) };
-        let alone = |bench: &Bench, decoder| answers_as_if_alone(bench, &bench.prompt, decoder);
-        Trial {
-            about: &WEAK_HASH,
-            tokens: TOKENS,
-            decoder: &decoder,
-            guard: &|side| alone(bench, after(side, collides)?),
-            weaker_test: Some(&|side| alone(bench, after(side, same)?)),
-            recall: None,
-        }
-        .run_until_it_shows(bench)
-    },
+    run: |bench| after_another(bench, &WEAK_HASH, cache, collides),
 };

@@ -24,6 +24,7 @@ mod gpu;
 mod hopper;
 mod mla;
 mod mutants;
+mod mutants_hopper;
 mod paged;
 mod paged_case;
 mod paged_hopper;

@@ -2,7 +2,7 @@
 
 use super::{name, walk};
 use crate::faults::executor;
-use crate::{Place, Store};
+use crate::{Place, Store, forward_store};
 use naive_decode::break_it::Bench;
 use naive_decode::{Error, Result};
 
@@ -69,20 +69,12 @@ impl<S: Store> Checksummed<S> {
 }
 
 impl<S: Store> Store for Checksummed<S> {
-    forward_store!(store);
+    forward_store!(store: shape sequences capacity key value truncate allocated_bytes);
 
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         let index = self.index(place);
         self.store.write(place, key, value);
         self.sums[index] = Some(checksum(key, value));
-    }
-
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.store.key(place, copy);
-    }
-
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.store.value(place, copy);
     }
 }
 

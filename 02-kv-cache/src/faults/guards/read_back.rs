@@ -2,7 +2,7 @@
 
 use super::{name, walk};
 use crate::faults::{executor, store};
-use crate::{Place, Store};
+use crate::{Place, Store, forward_store};
 use naive_decode::break_it::Bench;
 use naive_decode::{Error, Result};
 
@@ -39,7 +39,7 @@ impl<S> ReadBack<S> {
 }
 
 impl<S: Store> Store for ReadBack<S> {
-    forward_store!(store);
+    forward_store!(store: shape sequences capacity key value truncate allocated_bytes);
 
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]) {
         self.store.write(place, key, value);
@@ -48,13 +48,5 @@ impl<S: Store> Store for ReadBack<S> {
         self.compare("key", place, &found, key);
         self.store.value(place, &mut found);
         self.compare("value", place, &found, value);
-    }
-
-    fn key(&self, place: Place, copy: &mut [f32]) {
-        self.store.key(place, copy);
-    }
-
-    fn value(&self, place: Place, copy: &mut [f32]) {
-        self.store.value(place, copy);
     }
 }
