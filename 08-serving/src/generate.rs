@@ -42,7 +42,7 @@ pub struct GenerateArgs {
     seed: u64,
 }
 
-/// Generates with the last rung's decoder and prints the text as it comes; speed goes to standard
+/// Generates with a cached decoder and prints the text as it comes; speed goes to standard
 /// error.
 ///
 /// # Errors

@@ -229,7 +229,7 @@ fn figure_of_plot(title: &str, plot: &Plot, caption: &str, source: &str) -> Resu
     if !legend.is_empty() {
         legend = format!("<ul class=\"legend\">{legend}</ul>");
     }
-    let body = format!("{legend}<div class=\"wide\">{}</div>", plot.svg(title)?);
+    let body = format!("{legend}<div class=\"plotted\">{}</div>", plot.svg(title)?);
     let spread = if plot.lines.iter().any(|line| line.dots) {
         "Dots are medians, uprights reach from the lowest to the highest sample. "
     } else {

@@ -124,7 +124,7 @@ fn links_that_lead_nowhere_or_to_no_file() {
 fn nothing_and_empty_files() {
     let directory = tempfile::tempdir().unwrap();
     assert_refused(directory.path(), &["has no config.json", "tokenizer.json"]);
-    assert_refused(&directory.path().join("not there"), &["cannot read", "not there"]);
+    assert_refused(&directory.path().join("not there"), &["which is not there", "expected"]);
     for name in ["model.gguf", "model.safetensors"] {
         let path = directory.path().join(name);
         fs::write(&path, "").unwrap();
