@@ -209,7 +209,9 @@ mod tests {
 
     #[test]
     fn attention_by_hand() {
-        let model = MicroGpt::from_bytes(embedded_models::NAMES.config, embedded_models::NAMES.weights).unwrap();
+        let model =
+            MicroGpt::from_bytes(embedded_models::NAMES.config, embedded_models::NAMES.weights)
+                .unwrap();
         let query = first_head([1.0, 0.0, 2.0, 1.0]);
         let keys =
             [[2.0, 1.0, 0.0, 2.0], [0.0, 3.0, 1.0, -2.0], [0.0, 1.0, 1.0, 0.0]].map(first_head);
