@@ -59,7 +59,7 @@ pub fn generate<'a>(
     let asked = request.prompt.len().saturating_add(request.tokens - 1);
     if asked > decoder.capacity() {
         let what = format!(
-            "no room for a prompt of {} and {} more: the context",
+            "a prompt of {} tokens and {} more do not fit: the context",
             request.prompt.len(),
             request.tokens
         );

@@ -76,7 +76,9 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     runtime.block_on(async {
         let address = SocketAddr::new(args.host, args.port);
         let listening = listen(address, app.clone()).await;
-        let listening = listening.with_context(|| format!("cannot listen on {address}"))?;
+        let listening = listening.with_context(|| {
+            format!("cannot listen on {address}; --host and --port name another place")
+        })?;
         if is_open && !args.host.is_loopback() {
             warn!("anybody who reaches {} may use the model: no --api-key", args.host);
         }
