@@ -32,7 +32,7 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--pool-bytes", "10"], "one block"),
         (["--pool-bytes", &more_than_there_is], "than the system has to give"),
         (["--kv-dir", "/dev/null/x"], "/dev/null/x: cannot be made"),
-        (["--model", "/dev/null/x"], "cannot read /dev/null/x"),
+        (["--model", "/dev/null/x"], "\"/dev/null/x\", which is not there"),
     ] {
         let output = serve(&arguments);
         let said = String::from_utf8(output.stderr).unwrap();
