@@ -112,7 +112,7 @@ impl Config {
     /// Malformed JSON, an architecture or a feature that this crate does not have, or sizes that
     /// contradict each other; each names the field, what it says and what was expected.
     pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
-        let raw: Raw = serde_json::from_slice(json).map_err(|e| Error::file(file, e))?;
+        let raw: Raw = serde_json::from_slice(json).map_err(|e| Error::json(file, &e))?;
         let refuse = |field: &str, found: String, expected: &str| {
             Err(Error::file(file, format!("{field} is {found}, expected {expected}")))
         };
@@ -187,7 +187,7 @@ impl Config {
     /// # Errors
     /// Malformed JSON.
     pub fn add_end_tokens(&mut self, file: &str, json: &[u8]) -> Result<()> {
-        let raw: Generation = serde_json::from_slice(json).map_err(|e| Error::file(file, e))?;
+        let raw: Generation = serde_json::from_slice(json).map_err(|e| Error::json(file, &e))?;
         for id in raw.eos_token_id.map(OneOrMany::into_ids).unwrap_or_default() {
             if !self.end_tokens.contains(&id) {
                 self.end_tokens.push(id);

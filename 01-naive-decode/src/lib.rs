@@ -28,6 +28,7 @@
 //! | `decode.rs`, `generate.rs` | the naive decoder and the loop around any decoder |
 //! | `rung.rs` | what a rung tells the others about itself |
 //! | `roofline.rs` | FLOPs and bytes, counted and measured |
+//! | `error.rs`, `json.rs` | what was wrong, where, and what would be right |
 //! | `measurement.rs` | raw samples and the machine they are from |
 //! | `faults.rs`, `break_it.rs` | what goes wrong on purpose, and how it is shown |
 
@@ -42,6 +43,7 @@ mod executor;
 pub mod faults;
 mod feed_forward;
 mod generate;
+mod json;
 pub mod kernels;
 mod linear;
 mod load;

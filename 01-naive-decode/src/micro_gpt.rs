@@ -195,3 +195,34 @@ fn softmax(scores: &[f32]) -> Vec<f32> {
     weights.iter().map(|w| w / total).collect()
 }
 // ANCHOR_END: softmax
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A vector whose first head is this and whose other heads are zeros.
+    fn first_head(numbers: [f32; 4]) -> Vec<f32> {
+        let mut vector = numbers.to_vec();
+        vector.resize(16, 0.0);
+        vector
+    }
+
+    #[test]
+    fn attention_by_hand() {
+        let model =
+            MicroGpt::from_bytes(embedded_models::NAMES.config, embedded_models::NAMES.weights)
+                .unwrap();
+        let query = first_head([1.0, 0.0, 2.0, 1.0]);
+        let keys =
+            [[2.0, 1.0, 0.0, 2.0], [0.0, 3.0, 1.0, -2.0], [0.0, 1.0, 1.0, 0.0]].map(first_head);
+        let values =
+            [[1.0, 0.0, 0.0, 2.0], [0.0, 4.0, 0.0, 0.0], [0.0, 0.0, 4.0, 0.0]].map(first_head);
+        let scores = keys.each_ref().map(|key| dot(&query, key) / 2.0);
+        assert_eq!(scores, [2.0, 0.0, 1.0]);
+        let percent: Vec<f32> = softmax(&scores).iter().map(|w| (100.0 * w).round()).collect();
+        assert_eq!(percent, [67.0, 9.0, 24.0]);
+        let mixed = model.attend(&query, &keys, &values);
+        let mixed: Vec<f32> = mixed.iter().map(|x| (100.0 * x).round() / 100.0).collect();
+        assert_eq!(mixed[..4], [0.67, 0.36, 0.98, 1.33]);
+    }
+}

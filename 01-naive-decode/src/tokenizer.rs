@@ -40,7 +40,11 @@ impl Tokenizer {
     /// # Errors
     /// If the contents are not those of a tokenizer.json.
     pub fn from_bytes(name: &str, json: &[u8]) -> Result<Self> {
-        let inner = tokenizers::Tokenizer::from_bytes(json).map_err(|e| Error::file(name, e))?;
+        let inner =
+            tokenizers::Tokenizer::from_bytes(json).map_err(|e| match e.downcast_ref() {
+                Some(e) => Error::json(name, e),
+                None => Error::file(name, e),
+            })?;
         Ok(Tokenizer::new(name, inner))
     }
 

@@ -119,6 +119,9 @@ fn truncated_weights_at_any_length() {
             let said = refusal(directory.path());
             let size = format!("({length} bytes)");
             assert_says(&said, &["model.safetensors", "not a whole safetensors file", &size]);
+            if length >= header {
+                assert_says(&said, &["cut short", &whole.len().to_string()]);
+            }
         }
     }
 }
@@ -187,7 +190,7 @@ fn files_that_are_empty_missing_or_something_else() {
     fs::create_dir(path.join("model.safetensors")).unwrap();
     assert_says(&refusal(path), &["cannot read", "model.safetensors"]);
     fs::write(path.join("config.json"), "").unwrap();
-    assert_says(&refusal(path), &["config.json", "EOF", "line 1"]);
+    assert_says(&refusal(path), &["config.json", "cut short", "line 1"]);
     fs::write(path.join("config.json"), "[]").unwrap();
     assert_says(&refusal(path), &["config.json", "invalid"]);
 }

@@ -49,7 +49,7 @@ pub fn all() -> Vec<BreakIt> {
 pub fn run(args: &Args) -> Result<()> {
     match &args.name {
         None if args.json => println!("{}", list_as_json()),
-        None => println!("{}\n\nRun one: ladder break NAME", list_as_table()),
+        None => println!("{}\n\nRun one: cargo ladder break NAME", list_as_table()),
         Some(name) => {
             let report = (find(name)?.run)(&bench(&args.model)?)?;
             match args.json {

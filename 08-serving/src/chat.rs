@@ -24,7 +24,7 @@ pub struct ChatArgs {
     #[arg(long)]
     tokens: Option<usize>,
     /// 0 always takes the likeliest token; higher is more varied
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Seed of the random draws; another one each time if not given
     #[arg(long)]

@@ -134,6 +134,8 @@ fn print_ending() {
     println!(
         "  cargo ladder break          what happens when a cache goes wrong, one fault at a time"
     );
-    println!("  cargo ladder generate --prompt \"Once upon a time\" --temperature 0.8");
+    println!(
+        "  cargo ladder generate --prompt \"Ada was at the mill with a red lantern.\" --temperature 0.8"
+    );
     println!("  cargo book                  the book: how each rung works, and why");
 }

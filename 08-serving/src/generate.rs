@@ -23,26 +23,26 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 200)]
     tokens: usize,
     /// 0 always takes the likeliest token; higher is more varied
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Choose among the K likeliest tokens only
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
     /// Choose among the likeliest tokens that together reach probability P
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f32,
     /// Choose among tokens at least M times as likely as the likeliest
-    #[arg(long, value_name = "M", default_value_t = 0.0)]
+    #[arg(long, value_name = "M", default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f32,
     /// Divide the scores of tokens already in the text by this
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f32,
     /// Seed of the random draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-/// Generates with the last rung's decoder and prints the text as it comes; speed goes to standard
+/// Generates with a cached decoder and prints the text as it comes; speed goes to standard
 /// error.
 ///
 /// # Errors

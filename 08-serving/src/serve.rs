@@ -57,7 +57,10 @@ fn seconds(written: &str) -> Result<Duration, String> {
 impl ServeArgs {
     /// The address, taken. Of a name that has several, IPv4 goes first: `localhost` is to be where clients look.
     fn bind(&self) -> Result<TcpSocket> {
-        let refused = || format!("cannot listen on {}:{}", self.host, self.port);
+        let refused = || {
+            let (host, port) = (&self.host, self.port);
+            format!("cannot listen on {host}:{port}; --host and --port name another place")
+        };
         let found = (self.host.as_str(), self.port).to_socket_addrs().with_context(refused)?;
         let mut addresses: Vec<SocketAddr> = found.collect();
         addresses.sort_by_key(SocketAddr::is_ipv6);

@@ -135,8 +135,9 @@ fn models_that_are_not_there_or_do_not_fit_together() {
         let path = path.to_str().unwrap();
         assert_both_refuse(&["--prompt", "Once", "--tokens", "2", "--model", path], words);
     };
-    from(&directory.path().join("nothing"), &["nothing: is not there", "a name on the hub"]);
-    from(directory.path(), &["cannot read", "config.json"]);
+    from(&directory.path().join("nothing"), &["nothing", "not there", "mla", "owner/name"]);
+    from(Path::new("targt"), &["targt", "not there", "target", ".gguf"]);
+    from(directory.path(), &["has no config.json", "model.safetensors"]);
 
     let mut tokenizer: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
     let token = serde_json::json!({
@@ -219,6 +220,20 @@ fn a_break_it_that_is_not_there_gets_those_near_it() {
     assert_refused(&["break", "stale-lenght"], &["stale-lenght", "near it", "stale-length"]);
     assert_refused(&["break", "zzz"], &["zzz", "ladder break"]);
     assert_refused(&["break", "stale-length", "--list"], &["--list"]);
+}
+
+#[test]
+fn a_number_below_zero_is_a_number() {
+    assert_refused(&["generate", "--prompt", "x", "--temperature", "-1"], &["temperature is -1"]);
+    assert_refused(&["chat", "--temperature", "-1"], &["temperature is -1"]);
+}
+
+#[test]
+fn embedded_models_run_by_the_names_they_are_listed_by() {
+    for name in embedded_models::all().map(|model| model.name) {
+        let output = ladder(&["generate", "--prompt", "x", "--tokens", "2", "--model", name]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 /// `ladder models`, with a cache of its own.

@@ -22,14 +22,35 @@ pub(crate) fn three_digits(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }
-    let digits = 2 - value.abs().log10().floor() as i32;
+    let power = value.abs().log10().floor() as i32;
+    if power < -6 {
+        return times_ten(value, power);
+    }
+    let digits = 2 - power;
     let scale = 10f64.powi(digits);
     let rounded = (value * scale).round() / scale;
     grouped(rounded.to_string().parse().unwrap_or(rounded))
 }
 
-/// A tick of an axis: 20,000 as 20k, 0.5 as 0.5.
+/// A figure far below one: 4.04·10⁻¹².
+fn times_ten(value: f64, power: i32) -> String {
+    let raised = |digit: char| match digit.to_digit(10) {
+        Some(digit) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][digit as usize],
+        None => '⁻',
+    };
+    let raised: String = power.to_string().chars().map(raised).collect();
+    match three_digits(value / 10f64.powi(power)).as_str() {
+        "1" => format!("10{raised}"),
+        factor => format!("{factor}·10{raised}"),
+    }
+}
+
+/// A tick of an axis: 20,000 as 20k, 0.5 as 0.5, 0.0001 as 10⁻⁴.
 pub(crate) fn short(value: f64) -> String {
+    let power = value.abs().log10().floor() as i32;
+    if value != 0.0 && power < -3 {
+        return times_ten(value, power);
+    }
     let (scaled, suffix) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "G"),
         v if v >= 1e6 => (value / 1e6, "M"),
@@ -57,10 +78,14 @@ mod tests {
             [0.012345, 1.2345, 234.5, 1_081_472.0, 0.0].map(three_digits),
             ["0.0123", "1.23", "235", "1,080,000", "0"]
         );
+        assert_eq!(three_digits(4.04e-12), "4.04·10⁻¹²");
     }
 
     #[test]
     fn ticks_are_short() {
-        assert_eq!([0.02, 5000.0, 20_000.0, 4e6].map(short), ["0.02", "5,000", "20k", "4M"]);
+        assert_eq!(
+            [0.0, 0.0001, 0.02, 5000.0, 20_000.0, 4e6].map(short),
+            ["0", "10⁻⁴", "0.02", "5,000", "20k", "4M"]
+        );
     }
 }

@@ -38,6 +38,11 @@ pub(crate) struct Line {
 
 const WIDTH: u32 = 720;
 
+// What is left around the plot for its labels.
+const MARGIN: u32 = 12;
+const LEFT: u32 = 76;
+const BOTTOM: u32 = 58;
+
 /// Height of a plot that has a figure to itself.
 pub(crate) const TALL: u32 = 420;
 
@@ -75,15 +80,36 @@ impl Plot {
             .replace('\n', ""))
     }
 
+    /// How much lower than its point a name has to stand so that it covers none of those placed before.
+    /// Letters are as large as a phone shows them.
+    fn room_for(&self, name: &str, (x, y): (f64, f64), placed: &mut Vec<[f64; 3]>) -> i32 {
+        const LETTER: f64 = 12.0;
+        const LINE: f64 = 25.0;
+        let plotted = |all: u32, labels: u32| f64::from(all - 2 * MARGIN - labels);
+        let along = self.x.along(x);
+        let length = LETTER * name.chars().count() as f64;
+        let left = along * plotted(WIDTH, LEFT) - if along > 0.6 { length } else { 0.0 };
+        let from = (1.0 - self.y.along(y)) * plotted(self.height, BOTTOM);
+        let is_free = |at: f64| {
+            let covers = |[start, end, line]: &[f64; 3]| {
+                left < *end && left + length > *start && (at - line).abs() < LINE
+            };
+            !placed.iter().any(covers)
+        };
+        let lower = (0..200).map(f64::from).find(|lower| is_free(from + lower)).unwrap_or(0.0);
+        placed.push([left, left + length, from + lower]);
+        lower as i32
+    }
+
     fn draw<B: DrawingBackend>(
         &self,
         area: DrawingArea<B, plotters::coord::Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         let font = |size: u32| ("sans-serif", size).into_font().color(&INK);
         let mut chart = ChartBuilder::on(&area)
-            .margin(12)
-            .set_label_area_size(LabelAreaPosition::Left, 76)
-            .set_label_area_size(LabelAreaPosition::Bottom, 58)
+            .margin(MARGIN)
+            .set_label_area_size(LabelAreaPosition::Left, LEFT)
+            .set_label_area_size(LabelAreaPosition::Bottom, BOTTOM)
             .build_cartesian_2d(self.x.clone(), self.y.clone())?;
         chart
             .configure_mesh()
@@ -105,6 +131,7 @@ impl Plot {
                 INK.into(),
             ))?;
         }
+        let mut placed = Vec::new();
         for (i, line) in self.lines.iter().enumerate() {
             let colour = series_colour(i);
             chart.draw_series(LineSeries::new(
@@ -128,7 +155,8 @@ impl Plot {
                         false => (9, HPos::Left),
                     };
                     let style = font(16).pos(Pos::new(side, VPos::Center));
-                    EmptyElement::at(*point) + Text::new(name.clone(), (away, 0), style)
+                    let lower = self.room_for(name, *point, &mut placed);
+                    EmptyElement::at(*point) + Text::new(name.clone(), (away, lower), style)
                 }))?;
             }
         }
@@ -147,6 +175,18 @@ impl Plot {
 mod tests {
     use super::*;
     use crate::axis::Scale;
+
+    #[test]
+    fn names_beside_points_do_not_cover_each_other() {
+        let axis = || Axis::over("x", Scale::Linear, [1.0, 2.0].into_iter()).unwrap();
+        let (x, y) = (axis(), axis());
+        let plot = Plot { x, y, lines: Vec::new(), uprights: Vec::new(), height: TALL };
+        let mut placed = Vec::new();
+        assert_eq!(plot.room_for("one", (0.5, 1.0), &mut placed), 0);
+        assert_eq!(plot.room_for("over it", (0.5, 1.0), &mut placed), 25);
+        assert_eq!(plot.room_for("elsewhere", (0.5, 2.0), &mut placed), 0);
+        assert_eq!(plot.room_for("beside", (2.0, 1.0), &mut placed), 0);
+    }
 
     #[test]
     fn a_plot_takes_its_colours_from_the_page_and_scales() {

@@ -9,8 +9,9 @@ use naive_decode::{LoadOptions, Model, Result};
 /// Which model to run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ModelArgs {
-    /// A directory in Hugging Face's layout, a .gguf or a .safetensors file, or a name on its hub,
-    /// owner/name, owner/name:FILE.gguf or owner/name:Q4_K_M; the embedded target if not given
+    /// An embedded model (target, draft, mla, hybrid), a directory in Hugging Face's layout, a .gguf
+    /// or a .safetensors file, or a name on its hub, owner/name, owner/name:FILE.gguf or
+    /// owner/name:Q4_K_M; the embedded target if not given
     #[arg(long, value_name = "WHAT")]
     pub model: Option<String>,
 }
@@ -18,7 +19,7 @@ pub struct ModelArgs {
 impl ModelArgs {
     /// Whether it is the embedded target, no model of the reader's own.
     pub fn is_embedded(&self) -> bool {
-        self.model.is_none()
+        self.model.as_deref().is_none_or(|what| what == TARGET.name)
     }
 
     /// The model's files, opened but not loaded.

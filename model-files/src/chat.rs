@@ -109,7 +109,7 @@ impl ChatTemplate {
         own_file: Option<(&str, &str)>,
     ) -> Result<Option<Self>> {
         let config: TokenizerConfig =
-            serde_json::from_slice(json).map_err(|e| Error::file(file, e))?;
+            serde_json::from_slice(json).map_err(|e| Error::json(file, &e))?;
         let [beginning, end] =
             [config.bos_token, config.eos_token].map(|token| token.map(Written::into_text));
         if let Some((file, source)) = own_file {

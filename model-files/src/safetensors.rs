@@ -157,7 +157,7 @@ impl From<Checkpoint> for Safetensors {
 /// If it cannot be read, is malformed, empty, or names something else than files beside it.
 pub(crate) fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let file = path.display().to_string();
-    let index: Index = serde_json::from_slice(&read(path)?).map_err(|e| Error::file(&file, e))?;
+    let index: Index = serde_json::from_slice(&read(path)?).map_err(|e| Error::json(&file, &e))?;
     if index.weight_map.is_empty() {
         return Err(Error::file(&file, "weight_map is empty, expected a file for each tensor"));
     }

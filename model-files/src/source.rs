@@ -1,4 +1,4 @@
-//! What `--model WHAT` means: a place on this machine, or a name on the hub.
+//! What `--model WHAT` means: an embedded model, a place on this machine, or a name on the hub.
 
 mod hub;
 
@@ -9,10 +9,11 @@ use crate::text_file::is_there;
 use naive_decode::{Error, Result};
 use std::path::Path;
 
-/// Opens the model that somebody named on a command line: a directory, a `.gguf` or `.safetensors`
-/// file, or a name on the Hugging Face hub, which is downloaded once.
+/// Opens the model that somebody named on a command line: an embedded one, a directory, a `.gguf` or
+/// `.safetensors` file, or a name on the Hugging Face hub, which is downloaded once.
 ///
 /// ```text
+/// mla                                           an embedded model; `./mla` is a directory
 /// ./models/smol                                 a directory in Hugging Face's layout
 /// smol.Q4_K_M.gguf                              a file
 /// HuggingFaceTB/SmolLM2-135M-Instruct           the hub
@@ -26,10 +27,14 @@ use std::path::Path;
 /// # Errors
 /// Whatever is missing, malformed or contradictory, by file; or a hub that cannot be reached.
 pub fn open(what: &str) -> Result<ModelFiles> {
+    if let Some(model) = embedded_models::all().into_iter().find(|model| model.name == what) {
+        return ModelFiles::embedded(model);
+    }
     let path = Path::new(what);
-    if !is_there(path)
-        && let Some(name) = HubName::parse(what)
-    {
+    if !is_there(path) {
+        let Some(name) = HubName::parse(what) else {
+            return Err(Error::invalid("model", format!("{what:?}, which is not there"), kinds()));
+        };
         let mut files = open_path(&Hub::from_environment()?.fetch(&name)?)?;
         files.name = what.to_owned();
         if let Some(origin) = &mut files.origin {
@@ -40,6 +45,16 @@ pub fn open(what: &str) -> Result<ModelFiles> {
     open_path(path)
 }
 
+/// Everything that can be said after `--model`.
+fn kinds() -> String {
+    let embedded: Vec<_> = embedded_models::all().iter().map(|model| model.name).collect();
+    format!(
+        "an embedded model ({}), a directory with config.json, a .gguf or .safetensors file, or a \
+         name on the hub, owner/name",
+        embedded.join(", ")
+    )
+}
+
 fn open_path(path: &Path) -> Result<ModelFiles> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("gguf") if !path.is_dir() => ModelFiles::open_gguf(path),
@@ -48,9 +63,9 @@ fn open_path(path: &Path) -> Result<ModelFiles> {
             let problem = "is a file, expected a directory, a .gguf or a .safetensors file";
             Err(Error::file(path.display().to_string(), problem))
         }
-        _ if !is_there(path) => {
-            let problem =
-                "is not there, expected a directory, a file, or a name on the hub, owner/name";
+        _ if path.is_dir() && !is_there(&path.join("config.json")) => {
+            let problem = "has no config.json, expected a directory with config.json, \
+                           tokenizer.json and model.safetensors";
             Err(Error::file(path.display().to_string(), problem))
         }
         _ => ModelFiles::open_directory(path),

@@ -80,7 +80,7 @@ impl MicroGpt {
     /// configuration implies.
     pub fn from_bytes(config: &[u8], weights: &[u8]) -> Result<Self> {
         let config: MicroConfig =
-            serde_json::from_slice(config).map_err(|e| Error::file(CONFIG, e))?;
+            serde_json::from_slice(config).map_err(|e| Error::json(CONFIG, &e))?;
         config.validate()?;
         let file = SafeTensors::deserialize(weights).map_err(|e| Error::file(WEIGHTS, e))?;
         let (vocab, block, d) = (config.vocab_size, config.block_size, config.n_embd);

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// What the table's words mean.
 pub(super) const LEGEND: &str = "\
-Run one with `ladder --model NAME`; the embedded target runs without, the draft is its helper.
+Run one with `cargo ladder --model NAME`. The embedded target is run without it; the draft is its helper.
 Memory: weights as f32, which is all that rung 01 needs, and what later rungs keep besides: keys and
 values of 2,048 tokens, and of a full context. What is on the hub is downloaded when it is asked for.";
 

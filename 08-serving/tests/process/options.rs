@@ -33,7 +33,7 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--pool-bytes", &more_than_there_is], "than the system has to give"),
         (["--kv-dir", "/dev/null/x"], "/dev/null/x: cannot be made"),
         (["--host", "nobody.invalid"], "cannot listen on nobody.invalid:8000"),
-        (["--model", "/dev/null/x"], "/dev/null/x: is not there, expected a directory"),
+        (["--model", "/dev/null/x"], "\"/dev/null/x\", which is not there"),
     ] {
         let output = serve(&arguments);
         let said = String::from_utf8(output.stderr).unwrap();

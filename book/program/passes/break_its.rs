@@ -97,7 +97,7 @@ fn render(break_it: &BreakIt, place: &Place) -> Result<String, String> {
         );
     }
     html += &format!(
-        "<ul class=\"legend\"><li style=\"--line: var(--series-0)\">correct code</li><li style=\"--line: var(--series-1)\">broken code</li></ul><div class=\"wide\">{}</div>",
+        "<ul class=\"legend\"><li style=\"--line: var(--series-0)\">correct code</li><li style=\"--line: var(--series-1)\">broken code</li></ul><div class=\"plotted\">{}</div>",
         surprise(&report.surprise)?
     );
     html += &verdicts(&report);

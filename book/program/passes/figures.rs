@@ -48,6 +48,8 @@ enum Form {
     Dots,
     /// A row for each x, a column for each series.
     Table,
+    /// Of percentages: a row for each series, a column for each x, darker where there is more.
+    Shares,
     /// Of series that are called `NAME: FIGURE`, a row for each name and a column for each figure.
     Grid,
 }
@@ -91,6 +93,11 @@ fn render(measure: &Measure, place: &Place) -> Result<String, String> {
     match measure.form {
         Form::Plot | Form::Dots => {
             figure_of_plot(&measure.title, &plot(measure, &series)?, &measure.caption, &source)
+        }
+        Form::Shares => {
+            let source = format!("Means of all samples, in percent. {source}");
+            let (table, caption) = (shares(measure, &series)?, from_markdown(&measure.caption)?);
+            Ok(figure(&measure.title, "table", &table, &caption, &source))
         }
         Form::Table | Form::Grid => {
             let source = format!("Medians, with the lowest and highest sample. {source}");
@@ -178,6 +185,29 @@ fn table(measure: &Measure, series: &[&Series]) -> Result<String, String> {
     Ok(html + "</tbody></table>")
 }
 
+/// Means of percentages, the larger the darker. A series' name counts up to its colon.
+fn shares(measure: &Measure, series: &[&Series]) -> Result<String, String> {
+    let Some(first) = series.first() else { return Err("it names no series".into()) };
+    let mut html = format!("<table class=\"shares\"><thead><tr><th>{}</th>", escape(&measure.x));
+    for (x, _) in &first.points {
+        html += &format!("<th>{}</th>", three_digits(*x));
+    }
+    html += "</tr></thead><tbody>";
+    for one in series {
+        let name = one.name.split_once(": ").map_or(one.name.as_str(), |(name, _)| name);
+        html += &format!("<tr><td>{}</td>", escape(name));
+        for (x, _) in &first.points {
+            let share = one.at(*x)?.mean;
+            if !(0.0..=100.0).contains(&share) {
+                return Err(format!("`{}` is {share} at {x}, expected a percentage", one.name));
+            }
+            html += &format!("<td style=\"--share: {share}%\">{}</td>", three_digits(share));
+        }
+        html += "</tr>";
+    }
+    Ok(html + "</tbody></table>")
+}
+
 /// The rows and figures that a grid has in common: names before `: `, and what stands after it.
 fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
     let Some(rows) = &measure.series else {
@@ -210,7 +240,8 @@ fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
             }
             cells += &format!("<td>{}</td>", three_digits(summary.mean));
         }
-        let x = crate::digits::grouped(at.ok_or("a grid names its figures in `columns`")?);
+        let at = at.ok_or("a grid names its figures in `columns`")?;
+        let x = crate::digits::grouped((10.0 * at).round() / 10.0);
         let x = if measure.at.is_none() { format!("<td>{x}</td>") } else { String::new() };
         html += &format!("<tr><td>{}</td>{x}{cells}</tr>", escape(row));
     }
@@ -229,7 +260,7 @@ fn figure_of_plot(title: &str, plot: &Plot, caption: &str, source: &str) -> Resu
     if !legend.is_empty() {
         legend = format!("<ul class=\"legend\">{legend}</ul>");
     }
-    let body = format!("{legend}<div class=\"wide\">{}</div>", plot.svg(title)?);
+    let body = format!("{legend}<div class=\"plotted\">{}</div>", plot.svg(title)?);
     let spread = if plot.lines.iter().any(|line| line.dots) {
         "Dots are medians, uprights reach from the lowest to the highest sample. "
     } else {

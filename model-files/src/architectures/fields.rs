@@ -18,7 +18,7 @@ impl Fields {
     /// # Errors
     /// If it is not a JSON object.
     pub(super) fn read(file: &str, json: &[u8]) -> Result<Self> {
-        let map = serde_json::from_slice(json).map_err(|e| Error::file(file, e))?;
+        let map = serde_json::from_slice(json).map_err(|e| Error::json(file, &e))?;
         Ok(Fields { file: file.to_owned(), map })
     }
 

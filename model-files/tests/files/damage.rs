@@ -123,11 +123,8 @@ fn links_that_lead_nowhere_or_to_no_file() {
 #[test]
 fn nothing_and_empty_files() {
     let directory = tempfile::tempdir().unwrap();
-    assert_refused(directory.path(), &["cannot read", "config.json"]);
-    assert_refused(
-        &directory.path().join("not there"),
-        &["is not there, expected a directory, a file, or a name on the hub"],
-    );
+    assert_refused(directory.path(), &["has no config.json", "tokenizer.json"]);
+    assert_refused(&directory.path().join("not there"), &["which is not there", "expected"]);
     for name in ["model.gguf", "model.safetensors"] {
         let path = directory.path().join(name);
         fs::write(&path, "").unwrap();
