@@ -7,7 +7,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `lanes.rs` | what the loops ask of an instruction set |
-//! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON |
+//! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON with and without dot products |
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
 //! | `peak.rs` | what dot products of bytes could reach |
@@ -38,19 +38,25 @@ enum Path {
     Avx512Vnni,
     #[cfg(target_arch = "aarch64")]
     Neon,
+    #[cfg(target_arch = "aarch64")]
+    NeonDotProd,
 }
 
 impl Simd {
     /// Everything that this machine can run, slowest first.
     pub fn available() -> Vec<Simd> {
         let mut found: Vec<Simd> = Isa::available().into_iter().map(Simd::within).collect();
+        // One instruction set of rung 01, and two of packed weights.
+        #[cfg(target_arch = "aarch64")]
+        found.insert(1, Simd(Path::Neon));
         found.dedup();
         found
     }
 
     /// The best for packed weights that asks for no more than `isa` does, or extends it.
     ///
-    /// AVX-512 without its VNNI extension has no dot products of bytes, so there AVX2 is taken.
+    /// AVX-512 without its VNNI extension has no dot products of bytes, so there AVX2 is taken. NEON without them
+    /// multiplies bytes to 16 bits and adds those.
     pub fn within(isa: Isa) -> Simd {
         #[cfg(target_arch = "x86_64")]
         {
@@ -71,6 +77,8 @@ impl Simd {
         #[cfg(target_arch = "aarch64")]
         if isa == Isa::SCALAR {
             Simd(Path::Scalar)
+        } else if std::arch::is_aarch64_feature_detected!("dotprod") {
+            Simd(Path::NeonDotProd)
         } else {
             Simd(Path::Neon)
         }
@@ -78,7 +86,7 @@ impl Simd {
         Simd(Path::Scalar)
     }
 
-    /// Name as people write it: "AVX-512 VNNI", "AVX2", "NEON", "scalar".
+    /// Name as people write it: "AVX-512 VNNI", "AVX2", "NEON DotProd", "NEON", "scalar".
     pub fn name(self) -> &'static str {
         match self.0 {
             Path::Scalar => "scalar",
@@ -88,6 +96,8 @@ impl Simd {
             Path::Avx512Vnni => "AVX-512 VNNI",
             #[cfg(target_arch = "aarch64")]
             Path::Neon => "NEON",
+            #[cfg(target_arch = "aarch64")]
+            Path::NeonDotProd => "NEON DotProd",
         }
     }
 
@@ -114,7 +124,10 @@ impl Simd {
             Path::Avx512Vnni => unsafe { run_avx512(kernel) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: NEON is part of the architecture's baseline.
-            Path::Neon => unsafe { kernel.run::<[std::arch::aarch64::float32x4_t; 4]>() },
+            Path::Neon => unsafe { kernel.run::<lanes::arm::Neon<lanes::arm::Baseline>>() },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: a `Simd` exists only where its instructions were detected.
+            Path::NeonDotProd => unsafe { run_dotprod(kernel) },
         }
     }
 }
@@ -172,6 +185,13 @@ unsafe fn run_avx2<K: Kernel>(kernel: K) {
 unsafe fn run_avx512<K: Kernel>(kernel: K) {
     // SAFETY: this function is compiled for the instruction set and only called where it is.
     unsafe { kernel.run::<std::arch::x86_64::__m512>() }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+unsafe fn run_dotprod<K: Kernel>(kernel: K) {
+    // SAFETY: this function is compiled for the instruction set and only called where it is.
+    unsafe { kernel.run::<lanes::arm::Neon<lanes::arm::DotProd>>() }
 }
 
 /// How far ahead of the multiplication weights are asked for, in bytes. Far enough for memory to answer

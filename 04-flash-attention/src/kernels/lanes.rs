@@ -2,7 +2,7 @@
 //! bytes. One register with AVX-512, two with AVX2, four with NEON.
 
 #[cfg(target_arch = "aarch64")]
-mod arm;
+pub(crate) mod arm;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

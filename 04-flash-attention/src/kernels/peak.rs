@@ -6,7 +6,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Sums side by side: enough to fill the wait for one, few enough for the registers.
-const CHAINS: usize = 12;
+const CHAINS: usize = if cfg!(target_arch = "aarch64") {
+    6 // in four registers each, of 32
+} else {
+    12
+};
 
 /// How long a sample takes at least.
 const SAMPLE: Duration = Duration::from_millis(30);

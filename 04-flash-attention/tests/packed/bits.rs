@@ -77,6 +77,39 @@ proptest! {
     }
 }
 
+/// The same on every processor: these hashes were taken on x86-64, and AArch64 has to find them too.
+const HASHES: [&str; 7] = [
+    "F32 703b020bf107179f",
+    "Bf16 6bf40c9646aa740c",
+    "F16 f553b425133a6687",
+    "Fp8 a1c64b5cc31dfd52",
+    "Q8_0 0ca5d2032deb2ade",
+    "Q4_1 b2a595e72d28d4a7",
+    "Q4_0 d42cb85a52f3cfe5",
+];
+
+/// Weights from 1 down to where floats of 16 bits are subnormal, and inputs that leave a group unfinished.
+#[test]
+fn every_processor_gives_these_bits() {
+    let (outputs, inputs) = (50, 75);
+    let mut weights = numbers(outputs * inputs, 9);
+    for (i, weight) in weights.iter_mut().enumerate() {
+        *weight *= 0.5f32.powi(i as i32 / 32 % 24);
+    }
+    let x = rows(14, inputs, 10);
+    for simd in Simd::available() {
+        let hash_of = |format| {
+            let linear = packed(format, &weights, [outputs, inputs], simd, 1);
+            let mut hasher = blake3::Hasher::new();
+            for y in [x.view(), x.slice(s![..1, ..])].iter().flat_map(|x| linear.apply(*x)) {
+                hasher.update(&y.to_le_bytes());
+            }
+            format!("{format:?} {:.16}", hasher.finalize().to_hex())
+        };
+        assert_eq!(Format::ALL.map(hash_of), HASHES, "{simd:?}");
+    }
+}
+
 /// Codes at the ends of their range, where eight-bit instructions saturate if they are not watched.
 #[test]
 fn the_largest_codes_are_multiplied_exactly() {

@@ -122,6 +122,40 @@ fn every_architecture_on_every_instruction_set_and_thread_count() {
     }
 }
 
+/// The same on every processor: these hashes were taken on x86-64, and AArch64 has to find them too. The tests
+/// above compare what one processor can do with itself.
+#[test]
+fn every_processor_gives_these_bits() {
+    let hash_of = |(name, build): (&str, Build)| {
+        [Element::F32, Element::Bf16].map(|element| {
+            let judge = Judge::new(Arc::new(build(Isa::best(), element)), noise(560, VOCAB));
+            let bytes: Vec<u8> =
+                judge.logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+            format!("{name}, {element:?}: {:.16}", blake3::hash(&bytes).to_hex())
+        })
+    };
+    insta::assert_snapshot!(MODELS.map(hash_of).as_flattened().join("\n"), @r"
+    latents, explicit, F32: bbb123a01f483d1c
+    latents, explicit, Bf16: a1b62fc9985a0496
+    latents, absorbed, F32: 57572e63a18f5e9e
+    latents, absorbed, Bf16: 6efd8b3c46b7416c
+    compressed queries, explicit, F32: 96f7da1a26cb2325
+    compressed queries, explicit, Bf16: 9082b5393050e14b
+    compressed queries, absorbed, F32: f50bd408b1214548
+    compressed queries, absorbed, Bf16: 93a007f81ede0ceb
+    windows and shared layers, F32: bd89b699f5345f20
+    windows and shared layers, Bf16: f55b27c3683a7afb
+    Qwen2, F32: de19f9e986c89070
+    Qwen2, Bf16: 5f2330f48848729e
+    Phi-3, F32: 6cc2a07e309cd1ff
+    Phi-3, Bf16: bb23e8e9135d1174
+    Gemma 2, F32: 727c6374d6ad5093
+    Gemma 2, Bf16: 3d301a93d71b8301
+    Gemma 3, F32: feda672747046c01
+    Gemma 3, Bf16: 01e86241fc3a1125
+    ");
+}
+
 /// The two forms are different sums of the same weights: close, and never the same bits by right.
 #[test]
 fn absorption_changes_no_greedy_token() {

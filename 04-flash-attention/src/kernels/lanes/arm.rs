@@ -1,8 +1,90 @@
 //! NEON: sixteen outputs in four registers.
+//!
+//! Two instructions stand here in assembly, because the compiler's own names for them came after the oldest
+//! compiler that the workspace promises to build with, or are still to come.
 
 use super::Lanes;
-use half::f16;
 use std::arch::aarch64::*;
+use std::arch::asm;
+use std::marker::PhantomData;
+
+/// Sixteen floats. Products of bytes are added as `D` does it.
+pub(crate) struct Neon<D>([float32x4_t; 4], PhantomData<D>);
+
+impl<D> Clone for Neon<D> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for Neon<D> {}
+
+/// How four products of bytes are added to each of four sums.
+///
+/// # Safety
+/// As [`Lanes`].
+pub(crate) trait ByteDots {
+    /// `weights` from -128 to 127, `x` from -127 to 127: four for each sum.
+    unsafe fn add_dots(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t;
+}
+
+/// With what every AArch64 processor has.
+pub(crate) struct Baseline;
+
+impl ByteDots for Baseline {
+    #[inline(always)]
+    unsafe fn add_dots(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
+        // SAFETY: the trait's condition. Products of 16 bits; two of them are at most 2 · 128 · 127, which is
+        // 32,512, and two of those are added to 32 bits.
+        unsafe {
+            let lower = vmull_s8(vget_low_s8(weights), vget_low_s8(x));
+            let upper = vmull_high_s8(weights, x);
+            vpadalq_s16(sum, vpaddq_s16(lower, upper))
+        }
+    }
+}
+
+/// With the dot products of bytes that came with ARMv8.2, and are in every ARMv8.4.
+pub(crate) struct DotProd;
+
+impl ByteDots for DotProd {
+    #[inline(always)]
+    unsafe fn add_dots(mut sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
+        // SAFETY: the trait's condition. Registers are read and written, and nothing else.
+        unsafe {
+            asm!(
+                "sdot {sum:v}.4s, {weights:v}.16b, {x:v}.16b",
+                sum = inout(vreg) sum,
+                weights = in(vreg) weights,
+                x = in(vreg) x,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        sum
+    }
+}
+
+/// Eight floats of 16 bits, widened.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn widened(halves: uint16x8_t) -> [float32x4_t; 2] {
+    let (low, high);
+    // SAFETY: the caller's condition. Registers are read and written, and nothing else.
+    unsafe {
+        asm!(
+            "fcvtl {low:v}.4s, {halves:v}.4h",
+            "fcvtl2 {high:v}.4s, {halves:v}.8h",
+            halves = in(vreg) halves,
+            low = out(vreg) low,
+            high = lateout(vreg) high,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    [low, high]
+}
 
 /// The same operation on each of the four registers.
 macro_rules! each {
@@ -28,7 +110,7 @@ macro_rules! each {
     }};
 }
 
-impl Lanes for [float32x4_t; 4] {
+impl<D: ByteDots> Lanes for Neon<D> {
     const BIASED: bool = false;
     type Ints = [int32x4_t; 4];
     type Bytes = [int8x16_t; 4];
@@ -38,45 +120,55 @@ impl Lanes for [float32x4_t; 4] {
     unsafe fn splat(value: f32) -> Self {
         // SAFETY: here and in all that follows, the trait's condition: the instructions are there, and
         // so are the bytes.
-        unsafe { [vdupq_n_f32(value); 4] }
+        unsafe { Neon([vdupq_n_f32(value); 4], PhantomData) }
     }
     #[inline(always)]
     unsafe fn from_f32(at: *const f32) -> Self {
         // SAFETY: the trait's condition.
-        unsafe { each!(|i| vld1q_f32(at.add(4 * i))) }
+        unsafe { Neon(each!(|i| vld1q_f32(at.add(4 * i))), PhantomData) }
     }
     #[inline(always)]
     unsafe fn from_bf16(at: *const u16) -> Self {
         // SAFETY: the trait's condition. A bf16 is the upper half of an f32.
-        unsafe { each!(|i| vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(at.add(4 * i))))) }
+        unsafe {
+            let (low, high) = (vld1q_u16(at), vld1q_u16(at.add(8)));
+            let bits = [
+                vshll_n_u16::<16>(vget_low_u16(low)),
+                vshll_high_n_u16::<16>(low),
+                vshll_n_u16::<16>(vget_low_u16(high)),
+                vshll_high_n_u16::<16>(high),
+            ];
+            Neon(each!(|i| vreinterpretq_f32_u32(bits[i])), PhantomData)
+        }
     }
     #[inline(always)]
     unsafe fn from_f16(at: *const u16) -> Self {
         // SAFETY: the trait's condition.
-        let bits = unsafe { at.cast::<[u16; 16]>().read_unaligned() };
-        let numbers = bits.map(|bits| f16::from_bits(bits).to_f32());
-        // SAFETY: sixteen floats.
-        unsafe { Self::from_f32(numbers.as_ptr()) }
+        unsafe {
+            let [a, b] = widened(vld1q_u16(at));
+            let [c, d] = widened(vld1q_u16(at.add(8)));
+            Neon([a, b, c, d], PhantomData)
+        }
     }
     #[inline(always)]
     unsafe fn from_ints(ints: Self::Ints) -> Self {
         // SAFETY: the trait's condition.
-        unsafe { each!(|i| vcvtq_f32_s32(ints[i])) }
+        unsafe { Neon(each!(|i| vcvtq_f32_s32(ints[i])), PhantomData) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the trait's condition.
-        unsafe { each!(|i| vst1q_f32(to.add(4 * i), self[i])) };
+        unsafe { each!(|i| vst1q_f32(to.add(4 * i), self.0[i])) };
     }
     #[inline(always)]
     unsafe fn times(self, b: Self) -> Self {
         // SAFETY: the trait's condition.
-        unsafe { each!(|i| vmulq_f32(self[i], b[i])) }
+        unsafe { Neon(each!(|i| vmulq_f32(self.0[i], b.0[i])), PhantomData) }
     }
     #[inline(always)]
     unsafe fn plus_product(self, a: Self, b: Self) -> Self {
         // SAFETY: the trait's condition.
-        unsafe { each!(|i| vfmaq_f32(self[i], a[i], b[i])) }
+        unsafe { Neon(each!(|i| vfmaq_f32(self.0[i], a.0[i], b.0[i])), PhantomData) }
     }
     #[inline(always)]
     unsafe fn splat_int(value: i32) -> Self::Ints {
@@ -105,15 +197,11 @@ impl Lanes for [float32x4_t; 4] {
     }
     #[inline(always)]
     unsafe fn dot_bytes(sum: Self::Ints, weights: Self::Bytes, x: [i8; 4]) -> Self::Ints {
-        // SAFETY: the trait's condition. Products of 16 bits; pairs of them, and pairs of pairs, of 32.
+        // SAFETY: the trait's condition.
         unsafe {
             let x = i32::from_ne_bytes([x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8]);
             let x = vreinterpretq_s8_s32(vdupq_n_s32(x));
-            each!(|i| {
-                let lower = vpaddlq_s16(vmull_s8(vget_low_s8(weights[i]), vget_low_s8(x)));
-                let upper = vpaddlq_s16(vmull_high_s8(weights[i], x));
-                vaddq_s32(sum[i], vpaddq_s32(lower, upper))
-            })
+            each!(|i| D::add_dots(sum[i], weights[i], x))
         }
     }
     #[inline(always)]
