@@ -8,12 +8,11 @@ Each round asks llama.cpp, then this project, for one sample of each load, so th
 the same busy minutes. This project's bench reads memory before each sample; that rate stands beside it.
 """
 
-import argparse
 import json
-import platform
-import statistics
 import subprocess
 import sys
+
+import beside
 
 # prompt, tokens decoded, tokens before them, sequences side by side
 LOADS = {
@@ -22,6 +21,9 @@ LOADS = {
     "decode 64 at depth 2,048": dict(prefill=0, decode=64, depth=2048, batch=1),
     "decode, 32 together, depth 128": dict(prefill=0, decode=64, depth=128, batch=32),
 }
+
+# Unless told otherwise llama.cpp keeps keys and values as f16; bf16 is as wide, and what the kernels here are for.
+SIDES = ["llama.cpp, f16 keys and values", "here, bf16 keys and values", "here, f32 keys and values"]
 
 
 def run(*command):
@@ -56,40 +58,19 @@ def llama(options, file, load):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ladder", default="target/release/ladder")
-    parser.add_argument("--llama", required=True, help="folder of llama.cpp's programs")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", help="where to write the samples")
-    parser.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
-    options = parser.parse_args()
-    files = dict(file.split("=", 1) for file in options.files)
-    # Unless told otherwise llama.cpp keeps keys and values as f16; bf16 is as wide, and what the kernels here are for.
-    sides = ["llama.cpp, f16 keys and values", "here, bf16 keys and values", "here, f32 keys and values"]
-    samples = {f"{name}: {load}": {side: [] for side in sides} | {"memory read, GB/s": []}
-               for name in files for load in LOADS}
-    machine = None
-    for turn in range(options.rounds):
-        for name, file in files.items():
-            for load, sizes in LOADS.items():
-                kept = samples[f"{name}: {load}"]
-                kept[sides[0]].append(llama(options, file, sizes))
-                for side, kv in [(sides[1], "bf16"), (sides[2], "f32")]:
-                    rate, gigabytes, machine = ladder(options, file, sizes, kv)
-                    kept[side].append(rate)
-                    kept["memory read, GB/s"].append(gigabytes)
-                print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
-    report = dict(machine=machine, system=platform.platform(), threads=options.threads,
-                  unit="tokens a second", samples=samples)
-    if options.json:
-        with open(options.json, "w") as out:
-            json.dump(report, out, indent=1)
-            out.write("\n")
-    for what, kept in samples.items():
-        first, *ours = [statistics.median(kept[side]) for side in sides]
-        ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)
-        print(f"{what:40} {first:7.0f} {ratios}")
+    arguments = beside.parser(__doc__)
+    arguments.add_argument("--llama", required=True, help="folder of llama.cpp's programs")
+    options = arguments.parse_args()
+
+    def sample(file, load, keep):
+        keep(SIDES[0], llama(options, file, load))
+        for side, kv in [(SIDES[1], "bf16"), (SIDES[2], "f32")]:
+            rate, gigabytes, machine = ladder(options, file, load, kv)
+            keep(side, rate)
+            keep("memory read, GB/s", gigabytes)
+        return machine
+
+    beside.compare(options, LOADS, SIDES, sample)
 
 
 if __name__ == "__main__":

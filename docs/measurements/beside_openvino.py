@@ -11,11 +11,11 @@ its own that first runs the load once unmeasured, as this project's bench does.
 
 import argparse
 import json
-import platform
-import statistics
 import subprocess
 import sys
 import time
+
+import beside
 
 # Prompt, tokens generated, sequences side by side. What is measured: tokens read a second; tokens generated a second
 # after the first; tokens generated over all time, prompts included.
@@ -24,6 +24,8 @@ LOADS = {
     "decode 128": dict(prefill=8, decode=128, batch=1),
     "32 together, 128 in, 128 out": dict(prefill=128, decode=128, batch=32),
 }
+
+SIDES = ["OpenVINO GenAI", "here, bf16 keys and values", "here, f32 keys and values"]
 
 
 def peer(options, file, load):
@@ -85,40 +87,21 @@ def ladder(options, file, load, kv):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ladder", default="target/release/ladder")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", help="where to write the samples")
-    parser.add_argument("--peer", help=argparse.SUPPRESS)
-    parser.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
-    options = parser.parse_args()
+    arguments = beside.parser(__doc__)
+    arguments.add_argument("--peer", help=argparse.SUPPRESS)
+    options = arguments.parse_args()
     if options.peer:
         print(peer(options, options.files[0], json.loads(options.peer)))
         return
-    files = dict(file.split("=", 1) for file in options.files)
-    sides = ["OpenVINO GenAI", "here, bf16 keys and values", "here, f32 keys and values"]
-    samples = {f"{name}: {load}": {side: [] for side in sides} for name in files for load in LOADS}
-    machine = None
-    for turn in range(options.rounds):
-        for name, file in files.items():
-            for load, sizes in LOADS.items():
-                kept = samples[f"{name}: {load}"]
-                kept[sides[0]].append(openvino(options, file, sizes))
-                for side, kv in [(sides[1], "bf16"), (sides[2], "f32")]:
-                    rate, machine = ladder(options, file, sizes, kv)
-                    kept[side].append(rate)
-                print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
-    report = dict(machine=machine, system=platform.platform(), threads=options.threads,
-                  unit="tokens a second", samples=samples)
-    if options.json:
-        with open(options.json, "w") as out:
-            json.dump(report, out, indent=1)
-            out.write("\n")
-    for what, kept in samples.items():
-        first, *ours = [statistics.median(kept[side]) for side in sides]
-        ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)
-        print(f"{what:40} {first:7.0f} {ratios}")
+
+    def sample(file, load, keep):
+        keep(SIDES[0], openvino(options, file, load))
+        for side, kv in [(SIDES[1], "bf16"), (SIDES[2], "f32")]:
+            rate, machine = ladder(options, file, load, kv)
+            keep(side, rate)
+        return machine
+
+    beside.compare(options, LOADS, SIDES, sample)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""What `beside_llama.py` and `beside_openvino.py` share: sides that take turns, and their samples kept."""
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+
+
+def parser(description):
+    """Options that every comparison has."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--ladder", default="target/release/ladder")
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--json", help="where to write the samples")
+    options.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
+    return options
+
+
+def compare(options, loads, sides, sample):
+    """Asks `sample(file, load, kept)` to add one sample of each side to what is kept, round by round; the first of
+    `sides` is the peer. Samples go to the file that was named, medians to the screen."""
+    files = dict(file.split("=", 1) for file in options.files)
+    samples = {f"{name}: {load}": {} for name in files for load in loads}
+    machine = None
+    for turn in range(options.rounds):
+        for name, file in files.items():
+            for load, sizes in loads.items():
+                machine = sample(file, sizes, lambda side, rate: samples[f"{name}: {load}"].setdefault(side, []).append(rate))
+                print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
+    report = dict(machine=machine, system=platform.platform(), threads=options.threads,
+                  unit="tokens a second", samples=samples)
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump(report, out, indent=1)
+            out.write("\n")
+    for what, kept in samples.items():
+        first, *ours = [statistics.median(kept[side]) for side in sides]
+        ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)
+        print(f"{what:40} {first:7.0f} {ratios}")
