@@ -44,9 +44,6 @@ struct Arguments {
     /// Also write the raw samples to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
-    /// Only kernels whose names have this in them, as "q8_0" or "GQA"
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
 }
 
 /// What the machine can do, measured beside each sample.
@@ -123,14 +120,14 @@ fn main() -> Result<()> {
     let bar =
         ProgressBar::new(steps as u64).with_style(style.expect("the template is well formed"));
     let mut measured = Vec::with_capacity(steps);
-    for format in Format::ALL.into_iter().filter(|f| f.name().contains(&arguments.only)) {
+    for format in Format::ALL {
         let matrices = matrices(format, &limits)?;
         for rows in ROWS {
             measured.push(multiply(&limits, &matrices, rows)?);
             bar.inc(1);
         }
     }
-    for shape in SHAPES.into_iter().filter(|shape| shape.name.contains(&arguments.only)) {
+    for shape in SHAPES {
         for kind in kinds {
             measured.push(decode(&limits, shape, kind));
             bar.inc(1);

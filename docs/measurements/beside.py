@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 import statistics
+import subprocess
 import sys
 
 
@@ -16,6 +17,25 @@ def parser(description):
     options.add_argument("--json", help="where to write the samples")
     options.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
     return options
+
+
+def run(*command):
+    """What a command prints; this program ends where one fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def ladder(options, file, load, depth, kv):
+    """This project's bench, two samples of one load: the report, and its one run. The first sample is for the pages of
+    the file to arrive; peers run such a one of their own accord."""
+    report = json.loads(
+        run(options.ladder, "bench", "--model", file, "--threads", str(options.threads), "--samples", "2", "--kv", kv,
+            "--prefill", str(load["prefill"]), "--decode", str(load["decode"]), "--depth", str(depth),
+            "--batch", str(load["batch"]), "--keep", "always", "--json"))
+    [one] = report["runs"]
+    return report, one
 
 
 def compare(options, loads, sides, sample):

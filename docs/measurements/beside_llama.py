@@ -9,8 +9,6 @@ the same busy minutes. This project's bench reads memory before each sample; tha
 """
 
 import json
-import subprocess
-import sys
 
 import beside
 
@@ -26,20 +24,8 @@ LOADS = {
 SIDES = ["llama.cpp, f16 keys and values", "here, bf16 keys and values", "here, f32 keys and values"]
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return done.stdout
-
-
 def ladder(options, file, load, kv):
-    report = json.loads(
-        run(options.ladder, "bench", "--model", file, "--threads", str(options.threads), "--samples", "2", "--kv", kv,
-            "--prefill", str(load["prefill"]), "--decode", str(load["decode"]), "--depth", str(load["depth"]),
-            "--batch", str(load["batch"]), "--keep", "always", "--json"))
-    [one] = report["runs"]
-    # The first is for the pages of the file to arrive; llama.cpp's bench runs one of its own accord.
+    report, one = beside.ladder(options, file, load, load["depth"], kv)
     _, rate = one["prefill_tokens_per_second"] + one["decode_tokens_per_second"]
     return rate, report["bandwidth_gb_per_s"][1], report["machine"]
 
@@ -47,13 +33,15 @@ def ladder(options, file, load, kv):
 def llama(options, file, load):
     threads = str(options.threads)
     if load["batch"] > 1:
-        words = run(f"{options.llama}/llama-batched-bench", "-m", file, "-c", "16384", "-b", "2048", "-ub", "512",
-                    "-npp", str(load["depth"]), "-ntg", str(load["decode"]), "-npl", str(load["batch"]),
-                    "-t", threads, "-tb", threads, "-fa", "on", "--output-format", "jsonl")
+        words = beside.run(
+            f"{options.llama}/llama-batched-bench", "-m", file, "-c", "16384", "-b", "2048", "-ub", "512",
+            "-npp", str(load["depth"]), "-ntg", str(load["decode"]), "-npl", str(load["batch"]),
+            "-t", threads, "-tb", threads, "-fa", "on", "--output-format", "jsonl")
         [line] = [line for line in words.splitlines() if line.startswith("{")]
         return json.loads(line)["speed_tg"]
-    line = run(f"{options.llama}/llama-bench", "-m", file, "-t", threads, "-r", "1", "-fa", "1", "-o", "jsonl",
-               "-p", str(load["prefill"]), "-n", str(load["decode"]), "-d", str(load["depth"]))
+    line = beside.run(
+        f"{options.llama}/llama-bench", "-m", file, "-t", threads, "-r", "1", "-fa", "1", "-o", "jsonl",
+        "-p", str(load["prefill"]), "-n", str(load["decode"]), "-d", str(load["depth"]))
     return json.loads(line.splitlines()[-1])["avg_ts"]
 
 

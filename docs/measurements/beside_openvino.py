@@ -11,7 +11,6 @@ its own that first runs the load once unmeasured, as this project's bench does.
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 
@@ -60,22 +59,11 @@ def peer(options, file, load):
 
 def openvino(options, file, load):
     command = [sys.executable, __file__, "--threads", str(options.threads), "--peer", json.dumps(load), file]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"OpenVINO failed:\n{done.stderr[-2000:]}")
-    return float(done.stdout.splitlines()[-1])
+    return float(beside.run(*command).splitlines()[-1])
 
 
 def ladder(options, file, load, kv):
-    done = subprocess.run(
-        [options.ladder, "bench", "--model", file, "--threads", str(options.threads), "--samples", "2", "--kv", kv,
-         "--prefill", str(load["prefill"]), "--decode", str(load["decode"]), "--depth", str(load["prefill"]),
-         "--batch", str(load["batch"]), "--keep", "always", "--json"], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"the bench failed:\n{done.stderr[-2000:]}")
-    report = json.loads(done.stdout)
-    [one] = report["runs"]
-    # The first is for the pages of the file to arrive.
+    report, one = beside.ladder(options, file, load, load["prefill"], kv)
     _, read = one["prefill_tokens_per_second"]
     _, generated = one["decode_tokens_per_second"]
     rate = generated if load["decode"] > 1 else read

@@ -17,9 +17,6 @@ use std::sync::{Arc, OnceLock};
 /// core's own cache, enough that weights are not read all too often.
 const ROWS_TOGETHER: usize = 48;
 
-/// Rows for each thread from which on threads share out rows.
-const ENOUGH_ROWS: usize = 48;
-
 /// Packs as `pack` does, and stacks the matrices of Llama's blocks as [`fuse`] finds that they can be.
 ///
 /// A block whose matrices `pack` would not keep alike stays as it was.
@@ -244,9 +241,10 @@ impl Residual for FusedAddNorm {
                 rms_norm_row(row, weight, epsilon);
             }
         };
-        match normed.len() < self.pool.threads() * ENOUGH_ROWS * width {
-            true => rows(0..normed.len() / width, normed),
-            false => self.pool.run_rows(normed, width, ROWS_TOGETHER, &rows),
+        let count = normed.len() / width;
+        match self.pool.shares_rows(count) {
+            true => self.pool.run_rows(normed, width, ROWS_TOGETHER, &rows),
+            false => rows(0..count, normed),
         }
         made
     }
@@ -288,7 +286,7 @@ impl FusedSwiGlu {
 impl FeedForward for FusedSwiGlu {
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let (rows, width) = (x.nrows(), self.down.outputs());
-        if rows < self.pool.threads() * ENOUGH_ROWS {
+        if !self.pool.shares_rows(rows) {
             return self.of_rows(x);
         }
         // A thread takes its rows through both matrices. In a region of the pool, matrices are multiplied by the thread

@@ -20,10 +20,6 @@ use std::sync::Arc;
 /// more on processors of servers.
 const NEAR_BYTES: usize = 256 << 10;
 
-/// Rows for each thread from which on rows are shared out and not outputs: multiplying so many takes many times as long
-/// as reading the weights once more.
-const ENOUGH_ROWS: usize = 48;
-
 /// A matrix in panels of sixteen outputs, each thread's in its own stretch of memory.
 pub struct PackedLinear {
     format: Format,
@@ -191,7 +187,7 @@ impl PackedLinear {
         // Not filled with zeros: that would take as long as writing the products does.
         let mut out = Vec::with_capacity(numbers);
         let to = &mut out.spare_capacity_mut()[..numbers];
-        match rows >= self.pool.threads() * ENOUGH_ROWS {
+        match self.pool.shares_rows(rows) {
             true => self.share_rows::<K>(x, to),
             false => {
                 let to = Disjoint::new(to);

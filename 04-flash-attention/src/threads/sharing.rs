@@ -7,6 +7,10 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Rows for each thread from which on threads share out rows: multiplying so many takes many times as long as reading
+/// the weights once more.
+const ENOUGH_ROWS: usize = 48;
+
 /// Which of `count` things thread `thread` of `threads` does: neighbours stay together, in order, and no
 /// thread has more than one thing more than another.
 pub fn share(count: usize, threads: usize, thread: usize) -> Range<usize> {
@@ -68,6 +72,11 @@ impl Pool {
                 task(mine, items);
             }
         });
+    }
+
+    /// Whether a matrix's rows are so many that threads should share those out, and not its outputs.
+    pub(crate) fn shares_rows(&self, rows: usize) -> bool {
+        rows >= self.threads() * ENOUGH_ROWS
     }
 
     /// As [`Pool::run_rows`], of `rows` rows that are not there before: each call of `make` adds the numbers of its rows.
