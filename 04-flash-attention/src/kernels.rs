@@ -201,7 +201,7 @@ const PREFETCH: usize = 4096;
 /// Asks memory for a cache line. It may be anywhere, also past the end of what is allocated: it is never read,
 /// only asked for.
 #[inline(always)]
-pub(crate) fn prefetch(at: *const u8) {
+pub fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

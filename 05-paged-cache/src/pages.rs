@@ -1,19 +1,21 @@
 //! The pool's memory, and the kernels' way into it.
 
+mod memory;
+
 use crate::blocks::BlockId;
 use crate::layout::{LayerPlace, Layout};
 use crate::offload::BlockBytes;
 use crate::table::Tables;
+use flash_attention::kernels::prefetch;
 use flash_attention::tile_attention::{Gathered, Run, TileElement, TileSource};
 use naive_decode::numerics::LANES;
+use memory::Memory;
 use naive_decode::{Error, KvSize, Result};
 use ndarray::ArrayView1;
 use std::ops::Range;
 
-/// Zeros; none if there is not so much memory.
-fn zeroed<T: bytemuck::Zeroable>(length: usize) -> Option<Vec<T>> {
-    bytemuck::try_zeroed_vec(length).ok()
-}
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// The next `count` items after `skipped`; `rest` is then what comes after them.
 fn next<'a, T>(rest: &mut &'a mut [T], skipped: usize, count: usize) -> &'a mut [T] {
@@ -32,8 +34,8 @@ pub(crate) struct Pages<E> {
     tokens: usize,
     numbers_per_block: usize,
     scales_per_block: usize,
-    numbers: Vec<E>,
-    scales: Vec<f32>,
+    numbers: Memory<E>,
+    scales: Memory<f32>,
 }
 // ANCHOR_END: pages
 
@@ -51,9 +53,8 @@ impl<E: TileElement> Pages<E> {
             tokens: layout.tokens(),
             numbers_per_block: layout.numbers,
             scales_per_block: layout.scales,
-            // Zeroed memory of the system's: it costs nothing until it is written.
-            numbers: zeroed(blocks * layout.numbers).ok_or_else(refused)?,
-            scales: zeroed(blocks * layout.scales).ok_or_else(refused)?,
+            numbers: Memory::new(blocks * layout.numbers).ok_or_else(refused)?,
+            scales: Memory::new(blocks * layout.scales).ok_or_else(refused)?,
         })
     }
 
@@ -104,6 +105,17 @@ pub(crate) struct Page<'a, E> {
 }
 
 impl<E: TileElement> Page<'_, E> {
+    /// Asks memory for the tiles of keys, all heads', that a slot is a lane of. One key meets as many cache lines as it
+    /// has numbers or half as many, and to wait for one after another would take longer than everything else.
+    pub(crate) fn ask_for_keys(&self, layer: &LayerPlace, offset: usize) {
+        let (tokens, lanes, dim) = (self.tokens, self.lanes, layer.size.key_dim);
+        for kv_head in 0..layer.size.heads {
+            let tile = layer.keys + (kv_head * tokens + offset / lanes * lanes) * dim;
+            let tile = bytemuck::cast_slice::<E, u8>(&self.numbers[tile..][..dim * lanes]);
+            tile.chunks(LINE).for_each(|line| prefetch(line.as_ptr()));
+        }
+    }
+
     // ANCHOR: write
     /// Writes one head's key `[D]` and value `[D_v]` to a slot.
     pub(crate) fn write(

@@ -241,11 +241,7 @@ impl Residual for FusedAddNorm {
                 rms_norm_row(row, weight, epsilon);
             }
         };
-        let count = normed.len() / width;
-        match self.pool.shares_rows(count) {
-            true => self.pool.run_rows(normed, width, ROWS_TOGETHER, &rows),
-            false => rows(0..count, normed),
-        }
+        self.pool.run_rows(normed, width, ROWS_TOGETHER, &rows);
         made
     }
     // ANCHOR_END: add_norm
@@ -268,16 +264,15 @@ impl FusedSwiGlu {
     fn of_rows(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let both = self.gate_up.apply(x);
         let (rows, wide) = (both.nrows(), both.ncols() / 2);
-        let (mut gated, _) = both.into_raw_vec_and_offset();
-        for row in 0..rows {
-            let (gate, up) = gated[2 * row * wide..][..2 * wide].split_at_mut(wide);
-            silu_gate(self.isa, gate, up);
-            // To the rows before it, the places of whose values nobody needs any more.
-            gated.copy_within(2 * row * wide..(2 * row + 1) * wide, row * wide);
-        }
-        gated.truncate(rows * wide);
+        let both = both.as_slice().expect("Linear gives contiguous rows");
+        let gated = self.pool.make_rows(rows, wide, ROWS_TOGETHER, &|mine, gated| {
+            for both in both[2 * mine.start * wide..2 * mine.end * wide].chunks_exact(2 * wide) {
+                let (gate, up) = both.split_at(wide);
+                silu_gate(self.isa, gated.add(gate), up);
+            }
+        });
         let gated =
-            Array2::from_shape_vec((rows, wide), gated).expect("Linear gives contiguous rows");
+            Array2::from_shape_vec((rows, wide), gated).expect("a number for each place");
         self.down.apply(gated.view())
     }
     // ANCHOR_END: gate_up

@@ -35,11 +35,12 @@ impl Workers {
         Workers { threads, partials: Vec::new() }
     }
 
-    /// Calls `task` for each of `items`: on all threads if there is so much to do, else on this one.
-    pub fn each<T: Send>(&self, much: bool, items: &mut [T], task: &(dyn Fn(&mut T) + Sync)) {
+    /// Shares out `items`, neighbours together, on all threads if there is so much to do: `task` is called with as many
+    /// in a row as a thread has.
+    pub fn share<T: Send>(&self, much: bool, items: &mut [T], task: &(dyn Fn(&mut [T]) + Sync)) {
         match much {
-            true => self.threads.run_each(items, task),
-            false => items.iter_mut().for_each(task),
+            true => self.threads.run_chunks(items, 1, &|_, items| task(items)),
+            false => task(items),
         }
     }
 }

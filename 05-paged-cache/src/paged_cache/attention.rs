@@ -1,15 +1,16 @@
 //! A pass: room for its rows, attention through the tables, and what is given back after it.
 
 use super::{PagedCache, Pool};
+use crate::blocks::BlockId;
 use crate::layout::LayerPlace;
-use crate::pages::{PagedLayer, Pages};
+use crate::pages::{Page, PagedLayer, Pages};
 use crate::table::Tables;
 use flash_attention::tile_attention::{self, TileElement, Workers};
 use naive_decode::{Attention, Error, LayerSpec, Pass, Result, Span, Visible};
 use ndarray::{Array3, ArrayView3, Axis};
 
 /// Rows from which on threads share out their writing.
-const MANY_ROWS: usize = 64;
+const MANY_ROWS: usize = 8;
 
 impl Attention for PagedCache {
     // ANCHOR: begin
@@ -92,6 +93,9 @@ impl PagedCache {
     }
 }
 
+/// Where a row of a pass goes: its block, its place in there, the row.
+type Slot = (BlockId, usize, usize);
+
 /// Each row of a pass to its slot's block: `k [rows, kv_heads, D]`, `v [rows, kv_heads, D_v]`.
 fn write<E: TileElement>(
     pages: &mut Pages<E>,
@@ -114,12 +118,20 @@ fn write<E: TileElement>(
     let by_block: Vec<_> = slots.chunk_by(|a, b| a.0 == b.0).collect();
     let pages = pages.pages(by_block.iter().map(|slots| slots[0].0));
     let mut blocks: Vec<_> = pages.into_iter().zip(by_block).collect();
-    workers.each(slots.len() >= MANY_ROWS, &mut blocks, &|(page, slots)| {
-        for &(_, offset, row) in *slots {
-            let (k, v) = (k.index_axis(Axis(0), row), v.index_axis(Axis(0), row));
-            for (kv_head, (k, v)) in k.outer_iter().zip(v.outer_iter()).enumerate() {
-                page.write(place, offset, kv_head, k, v);
+    workers.share(slots.len() >= MANY_ROWS, &mut blocks, &|mut blocks| {
+        let ask = |block: Option<&(Page<E>, &[Slot])>| {
+            block.into_iter().for_each(|(page, slots)| page.ask_for_keys(place, slots[0].1));
+        };
+        ask(blocks.first());
+        while let Some(((page, slots), rest)) = std::mem::take(&mut blocks).split_first_mut() {
+            ask(rest.first());
+            for &(_, offset, row) in *slots {
+                let (k, v) = (k.index_axis(Axis(0), row), v.index_axis(Axis(0), row));
+                for (kv_head, (k, v)) in k.outer_iter().zip(v.outer_iter()).enumerate() {
+                    page.write(place, offset, kv_head, k, v);
+                }
             }
+            blocks = rest;
         }
     });
 }
