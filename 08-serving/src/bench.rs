@@ -130,9 +130,10 @@ fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
         let model = &loaded.model;
         let mut run = Run::new(&loaded, load, threads);
         run.load_ms = began.elapsed().as_secs_f64() * 1e3;
+        let mut cache = run.cache(model, &pool)?;
         for _ in 0..args.samples {
             report.bandwidth_gb_per_s.push(memory.read_rate(threads) / 1e9);
-            run.sample(model, &pool)?;
+            run.sample(model, &mut cache)?;
         }
         run.peak_bytes = peak_bytes();
         if !args.json {

@@ -83,7 +83,7 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
             Scaling::Row => std::array::from_fn(|r| Some(largest_bits(row(r)))),
         };
         for (i, to) in self.groups.iter_mut().enumerate() {
-            let mut group = Group::ZERO;
+            let group = to.write(Group::ZERO);
             for (r, &shared) in shared.iter().enumerate() {
                 let rest = &row(r)[i * GROUP..];
                 let mut last = [0.0; GROUP];
@@ -92,9 +92,8 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
                     &last
                 });
                 // SAFETY: the caller vouches for the instruction set.
-                unsafe { quantise_group::<V, R>(&mut group, r, x, shared, T::bias::<V>()) };
+                unsafe { quantise_group::<V, R>(group, r, x, shared, T::bias::<V>()) };
             }
-            to.write(group);
         }
     }
 }
@@ -122,12 +121,12 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
         largest if largest.is_finite() => (largest * (1.0 / 127.0), 127.0 / largest),
         _ => (f32::NAN, 0.0),
     };
+    let codes = group.codes[r].as_flattened_mut().first_chunk_mut().expect("as many as a group has");
     // SAFETY: as above.
-    let (codes, sum) = unsafe { V::round(x, inverse) };
+    let sum = unsafe { V::round(x, inverse, codes) };
     group.scales[r] = scale;
     group.starts[r] = sum.wrapping_mul(-bias);
     group.totals[r] = sum as f32 * scale;
-    group.codes[r].as_flattened_mut().copy_from_slice(&codes);
 }
 // ANCHOR_END: quantise
 

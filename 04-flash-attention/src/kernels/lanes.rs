@@ -64,20 +64,20 @@ pub(crate) trait Lanes: Copy {
         }
         largest.into_iter().fold(0, |largest: u32, size| largest.max(size))
     }
-    /// 32 numbers times `by`, rounded to integers, ties to even, and the integers' sum. Products are from
-    /// -127.5 to 127.5.
+    /// 32 numbers times `by`, rounded to integers, ties to even; gives the integers' sum. Products are from -127.5 to
+    /// 127.5.
     #[inline(always)]
-    unsafe fn round(x: &[f32; 32], by: f32) -> ([i8; 32], i32) {
+    unsafe fn round(x: &[f32; 32], by: f32, to: &mut [i8; 32]) -> i32 {
         // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which
         // stands in its lowest bits.
         const MAGIC: f32 = 12_582_912.0;
-        let (mut codes, mut sums) = ([0; 32], [0i32; 16]);
+        let mut sums = [0i32; 16];
         for i in 0..16 {
-            codes[i] = (x[i] * by + MAGIC).to_bits() as i8;
-            codes[i + 16] = (x[i + 16] * by + MAGIC).to_bits() as i8;
-            sums[i] = i32::from(codes[i]) + i32::from(codes[i + 16]);
+            to[i] = (x[i] * by + MAGIC).to_bits() as i8;
+            to[i + 16] = (x[i + 16] * by + MAGIC).to_bits() as i8;
+            sums[i] = i32::from(to[i]) + i32::from(to[i + 16]);
         }
-        (codes, sums.into_iter().sum())
+        sums.into_iter().sum()
     }
 
     /// The same integer in every lane.

@@ -3,11 +3,15 @@
 use crate::packed::{Came, PackedModel};
 use flash_attention::threads::Pool;
 use flash_attention::tile_attention::KvType;
+use kv_cache::KvCache;
 use naive_decode::{Attention, Model, Pass, Result, Span, Want};
 use paged_cache::{PagedCache, Room};
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Tokens of a block.
+const BLOCK: usize = 16;
 
 /// How much goes through the model in one sample.
 #[derive(Debug, Clone, Copy)]
@@ -79,44 +83,39 @@ impl Run {
         }
     }
 
-    /// One sample of prefill, one of decode, each from an empty cache.
-    pub(super) fn sample(&mut self, model: &Model, pool: &Arc<Pool>) -> Result<()> {
+    /// Blocks for the load, whose memory is the process's own from the second sample on, as a server's is.
+    pub(super) fn cache(&self, model: &Model, pool: &Arc<Pool>) -> Result<PagedCache> {
+        let block = |tokens: usize| tokens.next_multiple_of(BLOCK);
+        let tokens = block(self.prefill).max(self.batch * block(self.depth + self.decode));
+        let room = Room { kept: self.kv, ..Room::for_tokens(model, tokens)? };
+        let mut cache = PagedCache::new(model, room)?.on_threads(pool.clone());
+        (0..self.batch).for_each(|_| {
+            cache.open();
+        });
+        Ok(cache)
+    }
+
+    /// One sample of prefill, one of decode, each of texts that begin.
+    pub(super) fn sample(&mut self, model: &Model, cache: &mut PagedCache) -> Result<()> {
         if self.prefill > 0 {
-            let mut cache = self.cache(model, pool, 1, self.prefill)?;
-            let time = timed(model, &mut cache, &pass(1, 0, self.prefill, Want::Last))?;
+            let time = timed(model, cache, &pass(1, 0, self.prefill, Want::Last))?;
             self.prefill_tokens_per_second.push(self.prefill as f64 / time.as_secs_f64());
+            cache.reset(0)?;
         }
         if self.decode > 0 {
-            let mut cache = self.cache(model, pool, self.batch, self.depth + self.decode)?;
             if self.depth > 0 {
-                timed(model, &mut cache, &pass(self.batch, 0, self.depth, Want::Nothing))?;
+                timed(model, cache, &pass(self.batch, 0, self.depth, Want::Nothing))?;
             }
             let mut time = Duration::ZERO;
             for step in 0..self.decode {
                 let next = pass(self.batch, self.depth + step, 1, Want::Last);
-                time += timed(model, &mut cache, &next)?;
+                time += timed(model, cache, &next)?;
             }
             let tokens = (self.decode * self.batch) as f64;
             self.decode_tokens_per_second.push(tokens / time.as_secs_f64());
+            (0..self.batch).try_for_each(|sequence| cache.reset(sequence))?;
         }
         Ok(())
-    }
-
-    /// Blocks for so many sequences of so many tokens.
-    fn cache(
-        &self,
-        model: &Model,
-        pool: &Arc<Pool>,
-        sequences: usize,
-        capacity: usize,
-    ) -> Result<PagedCache> {
-        let each = capacity.next_multiple_of(16);
-        let room = Room { kept: self.kv, ..Room::for_tokens(model, sequences * each)? };
-        let mut cache = PagedCache::new(model, room)?.on_threads(pool.clone());
-        (0..sequences).for_each(|_| {
-            cache.open();
-        });
-        Ok(cache)
     }
 }
 

@@ -63,16 +63,15 @@ impl Lanes for __m512 {
         }
     }
     #[inline(always)]
-    unsafe fn round(x: &[f32; 32], by: f32) -> ([i8; 32], i32) {
+    unsafe fn round(x: &[f32; 32], by: f32, to: &mut [i8; 32]) -> i32 {
         // SAFETY: the trait's condition. Conversion rounds to the nearest, ties to even.
         unsafe {
             let by = _mm512_set1_ps(by);
             let low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), by));
             let high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x[16..].as_ptr()), by));
-            let mut codes = [0; 32];
-            _mm_storeu_si128(codes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(low));
-            _mm_storeu_si128(codes[16..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(high));
-            (codes, _mm512_reduce_add_epi32(_mm512_add_epi32(low, high)))
+            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(low));
+            _mm_storeu_si128(to[16..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(high));
+            _mm512_reduce_add_epi32(_mm512_add_epi32(low, high))
         }
     }
     #[inline(always)]
