@@ -150,11 +150,6 @@ pub(crate) struct RowsAt {
 }
 
 impl RowsAt {
-    /// One row.
-    pub(crate) fn one(row: &mut [f32]) -> Self {
-        RowsAt { start: row.as_mut_ptr(), stride: row.len() }
-    }
-
     /// # Safety
     /// Row `r` is one of those that there is room for.
     #[inline(always)]

@@ -18,11 +18,13 @@
 //! | `linear.rs` | a packed matrix behind rung 01's `Linear` |
 //! | `packer.rs` | a whole model's matrices, packed as it is put together |
 //! | `file.rs` | packed matrices in a file, mapped at the next start |
-//! | `rows.rs` | activations, a few rows at a time |
+//! | `rows.rs` | families of kernels, and how each wants activations |
+//! | `arranged.rs` | activations in blocks of as many rows as a kernel takes |
 //! | `calibration.rs` | what matrices are multiplied with, found out by letting a text through |
 //! | `outliers.rs` | LLM.int8(): columns too large for eight bits, kept apart |
 //! | `awq.rs` | AWQ: columns that meet much, scaled up before they are rounded |
 
+mod arranged;
 mod awq;
 mod calibration;
 mod encode;
@@ -35,6 +37,7 @@ mod packer;
 mod panels;
 mod rows;
 
+pub(crate) use arranged::{FEW, MANY};
 pub use awq::{Scaled, awq_packer};
 pub use calibration::{Calibration, Seen};
 pub use file::{PackedFile, PackedFrom};
@@ -43,4 +46,3 @@ pub use linear::PackedLinear;
 pub use memory::Memory;
 pub use outliers::{OutlierSplit, THRESHOLD, outlier_packer};
 pub use packer::{Packed, Packer, Weights};
-pub(crate) use rows::{FEW, MANY};

@@ -271,8 +271,7 @@ impl FusedSwiGlu {
                 silu_gate(self.isa, gated.add(gate), up);
             }
         });
-        let gated =
-            Array2::from_shape_vec((rows, wide), gated).expect("a number for each place");
+        let gated = Array2::from_shape_vec((rows, wide), gated).expect("a number for each place");
         self.down.apply(gated.view())
     }
     // ANCHOR_END: gate_up

@@ -48,8 +48,8 @@ pub(crate) enum Scaling {
     Row,
 }
 
-/// Quantises `R` rows of `width` activations each, which lie one after another in `x`, to all of
-/// `groups`, one for each 32 inputs begun, to meet weights in tiles `T`. What is past the width is zero.
+/// Quantises `R` rows of `width` activations each, which lie one after another in `x`, to `groups`, one for each 32
+/// inputs begun, from group `first` on, to meet weights in tiles `T`. What is past the width is zero.
 ///
 /// An activation that is not finite makes its group's scale, and so all its row's outputs, not finite.
 ///
@@ -60,16 +60,19 @@ pub(crate) fn quantise<T: Tile, const R: usize>(
     scaling: Scaling,
     x: &[f32],
     width: usize,
+    first: usize,
     groups: &mut [MaybeUninit<Group<R>>],
 ) {
-    assert_eq!((x.len(), groups.len()), (R * width, width.div_ceil(GROUP)), "rows and groups");
-    simd.run(Quantise::<T, R> { scaling, x, width, groups, tile: PhantomData });
+    assert_eq!(x.len(), R * width, "rows");
+    assert!(first + groups.len() <= width.div_ceil(GROUP), "groups of a row");
+    simd.run(Quantise::<T, R> { scaling, x, width, first, groups, tile: PhantomData });
 }
 
 struct Quantise<'a, T, const R: usize> {
     scaling: Scaling,
     x: &'a [f32],
     width: usize,
+    first: usize,
     groups: &'a mut [MaybeUninit<Group<R>>],
     tile: PhantomData<T>,
 }
@@ -77,12 +80,13 @@ struct Quantise<'a, T, const R: usize> {
 impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let row = |r: usize| &self.x[r * self.width..][..self.width];
+        let (x, width) = (self.x, self.width);
+        let row = |r: usize| &x[r * width..][..width];
         let shared: [Option<u32>; R] = match self.scaling {
             Scaling::Group => [None; R],
             Scaling::Row => std::array::from_fn(|r| Some(largest_bits(row(r)))),
         };
-        for (i, to) in self.groups.iter_mut().enumerate() {
+        for (i, to) in (self.first..).zip(self.groups) {
             let group = to.write(Group::ZERO);
             for (r, &shared) in shared.iter().enumerate() {
                 let rest = &row(r)[i * GROUP..];
@@ -121,7 +125,8 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
         largest if largest.is_finite() => (largest * (1.0 / 127.0), 127.0 / largest),
         _ => (f32::NAN, 0.0),
     };
-    let codes = group.codes[r].as_flattened_mut().first_chunk_mut().expect("as many as a group has");
+    let codes =
+        group.codes[r].as_flattened_mut().first_chunk_mut().expect("as many as a group has");
     // SAFETY: as above.
     let sum = unsafe { V::round(x, inverse, codes) };
     group.scales[r] = scale;
@@ -130,18 +135,19 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
 }
 // ANCHOR_END: quantise
 
-/// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`.
+/// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`, from column `first` on.
 ///
 /// # Panics
 /// If `x` or `columns` does not fit `width`.
 pub(crate) fn interleave<const R: usize>(
     x: &[f32],
     width: usize,
+    first: usize,
     columns: &mut [MaybeUninit<[f32; R]>],
 ) {
-    assert_eq!((x.len(), columns.len()), (R * width, width), "rows and columns");
+    assert_eq!(x.len(), R * width, "rows");
     for (r, row) in x.chunks_exact(width).enumerate() {
-        for (column, &x) in columns.iter_mut().zip(row) {
+        for (column, &x) in columns.iter_mut().zip(&row[first..]) {
             // SAFETY: a column is `R` floats, and there are `R` rows.
             unsafe { column.as_mut_ptr().cast::<f32>().add(r).write(x) };
         }

@@ -1,13 +1,14 @@
 //! A packed matrix behind rung 01's seam.
 
+use super::arranged::{Arranged, MANY, Panels, TOGETHER};
 use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
-use super::rows::{Arranged, FEW, Family, Floats, Integers, MANY, SOME, TOGETHER, panels_of};
+use super::rows::{Family, Floats, Integers, panels_of};
+use crate::kernels::Simd;
 use crate::kernels::activations::Scaling;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
-use crate::kernels::{RowsAt, Simd};
 use crate::threads::{Disjoint, Pool};
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, Linear, Result};
@@ -179,10 +180,6 @@ impl PackedLinear {
 
     fn multiply<K: Family>(&self, x: &[f32]) -> Vec<f32> {
         let rows = x.len() / self.inputs;
-        if rows == 1 {
-            let row = Arranged::<K>::new(self.simd, self.scaling, None, x, self.inputs);
-            return self.multiply_one::<K>(&row.ones);
-        }
         let numbers = rows * self.outputs;
         // Not filled with zeros: that would take as long as writing the products does.
         let mut out = Vec::with_capacity(numbers);
@@ -192,7 +189,7 @@ impl PackedLinear {
             false => {
                 let to = Disjoint::new(to);
                 let arranged =
-                    |pool| Arranged::<K>::new(self.simd, self.scaling, pool, x, self.inputs);
+                    |pool| Arranged::new::<K>(self.simd, self.scaling, pool, x, self.inputs);
                 let together = (x.len() >= TOGETHER).then(|| arranged(Some(&*self.pool)));
                 self.pool.run(&|thread| match &together {
                     Some(x) => self.multiply_share(thread, x, &to),
@@ -215,110 +212,28 @@ impl PackedLinear {
         self.pool.run_rows(out, self.outputs, together, &|mine, out| {
             let (x, out) =
                 (&x[mine.start * self.inputs..mine.end * self.inputs], Disjoint::new(out));
-            let x = Arranged::<K>::new(self.simd, self.scaling, None, x, self.inputs);
+            let x = Arranged::new::<K>(self.simd, self.scaling, None, x, self.inputs);
             (0..self.shares.len()).for_each(|of| self.multiply_share(of, &x, &out));
         });
     }
     // ANCHOR_END: share_rows
 
     /// The panels of thread `of` against rows, into `out [rows][outputs]`.
-    fn multiply_share<K: Family>(
-        &self,
-        of: usize,
-        x: &Arranged<K>,
-        out: &Disjoint<MaybeUninit<f32>>,
-    ) {
-        let panels = self.shares[of].bytes().chunks_exact(self.format.panel_bytes(self.inputs));
-        for (panel, bytes) in self.panels_of(of).zip(panels) {
-            let outputs = panel * LANES..self.outputs.min((panel + 1) * LANES);
-            let place = Place { panel: bytes, outputs, pieces: x.pieces };
-            let rest = self.multiply_blocks::<K, MANY>(&place, &x.many, 0..x.rows, out);
-            let rest = self.multiply_blocks::<K, SOME>(&place, &x.some, rest, out);
-            let rest = self.multiply_blocks::<K, FEW>(&place, &x.few, rest, out);
-            self.multiply_blocks::<K, 1>(&place, &x.ones, rest, out);
-        }
-    }
-
-    /// One panel against blocks that have the first of some rows. Gives the rows that are left.
-    fn multiply_blocks<K: Family, const R: usize>(
-        &self,
-        place: &Place,
-        blocks: &[K::Piece<R>],
-        mut rows: Range<usize>,
-        out: &Disjoint<MaybeUninit<f32>>,
-    ) -> Range<usize> {
-        for block in blocks.chunks_exact(place.pieces) {
-            let end = rows.end.min(rows.start + R);
-            self.multiply_block::<K, R>(place, block, rows.start..end, out);
-            rows.start = end;
-        }
-        rows
-    }
-
-    /// One panel, of the given outputs, against one block of `R` rows: those of `rows`, and zeros.
-    fn multiply_block<K: Family, const R: usize>(
-        &self,
-        Place { panel, outputs, .. }: &Place,
-        block: &[K::Piece<R>],
-        rows: Range<usize>,
-        out: &Disjoint<MaybeUninit<f32>>,
-    ) {
-        let last = (rows.end - 1) * self.outputs;
-        let to = out.within(rows.start * self.outputs + outputs.start..last + outputs.end);
-        if outputs.len() == LANES && rows.len() == R {
-            let to = RowsAt { start: to.cast(), stride: self.outputs };
-            // SAFETY: sixteen floats of each row, which only this thread's panel has.
-            unsafe { K::multiply::<R>(self.simd, panel, block, to) };
-        } else {
-            let mut lanes = [[0.0f32; LANES]; R];
-            let sums = RowsAt { start: lanes.as_flattened_mut().as_mut_ptr(), stride: LANES };
-            // SAFETY: sixteen floats of each row, borrowed.
-            unsafe { K::multiply::<R>(self.simd, panel, block, sums) };
-            for (r, lanes) in lanes[..rows.len()].iter().enumerate() {
-                // SAFETY: what there is of a row's outputs, which only this thread's panel has.
-                unsafe {
-                    let to = to.add(r * self.outputs).cast::<f32>();
-                    to.copy_from_nonoverlapping(lanes.as_ptr(), outputs.len());
-                }
-            }
-        }
+    fn multiply_share(&self, of: usize, x: &Arranged, out: &Disjoint<MaybeUninit<f32>>) {
+        let panels = self.panels_of(of);
+        let panels = Panels {
+            simd: self.simd,
+            bytes: self.shares[of].bytes(),
+            each: self.format.panel_bytes(self.inputs),
+            outputs: panels.start * LANES..self.outputs.min(panels.end * LANES),
+            width: self.outputs,
+        };
+        x.meet(panels, out);
     }
 
     fn panels_of(&self, thread: usize) -> Range<usize> {
         panels_of(self.outputs, self.shares.len(), thread)
     }
-
-    fn multiply_one<K: Family>(&self, row: &[K::Piece<1>]) -> Vec<f32> {
-        let panels = self.outputs.div_ceil(LANES);
-        let mut out = vec![0.0; panels * LANES];
-        let shared = Disjoint::new(&mut out);
-        let panel_bytes = self.format.panel_bytes(self.inputs);
-        self.pool.run(&|thread| {
-            let mine = self.panels_of(thread);
-            // SAFETY: threads have different panels.
-            let out = unsafe { shared.part(mine.start * LANES..mine.end * LANES) };
-            let bytes = self.shares[thread].bytes();
-            let several = bytes.chunks_exact(K::PANELS * panel_bytes);
-            let mut to = out.chunks_exact_mut(K::PANELS * LANES);
-            for (panels, to) in several.clone().zip(to.by_ref()) {
-                K::multiply_one(self.simd, panels, row, to);
-            }
-            let rest = several.remainder().chunks_exact(panel_bytes);
-            for (panel, to) in rest.zip(to.into_remainder().chunks_exact_mut(LANES)) {
-                // SAFETY: sixteen floats, borrowed.
-                unsafe { K::multiply::<1>(self.simd, panel, row, RowsAt::one(to)) };
-            }
-        });
-        out.truncate(self.outputs);
-        out
-    }
-}
-
-/// A panel, the outputs it is for, and how many pieces of activations meet it.
-struct Place<'a> {
-    panel: &'a [u8],
-    outputs: Range<usize>,
-    pieces: usize,
 }
 
 /// Bytes of a thread's panels of a matrix; none if no machine has so many.

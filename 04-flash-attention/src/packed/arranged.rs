@@ -1,0 +1,284 @@
+//! Rows of activations in blocks: as many together as a kernel takes, and what is left over in one block more.
+
+use super::rows::Family;
+use crate::kernels::activations::Scaling;
+use crate::kernels::{RowsAt, Simd};
+use crate::threads::{Disjoint, Pool, share};
+use naive_decode::numerics::LANES;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Rows that a kernel takes together where there are enough registers.
+pub(crate) const MANY: usize = 12;
+
+/// Where there are fewer.
+pub(crate) const FEW: usize = 4;
+
+/// From this many activations on, threads arrange them together. Fewer are arranged by each thread for itself, which is
+/// done sooner than one of them could hand them to the others.
+pub(super) const TOGETHER: usize = 1 << 14;
+
+/// How rows are cut into blocks: so many of `most` rows, and one of what is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cut {
+    whole: usize,
+    /// Rows of the last block; 0 if there is none.
+    left: usize,
+}
+
+impl Cut {
+    /// A block of every size would be a kernel for every size. A row of zeros more costs less than that.
+    fn of(rows: usize, most: usize) -> Self {
+        let (whole, left) = (rows / most, rows % most);
+        match left {
+            9.. => Cut { whole: whole + 1, left: 0 },
+            7 => Cut { whole, left: 8 },
+            _ => Cut { whole, left },
+        }
+    }
+}
+
+/// Neighbouring panels of a matrix.
+#[derive(Clone)]
+pub(super) struct Panels<'a> {
+    pub(super) simd: Simd,
+    /// One after another, of `each` bytes.
+    pub(super) bytes: &'a [u8],
+    pub(super) each: usize,
+    pub(super) outputs: Range<usize>,
+    /// Outputs of the matrix: the width of a row of products.
+    pub(super) width: usize,
+}
+
+impl Panels<'_> {
+    /// Takes the first `count` off; none if there are not so many.
+    fn take(&mut self, count: usize) -> Option<Self> {
+        let (bytes, rest) = self.bytes.split_at_checked(count * self.each)?;
+        let middle = self.outputs.end.min(self.outputs.start + count * LANES);
+        let outputs = self.outputs.start..middle;
+        (self.bytes, self.outputs.start) = (rest, middle);
+        Some(Panels { bytes, outputs, ..*self })
+    }
+}
+
+/// Blocks of some number of rows each, whatever number it is.
+trait Met: Send + Sync {
+    /// Panels against blocks that have the first of some rows; `out` is `[rows][width]`. Gives the rows that are left.
+    fn meet(
+        &self,
+        panels: Panels,
+        rows: Range<usize>,
+        out: &Disjoint<MaybeUninit<f32>>,
+    ) -> Range<usize>;
+}
+
+/// Blocks of `R` rows, the last of which may be filled up with rows of zeros: `[blocks][pieces]`.
+struct Blocks<K: Family, const R: usize> {
+    pieces: Vec<K::Piece<R>>,
+    /// Pieces to a block.
+    each: usize,
+}
+
+impl<K: Family, const R: usize> Blocks<K, R> {
+    /// Arranges rows of `inputs` activations, on all threads of a pool or on this one.
+    fn of(simd: Simd, scaling: Scaling, pool: Option<&Pool>, x: &[f32], inputs: usize) -> Self {
+        let (each, block) = (K::pieces(inputs), R * inputs);
+        let count = x.len().div_ceil(block) * each;
+        let mut pieces = Vec::with_capacity(count);
+        let to = Disjoint::new(&mut pieces.spare_capacity_mut()[..count]);
+        // Each thread has some inputs of all rows: so much for one as for another, whatever the number of blocks.
+        let fill = |mine: Range<usize>| {
+            for (i, x) in x.chunks(block).enumerate() {
+                // SAFETY: threads have different pieces of a block.
+                let to = unsafe { to.part(i * each + mine.start..i * each + mine.end) };
+                match x.len() == block {
+                    true => K::arrange::<R>(simd, scaling, x, inputs, mine.start, to),
+                    false => {
+                        let mut whole = x.to_vec();
+                        whole.resize(block, 0.0);
+                        K::arrange::<R>(simd, scaling, &whole, inputs, mine.start, to);
+                    }
+                }
+            }
+        };
+        match pool {
+            Some(pool) => pool.run(&|thread| fill(share(each, pool.threads(), thread))),
+            None => fill(0..each),
+        }
+        // SAFETY: `fill` is called for all pieces of all blocks, and `arrange` fills those it is given.
+        unsafe { pieces.set_len(count) };
+        Blocks { pieces, each }
+    }
+}
+
+impl<K: Family, const R: usize> Met for Blocks<K, R> {
+    fn meet(
+        &self,
+        panels: Panels,
+        rows: Range<usize>,
+        out: &Disjoint<MaybeUninit<f32>>,
+    ) -> Range<usize> {
+        match panels.simd.rows_together() {
+            MANY => match const { beside(K::PANELS, R, WIDE) } {
+                4 => self.meet_beside::<4>(panels, rows, out),
+                2 => self.meet_beside::<2>(panels, rows, out),
+                _ => self.meet_beside::<1>(panels, rows, out),
+            },
+            _ => match const { beside(K::PANELS, R, NARROW) } {
+                4 => self.meet_beside::<4>(panels, rows, out),
+                2 => self.meet_beside::<2>(panels, rows, out),
+                _ => self.meet_beside::<1>(panels, rows, out),
+            },
+        }
+    }
+}
+
+/// Sums of sixteen outputs that there are registers for, where registers are wide and many, and elsewhere.
+const WIDE: usize = 12;
+const NARROW: usize = 4;
+
+/// Panels side by side for so many rows: for fewer than fill the waits of their chains, as far as there are registers.
+const fn beside(most: usize, rows: usize, sums: usize) -> usize {
+    let mut panels = if rows < FEW { most } else { 1 };
+    while panels > 1 && panels * rows > sums {
+        panels /= 2;
+    }
+    panels
+}
+
+impl<K: Family, const R: usize> Blocks<K, R> {
+    /// Panel after panel, `P` at a time, against all blocks.
+    fn meet_beside<const P: usize>(
+        &self,
+        mut panels: Panels,
+        rows: Range<usize>,
+        out: &Disjoint<MaybeUninit<f32>>,
+    ) -> Range<usize> {
+        let mut left = rows.clone();
+        while let Some(some) = panels.take(P) {
+            left = self.multiply::<P>(&some, rows.clone(), out);
+        }
+        while let Some(one) = panels.take(1) {
+            left = self.multiply::<1>(&one, rows.clone(), out);
+        }
+        left
+    }
+
+    /// `P` panels against all blocks.
+    fn multiply<const P: usize>(
+        &self,
+        panels: &Panels,
+        mut rows: Range<usize>,
+        out: &Disjoint<MaybeUninit<f32>>,
+    ) -> Range<usize> {
+        let mut pieces = &self.pieces[..];
+        while let Some((block, others)) = pieces.split_at_checked(self.each) {
+            let own = rows.start..rows.end.min(rows.start + R);
+            (rows.start, pieces) = (own.end, others);
+            multiply_block::<K, P, R>(panels, block, own, out);
+        }
+        rows
+    }
+}
+
+/// `P` panels against one block of `R` rows: those of `rows`, and zeros.
+fn multiply_block<K: Family, const P: usize, const R: usize>(
+    panels: &Panels,
+    block: &[K::Piece<R>],
+    rows: Range<usize>,
+    out: &Disjoint<MaybeUninit<f32>>,
+) {
+    let &Panels { simd, bytes, width, .. } = panels;
+    let outputs = panels.outputs.clone();
+    let last = (rows.end - 1) * width;
+    let to = out.within(rows.start * width + outputs.start..last + outputs.end);
+    if outputs.len() == P * LANES && rows.len() == R {
+        let to = RowsAt { start: to.cast(), stride: width };
+        // SAFETY: sixteen floats a panel of each row, which only this thread's panels have.
+        unsafe { K::multiply::<P, R>(simd, bytes, block, to) };
+    } else {
+        let mut lanes = [[[0.0f32; LANES]; P]; R];
+        let start = lanes.as_flattened_mut().as_flattened_mut().as_mut_ptr();
+        // SAFETY: sixteen floats a panel of each row, borrowed.
+        unsafe { K::multiply::<P, R>(simd, bytes, block, RowsAt { start, stride: P * LANES }) };
+        for (r, lanes) in lanes[..rows.len()].iter().enumerate() {
+            // SAFETY: what there is of a row's outputs, which only this thread's panels have.
+            unsafe {
+                let to = to.add(r * width).cast::<f32>();
+                to.copy_from_nonoverlapping(lanes.as_flattened().as_ptr(), outputs.len());
+            }
+        }
+    }
+}
+
+/// Rows of activations, arranged in blocks in the order of the rows.
+pub(super) struct Arranged {
+    rows: usize,
+    /// Most panels that the family of kernels takes side by side.
+    beside: usize,
+    /// Whole blocks, then what is left.
+    blocks: [Option<Box<dyn Met>>; 2],
+}
+
+impl Arranged {
+    /// Arranges rows of `inputs` activations for a family of kernels, on all threads of a pool or on this one.
+    pub(super) fn new<K: Family>(
+        simd: Simd,
+        scaling: Scaling,
+        pool: Option<&Pool>,
+        x: &[f32],
+        inputs: usize,
+    ) -> Self {
+        let (rows, most) = (x.len() / inputs, simd.rows_together());
+        let Cut { whole, left } = Cut::of(rows, most);
+        let (whole, left_over) = x.split_at((whole * most).min(rows) * inputs);
+        let blocks = |rows: usize, x: &[f32]| -> Option<Box<dyn Met>> {
+            macro_rules! of {
+                ($($r:literal)*) => {
+                    match rows {
+                        $($r => Box::new(Blocks::<K, $r>::of(simd, scaling, pool, x, inputs)),)*
+                        rows => unreachable!("no block has {rows} rows"),
+                    }
+                };
+            }
+            if x.is_empty() { None } else { Some(of!(1 2 3 4 5 6 8 12)) }
+        };
+        let blocks = [blocks(most, whole), blocks(left, left_over)];
+        Arranged { rows, beside: K::PANELS, blocks }
+    }
+
+    /// Panels' products with all rows, into `out [rows][width]`.
+    pub(super) fn meet(&self, mut panels: Panels, out: &Disjoint<MaybeUninit<f32>>) {
+        match &self.blocks {
+            [Some(whole), Some(left)] => {
+                // What is near is met by both before the next comes.
+                while let Some(some) = panels.take(self.beside).or_else(|| panels.take(1)) {
+                    let rows = whole.meet(some.clone(), 0..self.rows, out);
+                    left.meet(some, rows, out);
+                }
+            }
+            either => {
+                if let Some(blocks) = either.iter().flatten().next() {
+                    blocks.meet(panels, 0..self.rows, out);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_hold_all_rows_and_few_zeros() {
+        for most in [FEW, MANY] {
+            for rows in 0..100 {
+                let Cut { whole, left } = Cut::of(rows, most);
+                let held = whole * most + left;
+                assert!((rows..rows + FEW).contains(&held), "{rows} rows: {held}");
+                assert!(left < most, "{rows} rows: {left}");
+            }
+        }
+    }
+}
