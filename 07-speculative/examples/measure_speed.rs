@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 /// Texts of each kind, rounds, and tokens of a text.
-const SIZES: (u64, usize, usize) = (3, 3, 192);
+const SIZES: (u64, usize, usize) = (3, 5, 192);
 const CONTEXT: usize = 768;
 /// Most tokens that are guessed one after the other.
 const DEPTH: usize = 7;

@@ -21,6 +21,9 @@ const DEEPER: u32 = 8;
 /// One in so many is left out: what a plain pass takes is what all else is measured by, and it changes.
 const PLAIN: u32 = 24;
 
+/// And some of the first: what the first plain passes took is more than what the next will take.
+const SOON: [u32; 2] = [4, 10];
+
 /// Plain passes before the first draft.
 const BEFORE: f64 = 2.0;
 
@@ -71,9 +74,11 @@ pub struct Adaptive {
     catch_up: f64,
     /// Drafts so far.
     drafts: u32,
-    /// In plain passes: what the text would have taken, and what it has taken beyond that.
-    plain: f64,
-    debt: f64,
+    /// Tokens so far: in plain passes, what the text would have taken.
+    tokens: f64,
+    /// Seconds that drafts and the passes over them have taken, and tokens that came of those.
+    spent: f64,
+    gained: f64,
 }
 // ANCHOR_END: adaptive
 
@@ -123,8 +128,9 @@ impl Adaptive {
             since: 0,
             catch_up: 0.0,
             drafts: 0,
-            plain: 0.0,
-            debt: 0.0,
+            tokens: 0.0,
+            spent: 0.0,
+            gained: 0.0,
         }
     }
 
@@ -145,13 +151,23 @@ impl Adaptive {
             }
             self.since = 0;
         }
-        if let Some(plain) = self.verify.seconds(1) {
-            let tokens = seen.kept as f64 + 1.0;
-            // A pass without a guess is what it would have been anyway, and a little faster or slower by chance.
-            let beyond = if seen.proposed > 0 { verify / plain - tokens } else { 0.0 };
-            self.plain += tokens;
-            self.debt = (self.debt + beyond + draft / plain).max(-SAVED);
+        let tokens = seen.kept as f64 + 1.0;
+        self.tokens += tokens;
+        self.spent += draft;
+        // A pass without a guess is what it would have been anyway, and a little faster or slower by chance.
+        if seen.proposed > 0 {
+            self.spent += verify;
+            self.gained += tokens;
         }
+        if let Some(plain) = self.verify.seconds(1) {
+            self.gained = self.gained.min(self.spent / plain + SAVED);
+        }
+    }
+
+    /// What speculation has cost beyond what the same tokens would have taken, in plain passes, by what is known *now* of
+    /// how long those take: the first of a text are slow, and what seemed saved then was not.
+    fn debt(&self, plain: f64) -> f64 {
+        self.spent / plain - self.gained
     }
 
     /// Seconds to draft so deep and to run the tree that comes of it.
@@ -166,13 +182,13 @@ impl Adaptive {
     /// Whether speculation stays within the debt it may have if a draft costs so much and none of it is kept.
     fn is_within_debt(&self, cost: f64, plain: f64) -> bool {
         let cost = cost + self.catch_up * f64::from(self.since);
-        self.debt + cost / plain - 1.0 <= FIRST_DEBT + DEBT * self.plain
+        self.debt(plain) + cost / plain - 1.0 <= FIRST_DEBT + DEBT * self.tokens
     }
 
     // ANCHOR: depth
     /// How deep the next draft is to go; 0 for none. `nodes` says how many nodes a draft of each depth has at most.
     pub fn depth(&mut self, nodes: impl Fn(usize) -> usize) -> usize {
-        let Some(plain) = self.verify.seconds(1).filter(|_| self.plain >= BEFORE) else {
+        let Some(plain) = self.verify.seconds(1).filter(|_| self.tokens >= BEFORE) else {
             return 0; // all else is measured by plain passes
         };
         let mut best = (0, WORTH_IT / plain);
@@ -192,7 +208,7 @@ impl Adaptive {
             }
             self.acceptance.paid();
             self.drafts = self.drafts.wrapping_add(1);
-            if self.drafts.is_multiple_of(PLAIN) {
+            if self.drafts.is_multiple_of(PLAIN) || SOON.contains(&self.drafts) {
                 return 0;
             }
             let deeper = usize::from(self.drafts.is_multiple_of(DEEPER));
@@ -277,6 +293,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_slow_beginning_saves_nothing_up() {
+        // The first passes take half as long again. What a draft seems to save by those must not be spent later.
+        let mut adaptive = Adaptive::new(8);
+        let (mut seconds, mut tokens) = (0.0, 0.0);
+        for cycle in 0..150 {
+            let asked = adaptive.depth(|depth| depth);
+            let kept = if cycle % 2 == 0 { asked.min(1) } else { 0 };
+            let verify = if cycle < 3 { 1.5 } else { 1.0 + 0.3 * asked as f64 };
+            let draft = 0.3 * asked as f64;
+            seconds += draft + verify;
+            tokens += kept as f64 + 1.0;
+            adaptive.observe(Observation {
+                asked,
+                proposed: asked,
+                nodes: asked,
+                kept,
+                draft: Duration::from_secs_f64(draft),
+                verify: Duration::from_secs_f64(verify),
+            });
+        }
+        assert!(seconds / tokens < 1.05, "{}", seconds / tokens);
     }
 
     #[test]

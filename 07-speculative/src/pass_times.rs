@@ -50,8 +50,15 @@ impl PassTimes {
         self.seconds.iter().rposition(Option::is_some).unwrap_or(0)
     }
 
-    /// Seconds of a pass over so many rows: between the nearest that have been measured; none if none has.
+    /// Seconds of a pass over so many rows: between the nearest that have been measured, and no more than any wider pass
+    /// takes; none if none has been measured.
     pub fn seconds(&self, rows: usize) -> Option<f64> {
+        let wider = self.seconds.iter().skip(rows).flatten().map(|&(seconds, _)| seconds);
+        let least = wider.fold(f64::INFINITY, f64::min);
+        self.between(rows).map(|seconds| seconds.min(least))
+    }
+
+    fn between(&self, rows: usize) -> Option<f64> {
         let known =
             |rows: usize| self.seconds.get(rows).copied().flatten().map(|(s, _)| (rows as f64, s));
         let below = (0..=rows.min(self.seconds.len())).rev().find_map(known);
