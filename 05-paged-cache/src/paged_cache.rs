@@ -112,6 +112,12 @@ impl PagedCache {
         PagedCache::over(layout, room, model.isa)
     }
 
+    /// Has the system give the pool's memory from now on, in another thread, and not only as it is written: for who
+    /// serves others, and has the memory to himself. A device's pool is there already.
+    pub fn claim(&self) {
+        on_pages!(&self.pool, pages => pages.claim(), _memory => {});
+    }
+
     /// The same over a layout of one's own.
     ///
     /// # Errors

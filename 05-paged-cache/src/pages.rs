@@ -58,6 +58,12 @@ impl<E: TileElement> Pages<E> {
         })
     }
 
+    /// Has the system give the memory now, and not as it is written.
+    pub(crate) fn claim(&self) {
+        self.numbers.claim();
+        self.scales.claim();
+    }
+
     /// Slots whose keys lie side by side.
     fn lanes(&self) -> usize {
         self.tokens.min(LANES)

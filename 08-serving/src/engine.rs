@@ -120,6 +120,7 @@ impl Engine {
         let capacity = model.context();
         let room = Room { bytes, block, capacity, kept, behind: Behind::Kept, rollback: 0 };
         let attention = PagedCache::new(&model, room)?;
+        attention.claim();
         Engine::over(Box::new(CpuExecutor { model, attention }), options)
     }
 
