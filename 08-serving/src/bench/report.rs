@@ -24,12 +24,12 @@ pub(super) fn peak_bytes() -> Option<u64> {
 
 /// Medians, and what part of the memory's bandwidth decoding came to.
 pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) {
-    let (bytes, gb) = (run.weight_bytes as f64, median(bandwidth));
+    let gb = median(bandwidth);
     println!(
         "{}, {}: {:.1} MB of weights, {}",
         machine.cpu,
         machine.simd,
-        bytes / 1e6,
+        run.weight_bytes as f64 / 1e6,
         run.weights
     );
     let came = match run.came {
@@ -43,11 +43,11 @@ pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) {
     if !run.decode_tokens_per_second.is_empty() {
         // Samples in pairs with the probe before them: the machine is not the same from one to the next.
         let pairs = run.decode_tokens_per_second.iter().zip(bandwidth);
-        let passes = |rate: f64| rate / run.batch as f64;
+        let (passes, bytes) = (|rate: f64| rate / run.batch as f64, run.bytes_per_pass());
         let parts: Vec<f64> = pairs.map(|(&rate, gb)| passes(rate) * bytes / 1e9 / gb).collect();
         let (rate, part) = (median(&run.decode_tokens_per_second), median(&parts));
         println!(
-            "  decode  {rate:.0} tokens/s, {:.0} % of the bandwidth for weights",
+            "  decode  {rate:.0} tokens/s, {:.0} % of the bandwidth for weights, keys and values",
             100.0 * part
         );
     }

@@ -49,6 +49,8 @@ pub(super) struct Run {
     pub(super) decode_tokens_per_second: Vec<f64>,
     /// Bytes of weights that a token reads.
     pub(super) weight_bytes: usize,
+    /// Bytes of keys and values that one token leaves, and that every later token of its text reads.
+    pub(super) kv_bytes_per_token: usize,
     /// Most memory that the process has had so far, where the system says so.
     pub(super) peak_bytes: Option<u64>,
     pub(super) load_ms: f64,
@@ -77,6 +79,7 @@ impl Run {
             prefill_tokens_per_second: Vec::new(),
             decode_tokens_per_second: Vec::new(),
             weight_bytes: loaded.model.weight_bytes(),
+            kv_bytes_per_token: 0,
             peak_bytes: None,
             load_ms: 0.0,
             came: loaded.came,
@@ -84,15 +87,22 @@ impl Run {
     }
 
     /// Blocks for the load, whose memory is the process's own from the second sample on, as a server's is.
-    pub(super) fn cache(&self, model: &Model, pool: &Arc<Pool>) -> Result<PagedCache> {
+    pub(super) fn cache(&mut self, model: &Model, pool: &Arc<Pool>) -> Result<PagedCache> {
         let block = |tokens: usize| tokens.next_multiple_of(BLOCK);
         let tokens = block(self.prefill).max(self.batch * block(self.depth + self.decode));
         let room = Room { kept: self.kv, ..Room::for_tokens(model, tokens)? };
         let mut cache = PagedCache::new(model, room)?.on_threads(pool.clone());
+        self.kv_bytes_per_token = cache.layout().bytes_per_token();
         (0..self.batch).for_each(|_| {
             cache.open();
         });
         Ok(cache)
+    }
+
+    /// Bytes that a pass of decoding reads on average: all weights once, and each text's keys and values.
+    pub(super) fn bytes_per_pass(&self) -> f64 {
+        let held = self.depth as f64 + self.decode as f64 / 2.0;
+        self.weight_bytes as f64 + self.kv_bytes_per_token as f64 * self.batch as f64 * held
     }
 
     /// One sample of prefill, one of decode, each of texts that begin.
