@@ -170,6 +170,9 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     };
     let Load { prompt_tokens, answer_tokens, .. } = args.load;
     let bounds = deployment.bounds(prompt_tokens, answer_tokens)?;
+    if !args.json {
+        report::print_bounds(&deployment, &bounds, prompt_tokens, answer_tokens);
+    }
     let workload = args.workload(deployment.longest()?)?;
     let outcome = simulate(&deployment, &workload)?;
     match args.json {
@@ -177,10 +180,7 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
             let report = Report::new(&deployment, bounds, outcome);
             println!("{}", serde_json::to_string_pretty(&report)?);
         }
-        false => {
-            report::print_bounds(&deployment, &bounds, prompt_tokens, answer_tokens);
-            report::print_outcome(&deployment, &outcome);
-        }
+        false => report::print_outcome(&deployment, &outcome),
     }
     Ok(())
 }

@@ -120,29 +120,33 @@ unsafe impl Float for Eighth {
     }
 }
 
-/// Sixteen outputs of each of `R` rows from each of `P` neighbouring panels. `columns` is the rows'
+/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `P` at a time. `columns` is the rows'
 /// activations, `[k][R]`.
 ///
 /// One row and one panel would be one chain of sums, each waiting for the last. Rows side by side, or
 /// panels side by side, fill those waits.
 ///
 /// # Panics
-/// If `panels` is not `P` panels of as many inputs as there are columns.
+/// If `panels` is not a number of times `P` panels of as many inputs as there are columns.
 ///
 /// # Safety
-/// `to` has room for `P · 16` floats of each row, which nobody else reads or writes meanwhile.
+/// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<F: Float, const P: usize, const R: usize>(
     simd: Simd,
     panels: &[u8],
     columns: &[[f32; R]],
     to: RowsAt,
 ) {
-    assert_eq!(panels.len(), P * F::panel_bytes(columns.len()), "a weight for each input");
-    simd.run(Multiply::<F, P, R> { panels: panels.as_ptr(), columns, to, float: PhantomData });
+    let beside = P * F::panel_bytes(columns.len());
+    assert!(panels.len().is_multiple_of(beside), "a weight for each input");
+    let (count, panels) = (panels.len() / beside, panels.as_ptr());
+    simd.run(Multiply::<F, P, R> { panels, count, columns, to, float: PhantomData });
 }
 
 struct Multiply<'a, F, const P: usize, const R: usize> {
     panels: *const u8,
+    /// So many times `P` panels.
+    count: usize,
     columns: &'a [[f32; R]],
     to: RowsAt,
     float: PhantomData<F>,
@@ -154,35 +158,37 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
         let panel_bytes = F::panel_bytes(self.columns.len());
         // Inputs whose weights fill a cache line.
         let per_line = 64 / F::BYTES / OUTPUTS;
-        // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
-        // here for the instructions.
-        unsafe {
-            // ANCHOR: chains
-            let mut sums = [[V::splat(0.0); R]; P];
-            for (i, columns) in self.columns.chunks(GROUP).enumerate() {
-                let tiles: [_; P] = std::array::from_fn(|p| {
-                    self.panels.wrapping_add(p * panel_bytes + i * F::TILE)
-                });
-                let scales = tiles.map(|tile| F::scales::<V>(tile));
-                for (k, x) in columns.iter().enumerate() {
-                    for p in 0..P {
-                        let at = tiles[p].add(k * OUTPUTS * F::BYTES);
-                        if per_line <= 1 || k % per_line == 0 {
-                            prefetch(at.wrapping_add(PREFETCH));
-                        }
-                        let weights = F::load::<V>(at, scales[p]);
-                        for r in 0..R {
-                            sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);
+        for group in 0..self.count {
+            let panels = self.panels.wrapping_add(group * P * panel_bytes);
+            // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
+            // here for the instructions.
+            unsafe {
+                // ANCHOR: chains
+                let mut sums = [[V::splat(0.0); R]; P];
+                for (i, columns) in self.columns.chunks(GROUP).enumerate() {
+                    let tiles: [_; P] =
+                        std::array::from_fn(|p| panels.wrapping_add(p * panel_bytes + i * F::TILE));
+                    let scales = tiles.map(|tile| F::scales::<V>(tile));
+                    for (k, x) in columns.iter().enumerate() {
+                        for p in 0..P {
+                            let at = tiles[p].add(k * OUTPUTS * F::BYTES);
+                            if per_line <= 1 || k % per_line == 0 {
+                                prefetch(at.wrapping_add(PREFETCH));
+                            }
+                            let weights = F::load::<V>(at, scales[p]);
+                            for r in 0..R {
+                                sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);
+                            }
                         }
                     }
                 }
-            }
-            for p in 0..P {
-                for r in 0..R {
-                    sums[p][r].store(self.to.row(r).add(p * OUTPUTS));
+                for p in 0..P {
+                    for r in 0..R {
+                        sums[p][r].store(self.to.row(r).add((group * P + p) * OUTPUTS));
+                    }
                 }
+                // ANCHOR_END: chains
             }
-            // ANCHOR_END: chains
         }
     }
 }

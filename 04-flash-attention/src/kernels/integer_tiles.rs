@@ -129,22 +129,25 @@ unsafe impl Tile for NibblesAbove {
     }
 }
 
-/// Sixteen outputs of each of `R` rows: one panel, `groups.len()` tiles long, against the rows' groups.
+/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `groups.len()` tiles long: one panel after
+/// another, as a group's dot products are chains enough.
 ///
 /// # Panics
-/// If `panel` is not `groups.len()` tiles.
+/// If `panels` is not a number of times `groups.len()` tiles.
 ///
 /// # Safety
-/// `to` has room for sixteen floats of each row, which nobody else reads or writes meanwhile.
+/// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<T: Tile, const R: usize>(
     simd: Simd,
-    panel: &[u8],
+    panels: &[u8],
     groups: &[Group<R>],
     to: RowsAt,
 ) {
-    assert_eq!(panel.len(), groups.len() * T::BYTES, "a tile for each group");
+    let panel_bytes = groups.len() * T::BYTES;
+    assert!(panels.len().is_multiple_of(panel_bytes), "a tile for each group");
     simd.run(Multiply::<T, R> {
-        panel: panel.as_ptr(),
+        panels: panels.as_ptr(),
+        count: panels.len() / panel_bytes,
         groups,
         to,
         tile: std::marker::PhantomData,
@@ -152,7 +155,8 @@ pub(crate) unsafe fn multiply<T: Tile, const R: usize>(
 }
 
 struct Multiply<'a, T, const R: usize> {
-    panel: *const u8,
+    panels: *const u8,
+    count: usize,
     groups: &'a [Group<R>],
     to: RowsAt,
     tile: std::marker::PhantomData<T>,
@@ -161,33 +165,35 @@ struct Multiply<'a, T, const R: usize> {
 impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        // SAFETY: `multiply` checked the panel's length, its caller vouches for `to`, and the caller
-        // here for the instructions.
-        unsafe {
-            // ANCHOR: groups
-            let mut sums = [V::splat(0.0); R];
-            let mut tile = self.panel;
-            for x in self.groups {
-                for offset in 0..T::BYTES.div_ceil(64) {
-                    prefetch(tile.wrapping_add(PREFETCH + 64 * offset));
-                }
-                let dots = T::dots::<V, R>(tile, x);
-                let scales = V::from_f16(tile.add(T::SCALES).cast());
-                for r in 0..R {
-                    let both = scales.times(V::splat(x.scales[r]));
-                    sums[r] = sums[r].plus_product(V::from_ints(dots[r]), both);
-                }
-                if let Some(at) = T::SMALLEST {
-                    let smallest = V::from_f16(tile.add(at).cast());
-                    for r in 0..R {
-                        sums[r] = sums[r].plus_product(smallest, V::splat(x.totals[r]));
+        let mut tile = self.panels;
+        for panel in 0..self.count {
+            // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
+            // here for the instructions.
+            unsafe {
+                // ANCHOR: groups
+                let mut sums = [V::splat(0.0); R];
+                for x in self.groups {
+                    for offset in 0..T::BYTES.div_ceil(64) {
+                        prefetch(tile.wrapping_add(PREFETCH + 64 * offset));
                     }
+                    let dots = T::dots::<V, R>(tile, x);
+                    let scales = V::from_f16(tile.add(T::SCALES).cast());
+                    for r in 0..R {
+                        let both = scales.times(V::splat(x.scales[r]));
+                        sums[r] = sums[r].plus_product(V::from_ints(dots[r]), both);
+                    }
+                    if let Some(at) = T::SMALLEST {
+                        let smallest = V::from_f16(tile.add(at).cast());
+                        for r in 0..R {
+                            sums[r] = sums[r].plus_product(smallest, V::splat(x.totals[r]));
+                        }
+                    }
+                    tile = tile.add(T::BYTES);
                 }
-                tile = tile.add(T::BYTES);
-            }
-            // ANCHOR_END: groups
-            for r in 0..R {
-                sums[r].store(self.to.row(r));
+                // ANCHOR_END: groups
+                for r in 0..R {
+                    sums[r].store(self.to.row(r).add(panel * OUTPUTS));
+                }
             }
         }
     }

@@ -119,15 +119,15 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
         out: &Disjoint<MaybeUninit<f32>>,
     ) -> Range<usize> {
         match panels.simd.rows_together() {
-            MANY => match const { beside(K::PANELS, R, WIDE) } {
-                4 => self.meet_beside::<4>(panels, rows, out),
-                2 => self.meet_beside::<2>(panels, rows, out),
-                _ => self.meet_beside::<1>(panels, rows, out),
+            MANY => match const { beside(K::BESIDE, R, WIDE) } {
+                4 => self.meet_by::<4>(panels, rows, out),
+                2 => self.meet_by::<2>(panels, rows, out),
+                _ => self.meet_by::<1>(panels, rows, out),
             },
-            _ => match const { beside(K::PANELS, R, NARROW) } {
-                4 => self.meet_beside::<4>(panels, rows, out),
-                2 => self.meet_beside::<2>(panels, rows, out),
-                _ => self.meet_beside::<1>(panels, rows, out),
+            _ => match const { beside(K::BESIDE, R, NARROW) } {
+                4 => self.meet_by::<4>(panels, rows, out),
+                2 => self.meet_by::<2>(panels, rows, out),
+                _ => self.meet_by::<1>(panels, rows, out),
             },
         }
     }
@@ -136,6 +136,9 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
 /// Sums of sixteen outputs that there are registers for, where registers are wide and many, and elsewhere.
 const WIDE: usize = 12;
 const NARROW: usize = 4;
+
+/// Panels that one call takes, one after another or side by side: a call takes as long as a good part of a short panel.
+const PANELS: usize = 4;
 
 /// Panels side by side for so many rows: for fewer than fill the waits of their chains, as far as there are registers.
 const fn beside(most: usize, rows: usize, sums: usize) -> usize {
@@ -147,25 +150,25 @@ const fn beside(most: usize, rows: usize, sums: usize) -> usize {
 }
 
 impl<K: Family, const R: usize> Blocks<K, R> {
-    /// Panel after panel, `P` at a time, against all blocks.
-    fn meet_beside<const P: usize>(
+    /// All panels, `P` side by side, against all blocks.
+    fn meet_by<const P: usize>(
         &self,
         mut panels: Panels,
         rows: Range<usize>,
         out: &Disjoint<MaybeUninit<f32>>,
     ) -> Range<usize> {
         let mut left = rows.clone();
-        while let Some(some) = panels.take(P) {
-            left = self.multiply::<P>(&some, rows.clone(), out);
+        while let Some(some) = panels.take(PANELS) {
+            left = self.multiply::<PANELS, P>(&some, rows.clone(), out);
         }
         while let Some(one) = panels.take(1) {
-            left = self.multiply::<1>(&one, rows.clone(), out);
+            left = self.multiply::<1, 1>(&one, rows.clone(), out);
         }
         left
     }
 
-    /// `P` panels against all blocks.
-    fn multiply<const P: usize>(
+    /// `N` panels, `P` side by side, against all blocks.
+    fn multiply<const N: usize, const P: usize>(
         &self,
         panels: &Panels,
         mut rows: Range<usize>,
@@ -175,14 +178,14 @@ impl<K: Family, const R: usize> Blocks<K, R> {
         while let Some((block, others)) = pieces.split_at_checked(self.each) {
             let own = rows.start..rows.end.min(rows.start + R);
             (rows.start, pieces) = (own.end, others);
-            multiply_block::<K, P, R>(panels, block, own, out);
+            multiply_block::<K, N, P, R>(panels, block, own, out);
         }
         rows
     }
 }
 
-/// `P` panels against one block of `R` rows: those of `rows`, and zeros.
-fn multiply_block<K: Family, const P: usize, const R: usize>(
+/// `N` panels, `P` side by side, against one block of `R` rows: those of `rows`, and zeros.
+fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
     panels: &Panels,
     block: &[K::Piece<R>],
     rows: Range<usize>,
@@ -192,15 +195,15 @@ fn multiply_block<K: Family, const P: usize, const R: usize>(
     let outputs = panels.outputs.clone();
     let last = (rows.end - 1) * width;
     let to = out.within(rows.start * width + outputs.start..last + outputs.end);
-    if outputs.len() == P * LANES && rows.len() == R {
+    if outputs.len() == N * LANES && rows.len() == R {
         let to = RowsAt { start: to.cast(), stride: width };
         // SAFETY: sixteen floats a panel of each row, which only this thread's panels have.
         unsafe { K::multiply::<P, R>(simd, bytes, block, to) };
     } else {
-        let mut lanes = [[[0.0f32; LANES]; P]; R];
+        let mut lanes = [[[0.0f32; LANES]; N]; R];
         let start = lanes.as_flattened_mut().as_flattened_mut().as_mut_ptr();
         // SAFETY: sixteen floats a panel of each row, borrowed.
-        unsafe { K::multiply::<P, R>(simd, bytes, block, RowsAt { start, stride: P * LANES }) };
+        unsafe { K::multiply::<P, R>(simd, bytes, block, RowsAt { start, stride: N * LANES }) };
         for (r, lanes) in lanes[..rows.len()].iter().enumerate() {
             // SAFETY: what there is of a row's outputs, which only this thread's panels have.
             unsafe {
@@ -214,8 +217,6 @@ fn multiply_block<K: Family, const P: usize, const R: usize>(
 /// Rows of activations, arranged in blocks in the order of the rows.
 pub(super) struct Arranged {
     rows: usize,
-    /// Most panels that the family of kernels takes side by side.
-    beside: usize,
     /// Whole blocks, then what is left.
     blocks: [Option<Box<dyn Met>>; 2],
 }
@@ -244,7 +245,7 @@ impl Arranged {
             if x.is_empty() { None } else { Some(of!(1 2 3 4 5 6 8 12)) }
         };
         let blocks = [blocks(most, whole), blocks(left, left_over)];
-        Arranged { rows, beside: K::PANELS, blocks }
+        Arranged { rows, blocks }
     }
 
     /// Panels' products with all rows, into `out [rows][width]`.
@@ -252,7 +253,7 @@ impl Arranged {
         match &self.blocks {
             [Some(whole), Some(left)] => {
                 // What is near is met by both before the next comes.
-                while let Some(some) = panels.take(self.beside).or_else(|| panels.take(1)) {
+                while let Some(some) = panels.take(PANELS).or_else(|| panels.take(1)) {
                     let rows = whole.meet(some.clone(), 0..self.rows, out);
                     left.meet(some, rows, out);
                 }

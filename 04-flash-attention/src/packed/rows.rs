@@ -14,8 +14,8 @@ use std::mem::MaybeUninit;
 pub(super) trait Family: Send + Sync + 'static {
     /// A piece of `R` rows of activations.
     type Piece<const R: usize>: Copy + Send + Sync;
-    /// Most panels side by side: 1, 2 or 4.
-    const PANELS: usize;
+    /// Most panels that are taken side by side where rows are few: 1, 2 or 4.
+    const BESIDE: usize;
 
     /// Pieces of a row of so many inputs.
     fn pieces(inputs: usize) -> usize;
@@ -28,10 +28,10 @@ pub(super) trait Family: Send + Sync + 'static {
         first: usize,
         to: &mut [MaybeUninit<Self::Piece<R>>],
     );
-    /// The outputs of `P` panels, at most [`Family::PANELS`], for `R` rows.
+    /// The outputs of some neighbouring panels for `R` rows, `P` panels, at most [`Family::BESIDE`], side by side.
     ///
     /// # Safety
-    /// `to` has room for `P · 16` floats of each row, which nobody else reads or writes meanwhile.
+    /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
     unsafe fn multiply<const P: usize, const R: usize>(
         simd: Simd,
         panels: &[u8],
@@ -49,7 +49,7 @@ pub(super) struct Integers<T>(PhantomData<T>);
 
 impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
     type Piece<const R: usize> = [f32; R];
-    const PANELS: usize = 4;
+    const BESIDE: usize = 4;
 
     fn pieces(inputs: usize) -> usize {
         inputs
@@ -79,7 +79,7 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
 
 impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
     type Piece<const R: usize> = Group<R>;
-    const PANELS: usize = 1;
+    const BESIDE: usize = 1;
 
     fn pieces(inputs: usize) -> usize {
         inputs.div_ceil(GROUP)
@@ -102,7 +102,7 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
         rows: &[Group<R>],
         to: RowsAt,
     ) {
-        assert_eq!(P, Self::PANELS, "panels side by side");
+        assert_eq!(P, Self::BESIDE, "panels side by side");
         // SAFETY: passed on.
         unsafe { integer_tiles::multiply::<T, R>(simd, panels, rows, to) }
     }
