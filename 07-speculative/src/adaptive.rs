@@ -234,6 +234,12 @@ mod tests {
         run_of(2000, chance, draft_cost, row_cost)
     }
 
+    /// A cycle with a chain as long as was asked for; times in seconds.
+    fn chain(asked: usize, kept: usize, draft: f64, verify: f64) -> Observation {
+        let (draft, verify) = (Duration::from_secs_f64(draft), Duration::from_secs_f64(verify));
+        Observation { asked, proposed: asked, nodes: asked, kept, draft, verify }
+    }
+
     fn run_of(cycles: usize, chance: f64, draft_cost: f64, row_cost: f64) -> (f64, Vec<usize>) {
         let mut adaptive = Adaptive::new(8);
         let (mut seconds, mut tokens, mut state) = (0.0, 0.0, 1u32);
@@ -253,14 +259,7 @@ mod tests {
             let verify = 1.0 + row_cost * asked as f64;
             seconds += draft + verify;
             tokens += kept as f64 + 1.0;
-            adaptive.observe(Observation {
-                asked,
-                proposed: asked,
-                nodes: asked,
-                kept,
-                draft: Duration::from_secs_f64(draft),
-                verify: Duration::from_secs_f64(verify),
-            });
+            adaptive.observe(chain(asked, kept, draft, verify));
         }
         (seconds / tokens, depths)
     }
@@ -307,14 +306,7 @@ mod tests {
             let draft = 0.3 * asked as f64;
             seconds += draft + verify;
             tokens += kept as f64 + 1.0;
-            adaptive.observe(Observation {
-                asked,
-                proposed: asked,
-                nodes: asked,
-                kept,
-                draft: Duration::from_secs_f64(draft),
-                verify: Duration::from_secs_f64(verify),
-            });
+            adaptive.observe(chain(asked, kept, draft, verify));
         }
         assert!(seconds / tokens < 1.05, "{}", seconds / tokens);
     }
