@@ -128,9 +128,10 @@ fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
         let loaded = load_packed(&files, weights, options, &pool, args.keep)?;
         drop(files);
         let model = &loaded.model;
-        let mut run = Run::new(&loaded, load, threads);
-        run.load_ms = began.elapsed().as_secs_f64() * 1e3;
-        let mut cache = run.cache(model, &pool)?;
+        let load_ms = began.elapsed().as_secs_f64() * 1e3;
+        let mut cache = load.cache(model, &pool)?;
+        let mut run = Run::new(&loaded, load, threads, &cache);
+        run.load_ms = load_ms;
         for _ in 0..args.samples {
             report.bandwidth_gb_per_s.push(memory.read_rate(threads) / 1e9);
             run.sample(model, &mut cache)?;

@@ -1,4 +1,4 @@
-"""What `beside_llama.py` and `beside_openvino.py` share: sides that take turns, and their samples kept."""
+"""What `beside_llama.py`, `beside_openvino.py` and `roof.py` share: sides that take turns, and their samples kept."""
 
 import argparse
 import json
@@ -38,6 +38,15 @@ def ladder(options, file, load, depth, kv):
     return report, one
 
 
+def keep(options, machine, samples, **more):
+    """Samples to the file that was named."""
+    report = dict(machine=machine, system=platform.platform(), threads=options.threads, **more, samples=samples)
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump(report, out, indent=1)
+            out.write("\n")
+
+
 def compare(options, loads, sides, sample):
     """Asks `sample(file, load, kept)` to add one sample of each side to what is kept, round by round; the first of
     `sides` is the peer. Samples go to the file that was named, medians to the screen."""
@@ -49,12 +58,7 @@ def compare(options, loads, sides, sample):
             for load, sizes in loads.items():
                 machine = sample(file, sizes, lambda side, rate: samples[f"{name}: {load}"].setdefault(side, []).append(rate))
                 print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
-    report = dict(machine=machine, system=platform.platform(), threads=options.threads,
-                  unit="tokens a second", samples=samples)
-    if options.json:
-        with open(options.json, "w") as out:
-            json.dump(report, out, indent=1)
-            out.write("\n")
+    keep(options, machine, samples, unit="tokens a second")
     for what, kept in samples.items():
         first, *ours = [statistics.median(kept[side]) for side in sides]
         ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)

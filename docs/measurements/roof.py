@@ -6,8 +6,6 @@
 over what that stretch came in at. One sample after 64 tokens behind each depth, for each type of keys and values, in turns.
 """
 
-import json
-import platform
 import statistics
 import sys
 
@@ -32,10 +30,7 @@ def main():
                     kept.append(dict(tokens_per_second=rate, bytes_per_token=read, memory_gb_per_second=probe))
                     machine = report["machine"]
             print(f"round {turn + 1} of {options.rounds}: {name}", file=sys.stderr)
-    if options.json:
-        with open(options.json, "w") as out:
-            json.dump(dict(machine=machine, system=platform.platform(), threads=options.threads, samples=samples), out, indent=1)
-            out.write("\n")
+    beside.keep(options, machine, samples)
     for what, kept in samples.items():
         shares = [one["tokens_per_second"] * one["bytes_per_token"] / 1e9 / one["memory_gb_per_second"] for one in kept]
         rate = statistics.median(one["tokens_per_second"] for one in kept)

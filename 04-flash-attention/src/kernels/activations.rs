@@ -146,6 +146,7 @@ pub(crate) fn interleave<const R: usize>(
     columns: &mut [MaybeUninit<[f32; R]>],
 ) {
     assert_eq!(x.len(), R * width, "rows");
+    assert!(first + columns.len() <= width, "columns of a row");
     for (r, row) in x.chunks_exact(width).enumerate() {
         for (column, &x) in columns.iter_mut().zip(&row[first..]) {
             // SAFETY: a column is `R` floats, and there are `R` rows.

@@ -119,12 +119,12 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
         out: &Disjoint<MaybeUninit<f32>>,
     ) -> Range<usize> {
         match panels.simd.rows_together() {
-            MANY => match const { beside(K::BESIDE, R, WIDE) } {
+            MANY => match const { beside(K::BESIDE, R, MANY) } {
                 4 => self.meet_by::<4>(panels, rows, out),
                 2 => self.meet_by::<2>(panels, rows, out),
                 _ => self.meet_by::<1>(panels, rows, out),
             },
-            _ => match const { beside(K::BESIDE, R, NARROW) } {
+            _ => match const { beside(K::BESIDE, R, FEW) } {
                 4 => self.meet_by::<4>(panels, rows, out),
                 2 => self.meet_by::<2>(panels, rows, out),
                 _ => self.meet_by::<1>(panels, rows, out),
@@ -133,14 +133,11 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
     }
 }
 
-/// Sums of sixteen outputs that there are registers for, where registers are wide and many, and elsewhere.
-const WIDE: usize = 12;
-const NARROW: usize = 4;
-
 /// Panels that one call takes, one after another or side by side: a call takes as long as a good part of a short panel.
 const PANELS: usize = 4;
 
-/// Panels side by side for so many rows: for fewer than fill the waits of their chains, as far as there are registers.
+/// Panels side by side for so many rows: for fewer than fill the waits of their chains, as far as there are registers. Those
+/// are as many as `sums` rows of one panel need.
 const fn beside(most: usize, rows: usize, sums: usize) -> usize {
     let mut panels = if rows < FEW { most } else { 1 };
     while panels > 1 && panels * rows > sums {

@@ -28,6 +28,18 @@ impl Load {
     pub(super) fn tokens(&self) -> usize {
         self.prefill.max(self.depth + self.decode).max(1)
     }
+
+    /// Blocks for the load, whose memory is the process's own from the second sample on, as a server's is.
+    pub(super) fn cache(&self, model: &Model, pool: &Arc<Pool>) -> Result<PagedCache> {
+        let block = |tokens: usize| tokens.next_multiple_of(BLOCK);
+        let tokens = block(self.prefill).max(self.batch * block(self.depth + self.decode));
+        let room = Room { kept: self.kv, ..Room::for_tokens(model, tokens)? };
+        let mut cache = PagedCache::new(model, room)?.on_threads(pool.clone());
+        (0..self.batch).for_each(|_| {
+            cache.open();
+        });
+        Ok(cache)
+    }
 }
 
 /// A model's samples under one load.
@@ -60,7 +72,12 @@ pub(super) struct Run {
 
 impl Run {
     /// No samples yet.
-    pub(super) fn new(loaded: &PackedModel, load: Load, threads: usize) -> Self {
+    pub(super) fn new(
+        loaded: &PackedModel,
+        load: Load,
+        threads: usize,
+        cache: &PagedCache,
+    ) -> Self {
         let mut packed = loaded.packed.clone();
         packed.sort_by_key(|entry| std::cmp::Reverse(entry.matrices));
         let names = packed.iter().map(|entry| {
@@ -79,24 +96,11 @@ impl Run {
             prefill_tokens_per_second: Vec::new(),
             decode_tokens_per_second: Vec::new(),
             weight_bytes: loaded.model.weight_bytes(),
-            kv_bytes_per_token: 0,
+            kv_bytes_per_token: cache.layout().bytes_per_token(),
             peak_bytes: None,
             load_ms: 0.0,
             came: loaded.came,
         }
-    }
-
-    /// Blocks for the load, whose memory is the process's own from the second sample on, as a server's is.
-    pub(super) fn cache(&mut self, model: &Model, pool: &Arc<Pool>) -> Result<PagedCache> {
-        let block = |tokens: usize| tokens.next_multiple_of(BLOCK);
-        let tokens = block(self.prefill).max(self.batch * block(self.depth + self.decode));
-        let room = Room { kept: self.kv, ..Room::for_tokens(model, tokens)? };
-        let mut cache = PagedCache::new(model, room)?.on_threads(pool.clone());
-        self.kv_bytes_per_token = cache.layout().bytes_per_token();
-        (0..self.batch).for_each(|_| {
-            cache.open();
-        });
-        Ok(cache)
     }
 
     /// Bytes that a pass of decoding reads on average: all weights once, and each text's keys and values.
