@@ -8,7 +8,7 @@
 mod elementwise;
 mod vector;
 
-pub use elementwise::{gelu_gate, silu_gate, soft_cap};
+pub use elementwise::{add_norm, gelu_gate, silu_gate, soft_cap};
 pub use vector::Vector;
 
 use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two, to_int};

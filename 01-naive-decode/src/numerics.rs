@@ -76,6 +76,7 @@ pub fn interleaved_sum(terms: impl Iterator<Item = f32>) -> f32 {
 }
 
 /// [`interleaved_sum`] of a row's squares, sixteen at a time.
+#[inline(always)]
 fn sum_of_squares(row: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
@@ -103,6 +104,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
 }
 
 /// The same for one row, in place.
+#[inline(always)]
 pub fn rms_norm_row(row: &mut [f32], weight: &[f32], epsilon: f32) {
     let mean_square = sum_of_squares(row) / weight.len() as f32;
     let scale = 1.0 / (mean_square + epsilon).sqrt();

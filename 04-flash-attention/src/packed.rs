@@ -37,7 +37,7 @@ mod packer;
 mod panels;
 mod rows;
 
-pub(crate) use arranged::{FEW, MANY};
+pub(crate) use arranged::MANY;
 pub use awq::{Scaled, awq_packer};
 pub use calibration::{Calibration, Seen};
 pub use file::{PackedFile, PackedFrom};

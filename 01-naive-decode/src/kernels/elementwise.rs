@@ -3,7 +3,7 @@
 //! Plain loops, which the compiler turns into each instruction set's own.
 
 use super::{Isa, Kernel, Vector};
-use crate::numerics::{gelu, silu, tanh};
+use crate::numerics::{gelu, rms_norm_row, silu, tanh};
 
 /// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
 ///
@@ -28,6 +28,37 @@ impl Kernel for SiluGate<'_> {
             *g = silu(*g) * u;
         }
     }
+}
+
+/// A row of the residual stream with what is added to it, `x += made`, and the sum RMS-normed, `made = norm(x) · weight`.
+///
+/// # Panics
+/// If the three differ in length.
+pub fn add_norm(isa: Isa, x: &mut [f32], made: &mut [f32], weight: &[f32], epsilon: f32) {
+    assert!(x.len() == made.len() && x.len() == weight.len(), "a number for each weight");
+    isa.run(AddNorm { x, made, weight, epsilon });
+}
+
+struct AddNorm<'a> {
+    x: &'a mut [f32],
+    made: &'a mut [f32],
+    weight: &'a [f32],
+    epsilon: f32,
+}
+
+impl Kernel for AddNorm<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    // ANCHOR: add_norm
+    unsafe fn run<V: Vector>(self) {
+        for (x, made) in self.x.iter_mut().zip(self.made.iter_mut()) {
+            *x += *made;
+            *made = *x;
+        }
+        rms_norm_row(self.made, self.weight, self.epsilon);
+    }
+    // ANCHOR_END: add_norm
 }
 
 /// GeGLU's gate: `gate = gelu(gate) · up`, element by element.

@@ -134,3 +134,17 @@ fn nothing_visible_weighs_nothing() {
     let (_, sum) = softmax_weights(Isa::best(), &mut tiles, &[0]);
     assert_eq!((sum, tiles[0]), (0.0, [0.0; LANES]));
 }
+
+#[test]
+fn every_path_adds_and_norms_as_one_after_the_other_does() {
+    for width in [1, 15, 16, 100, 256] {
+        let (x, made, weight) = (numbers(width, 1), numbers(width, 2), numbers(width, 3));
+        let sum: Vec<f32> = x.iter().zip(&made).map(|(x, made)| x + made).collect();
+        let normed = crate::numerics::rms_norm(&sum, &weight, 1e-5);
+        for isa in Isa::available() {
+            let (mut x, mut made) = (x.clone(), made.clone());
+            add_norm(isa, &mut x, &mut made, &weight, 1e-5);
+            assert_eq!((&x, &made), (&sum, &normed), "{isa:?}, {width} wide");
+        }
+    }
+}

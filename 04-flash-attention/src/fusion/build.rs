@@ -3,8 +3,7 @@
 use super::graph::{Graph, Op};
 use super::{fuse, llama};
 use crate::threads::{Disjoint, Pool};
-use naive_decode::kernels::silu_gate;
-use naive_decode::numerics::rms_norm_row;
+use naive_decode::kernels::{add_norm, silu_gate};
 use naive_decode::{
     AddThenNorm, EmbeddingAndHead, FeedForward, Isa, KeysValues, KvSize, Linear, Pack, Packing,
     Parts, Projected, Projection, Residual, Result, Rope, Tensors,
@@ -94,7 +93,7 @@ impl Packing for Fused<'_> {
     fn residual(&self, parts: &Parts) -> Box<dyn Residual> {
         let graph = fuse(&llama(parts.config, 0..1));
         match graph.nodes().iter().any(|node| matches!(node.op, Op::AddNorm(_))) {
-            true => Box::new(FusedAddNorm { pool: self.pool.clone() }),
+            true => Box::new(FusedAddNorm { isa: parts.options.isa, pool: self.pool.clone() }),
             false => self.pack.residual(parts),
         }
     }
@@ -212,6 +211,8 @@ impl FusedProjection {
 
 /// [`naive_decode::AddThenNorm`] row by row: a row is normed while its sum is near.
 pub struct FusedAddNorm {
+    /// Instruction set for sums and norms.
+    pub isa: Isa,
     /// Shares out the rows of long passes.
     pub pool: Arc<Pool>,
 }
@@ -236,9 +237,7 @@ impl Residual for FusedAddNorm {
             // SAFETY: every row is handed out once.
             let x = unsafe { stream.part(mine.start * width..mine.end * width) };
             for (x, row) in x.chunks_exact_mut(width).zip(normed.chunks_exact_mut(width)) {
-                x.iter_mut().zip(&*row).for_each(|(x, made)| *x += made);
-                row.copy_from_slice(x);
-                rms_norm_row(row, weight, epsilon);
+                add_norm(self.isa, x, row, weight, epsilon);
             }
         };
         self.pool.run_rows(normed, width, ROWS_TOGETHER, &rows);
@@ -280,7 +279,7 @@ impl FusedSwiGlu {
 impl FeedForward for FusedSwiGlu {
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let (rows, width) = (x.nrows(), self.down.outputs());
-        if !self.pool.shares_rows(rows) {
+        if !self.pool.shares_rows(rows, self.gate_up.bytes()) {
             return self.of_rows(x);
         }
         // A thread takes its rows through both matrices. In a region of the pool, matrices are multiplied by the thread

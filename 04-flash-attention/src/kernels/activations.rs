@@ -140,6 +140,7 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
 /// # Panics
 /// If `x` or `columns` does not fit `width`.
 pub(crate) fn interleave<const R: usize>(
+    simd: Simd,
     x: &[f32],
     width: usize,
     first: usize,
@@ -147,10 +148,78 @@ pub(crate) fn interleave<const R: usize>(
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + columns.len() <= width, "columns of a row");
+    // Four rows at a time as far as there are four, and four columns.
+    let (rows, turned) = (R / 4 * 4, columns.len() / 4 * 4);
+    if rows > 0 {
+        let columns = columns.as_chunks_mut().0;
+        simd.run(Turn { x: &x[first..], width, columns });
+    }
     for (r, row) in x.chunks_exact(width).enumerate() {
-        for (column, &x) in columns.iter_mut().zip(&row[first..]) {
+        let done = if r < rows { turned } else { 0 };
+        for (column, &x) in columns[done..].iter_mut().zip(&row[first + done..]) {
             // SAFETY: a column is `R` floats, and there are `R` rows.
             unsafe { column.as_mut_ptr().cast::<f32>().add(r).write(x) };
         }
+    }
+}
+
+/// Turns four of `R` rows, as far as there are four columns.
+struct Turn<'a, const R: usize> {
+    /// The rows, one after another, from the first column on.
+    x: &'a [f32],
+    width: usize,
+    columns: &'a mut [[MaybeUninit<[f32; R]>; 4]],
+}
+
+impl<const R: usize> Kernel for Turn<'_, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        for r in (0..R / 4 * 4).step_by(4) {
+            let row = |i: usize| self.x[(r + i) * self.width..].as_chunks::<4>().0;
+            let rows = row(0).iter().zip(row(1)).zip(row(2)).zip(row(3));
+            for (columns, (((a, b), c), d)) in self.columns.iter_mut().zip(rows) {
+                let rows = [a.as_ptr(), b.as_ptr(), c.as_ptr(), d.as_ptr()];
+                // SAFETY: four numbers of each row, four columns of `R`, and the caller vouches for the instructions.
+                unsafe { V::turn(rows, columns.as_mut_ptr().cast::<f32>().add(r), R) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<const R: usize>(simd: Simd, width: usize, first: usize) {
+        let x: Vec<f32> = (0..R * width).map(|i| i as f32).collect();
+        let mut columns = vec![MaybeUninit::uninit(); width - first];
+        interleave(simd, &x, width, first, &mut columns);
+        for (i, column) in (first..).zip(columns) {
+            // SAFETY: `interleave` fills all columns.
+            let column: [f32; R] = unsafe { column.assume_init() };
+            let expected: [f32; R] = std::array::from_fn(|r| x[r * width + i]);
+            assert_eq!(column, expected, "{R} rows, column {i} of {width} from {first} on");
+        }
+    }
+
+    #[test]
+    fn rows_become_columns_whatever_their_number() {
+        for simd in Simd::available() {
+            for (width, first) in [(1, 0), (3, 0), (4, 0), (37, 0), (37, 5), (64, 61), (64, 64)] {
+                check::<1>(simd, width, first);
+                check::<3>(simd, width, first);
+                check::<4>(simd, width, first);
+                check::<6>(simd, width, first);
+                check::<8>(simd, width, first);
+                check::<12>(simd, width, first);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "columns of a row"]
+    fn columns_past_a_row_are_refused() {
+        let mut columns = vec![MaybeUninit::<[f32; 2]>::uninit(); 4];
+        interleave(Simd::available()[0], &[0.0; 16], 8, 5, &mut columns);
     }
 }

@@ -80,6 +80,17 @@ pub(crate) trait Lanes: Copy {
         sums.into_iter().sum()
     }
 
+    /// Four numbers of each of four rows, column by column; from one column to the next are `stride` numbers.
+    #[inline(always)]
+    unsafe fn turn(rows: [*const f32; 4], to: *mut f32, stride: usize) {
+        for column in 0..4 {
+            for (r, row) in rows.into_iter().enumerate() {
+                // SAFETY: the trait's condition.
+                unsafe { to.add(column * stride + r).write(row.add(column).read()) };
+            }
+        }
+    }
+
     /// The same integer in every lane.
     unsafe fn splat_int(value: i32) -> Self::Ints;
     /// 64 bytes, each 128 more than the weight.

@@ -184,7 +184,7 @@ impl PackedLinear {
         // Not filled with zeros: that would take as long as writing the products does.
         let mut out = Vec::with_capacity(numbers);
         let to = &mut out.spare_capacity_mut()[..numbers];
-        match self.pool.shares_rows(rows) {
+        match self.pool.shares_rows(rows, self.bytes()) {
             true => self.share_rows::<K>(x, to),
             false => {
                 let to = Disjoint::new(to);

@@ -56,14 +56,14 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
     }
 
     fn arrange<const R: usize>(
-        _simd: Simd,
+        simd: Simd,
         _scaling: Scaling,
         x: &[f32],
         inputs: usize,
         first: usize,
         to: &mut [MaybeUninit<[f32; R]>],
     ) {
-        interleave(x, inputs, first, to);
+        interleave(simd, x, inputs, first, to);
     }
 
     unsafe fn multiply<const P: usize, const R: usize>(

@@ -1,7 +1,7 @@
 //! Who does which part.
 
 use super::Pool;
-use crate::packed::{FEW, MANY};
+use crate::packed::MANY;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -10,6 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Rows for each thread from which on threads share out rows: multiplying so many takes many times as long as reading
 /// the weights once more.
 const ENOUGH_ROWS: usize = 48;
+
+/// The same where weights are near: reading them once more takes next to nothing.
+const ENOUGH_ROWS_NEAR: usize = 5;
+
+/// Bytes of weights that are near, as likely as not: the model that such a matrix is of lies in a cache that threads share,
+/// or is read by all of them at the same time.
+const NEAR_WEIGHTS: usize = 1 << 20;
 
 /// Which of `count` things thread `thread` of `threads` does: neighbours stay together, in order, and no
 /// thread has more than one thing more than another.
@@ -42,8 +49,7 @@ impl Pool {
 
 impl Pool {
     /// Shares out rows of `width` items, each thread's own in a row: `task` is called with at most `together` of them,
-    /// and with which they are. Threads' parts are whole blocks of the fewest rows that kernels take together, so that
-    /// none has more odd ones than another.
+    /// and with which they are. Where there are hardly as many as a kernel takes together, one thread may have them all.
     ///
     /// # Panics
     /// If `items` are not rows of `width`, or a part panics.
@@ -58,13 +64,12 @@ impl Pool {
         let (rows, together) = (items.len() / width, together.next_multiple_of(MANY));
         match rows {
             0 => return,
-            1..=MANY => return task(0..rows, items), // one block, which one thread has
+            1..=MANY if !self.shares_rows(rows, 0) => return task(0..rows, items),
             _ => {}
         }
         let items = Disjoint::new(items);
         self.run(&|thread| {
-            let mine = share(rows.div_ceil(FEW), self.threads(), thread);
-            let (first, end) = ((mine.start * FEW).min(rows), (mine.end * FEW).min(rows));
+            let Range { start: first, end } = share(rows, self.threads(), thread);
             for start in (first..end).step_by(together) {
                 let mine = start..end.min(start + together);
                 // SAFETY: shares of different threads have no row in common.
@@ -74,9 +79,11 @@ impl Pool {
         });
     }
 
-    /// Whether a matrix's rows are so many that threads should share those out, and not its outputs.
-    pub(crate) fn shares_rows(&self, rows: usize) -> bool {
-        rows >= self.threads() * ENOUGH_ROWS
+    /// Whether the rows that meet a matrix of so many bytes are so many that threads should share those out, and not its
+    /// outputs.
+    pub(crate) fn shares_rows(&self, rows: usize, bytes: usize) -> bool {
+        let enough = if bytes <= NEAR_WEIGHTS { ENOUGH_ROWS_NEAR } else { ENOUGH_ROWS };
+        rows >= self.threads() * enough
     }
 
     /// As [`Pool::run_rows`], of `rows` rows that are not there before: each call of `make` adds the numbers of its rows.

@@ -103,7 +103,9 @@ fn chunks_are_shared_out_whole_and_in_order() {
 
 #[test]
 fn rows_are_shared_out_whole_and_each_once() {
-    for (rows, width, together) in [(0, 3, 24), (1, 1, 1), (30, 2, 12), (97, 3, 48), (400, 1, 50)] {
+    for (rows, width, together) in
+        [(0, 3, 24), (1, 1, 1), (11, 2, 4), (30, 2, 12), (97, 3, 48), (400, 1, 50)]
+    {
         for threads in 1..5 {
             let mut items = vec![usize::MAX; rows * width];
             Pool::new(threads).run_rows(&mut items, width, together, &|mine, items| {

@@ -18,7 +18,7 @@ const QUERIES_TOGETHER: usize = 48;
 /// Below this many multiply-adds, waking another thread costs more than it saves.
 const SERIAL_WORK: usize = 1 << 17;
 
-/// With fewer units than this for each thread, units are cut at their splits too.
+/// With fewer units than this for each thread, units are cut at their splits too, where there is more than one.
 const UNITS_PER_THREAD: usize = 4;
 
 /// Threads that attention is shared out among, and what they keep from one layer to the next.
@@ -82,7 +82,7 @@ pub fn attend<S: TileSource>(
     let whole = |unit: &mut Unit| unit.attend(isa, layer, kept, width);
     if serial {
         units.iter_mut().for_each(whole);
-    } else if units.len() >= UNITS_PER_THREAD * threads.threads() {
+    } else if units.len() >= UNITS_PER_THREAD * threads.threads() || reach <= SPLIT {
         threads.run_each(&mut units, &whole);
     } else {
         attend_splits(threads, isa, layer, kept, width, &mut units, partials);

@@ -94,6 +94,11 @@ impl Lanes for [__m256; 2] {
         unsafe { [_mm256_fmadd_ps(a[0], b[0], self[0]), _mm256_fmadd_ps(a[1], b[1], self[1])] }
     }
     #[inline(always)]
+    unsafe fn turn(rows: [*const f32; 4], to: *mut f32, stride: usize) {
+        // SAFETY: the trait's condition.
+        unsafe { turn(rows, to, stride) }
+    }
+    #[inline(always)]
     unsafe fn splat_int(value: i32) -> Ints {
         // SAFETY: the trait's condition.
         unsafe { [_mm256_set1_epi32(value); 2] }
@@ -144,5 +149,20 @@ impl Lanes for [__m256; 2] {
             ]));
             [add_dots(sum[0], weights[0], x), add_dots(sum[1], weights[1], x)]
         }
+    }
+}
+
+/// [`Lanes::turn`] with four floats to a register.
+#[inline(always)]
+pub(super) unsafe fn turn(rows: [*const f32; 4], to: *mut f32, stride: usize) {
+    // SAFETY: the caller vouches for four numbers at each place.
+    unsafe {
+        let [a, b, c, d] = rows.map(|row| _mm_loadu_ps(row));
+        let (ab, cd) = (_mm_unpacklo_ps(a, b), _mm_unpacklo_ps(c, d));
+        _mm_storeu_ps(to, _mm_movelh_ps(ab, cd));
+        _mm_storeu_ps(to.add(stride), _mm_movehl_ps(cd, ab));
+        let (ab, cd) = (_mm_unpackhi_ps(a, b), _mm_unpackhi_ps(c, d));
+        _mm_storeu_ps(to.add(2 * stride), _mm_movelh_ps(ab, cd));
+        _mm_storeu_ps(to.add(3 * stride), _mm_movehl_ps(cd, ab));
     }
 }

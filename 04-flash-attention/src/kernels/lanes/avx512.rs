@@ -1,6 +1,7 @@
 //! AVX-512 with VNNI: sixteen outputs in a register.
 
 use super::Lanes;
+use super::avx2::turn;
 use std::arch::x86_64::*;
 
 impl Lanes for __m512 {
@@ -73,6 +74,11 @@ impl Lanes for __m512 {
             _mm_storeu_si128(to[16..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(high));
             _mm512_reduce_add_epi32(_mm512_add_epi32(low, high))
         }
+    }
+    #[inline(always)]
+    unsafe fn turn(rows: [*const f32; 4], to: *mut f32, stride: usize) {
+        // SAFETY: the trait's condition.
+        unsafe { turn(rows, to, stride) }
     }
     #[inline(always)]
     unsafe fn splat_int(value: i32) -> __m512i {
