@@ -21,7 +21,7 @@ use std::time::Instant;
 const SIZES: (u64, usize, usize) = (3, 5, 192);
 const CONTEXT: usize = 768;
 /// Most tokens that are guessed one after the other.
-const DEPTH: usize = 7;
+const DEPTH: usize = 11;
 
 /// Measures what speculation saves.
 #[derive(Parser)]

@@ -6,6 +6,7 @@
 //! come out as the rule has it.
 
 use anyhow::{Context, Result, ensure};
+use flash_attention::packed::Format;
 use naive_decode::break_it::Bench;
 use naive_decode::{Request, Sampler, Sampling, Tokenizer};
 use ndarray::Array2;
@@ -100,7 +101,7 @@ fn main() -> Result<()> {
 
 /// The whole trace as JSON.
 pub(crate) fn trace() -> Result<String> {
-    let family = Embedded::new(512)?;
+    let family = Embedded::new(512, Format::Bf16)?;
     let mut stories = (0..20).map(|seed| story(&family, seed));
     let story = stories.find_map(Result::transpose).context("no seed shows both")??;
     let command = "cargo run --release -p speculative --example trace_speculation";

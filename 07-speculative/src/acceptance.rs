@@ -10,12 +10,15 @@ const LONGEST_PAUSE: u32 = 128;
 /// token would then say that nothing pays.
 pub(crate) const PROBE: usize = 4;
 
+/// How often guesses are believed to come true before any was tried: with less confidence, nothing would ever be.
+const BELIEVED: f64 = 0.7;
+
 // ANCHOR: acceptance
 /// How often one text's guesses come true.
 #[derive(Debug, Clone)]
 pub struct Acceptance {
-    /// By depth: how often a token there is kept, given that those before it are.
-    kept: Vec<f64>,
+    /// By depth: how often a token there is kept, given that those before it are. None where none has been tried.
+    kept: Vec<Option<f64>>,
     /// By depth: how often there has been one.
     seen: Vec<u32>,
     /// Passes until the next probe, and the pause after it.
@@ -27,9 +30,8 @@ pub struct Acceptance {
 impl Acceptance {
     /// Of guesses of at most `most` tokens one after the other.
     pub fn new(most: usize) -> Self {
-        // Begin with some confidence, or nothing would ever be tried.
         Acceptance {
-            kept: vec![0.7; most],
+            kept: vec![None; most],
             seen: vec![0; most],
             until_probe: FIRST_PAUSE,
             pause: FIRST_PAUSE,
@@ -44,20 +46,25 @@ impl Acceptance {
     /// `kept` of `proposed` tokens one after the other have come true.
     pub fn observe(&mut self, proposed: usize, kept: usize) {
         let tried = (kept + 1).min(proposed);
+        let mut believed = BELIEVED;
         let chances = self.kept.iter_mut().zip(&mut self.seen);
         for (depth, (chance, seen)) in chances.enumerate().take(tried) {
-            // The first guesses say most; what was believed before any counts as much as two of them.
+            // The first guesses say most; what was believed before any counts as much as one of them.
             *seen = seen.saturating_add(1);
-            let weight = LATEST.max(1.0 / f64::from(seen.saturating_add(2)));
+            let weight = LATEST.max(1.0 / f64::from(seen.saturating_add(1)));
             let now = f64::from(u8::from(depth < kept));
-            *chance += weight * (now - *chance);
+            let before = chance.unwrap_or(believed);
+            believed = before + weight * (now - before);
+            *chance = Some(believed);
         }
     }
 
-    /// By depth: the chance that a guess and all before it come true. Falling.
+    /// By depth: the chance that a guess and all before it come true. Falling. Deeper than any that was tried, guesses are
+    /// believed to come true as often as the deepest that was.
     pub fn chances(&self) -> impl Iterator<Item = f64> + '_ {
-        self.kept.iter().scan(1.0, |chance, kept| {
-            *chance *= kept;
+        self.kept.iter().scan((1.0, BELIEVED), |(chance, believed), kept| {
+            *believed = kept.unwrap_or(*believed);
+            *chance *= *believed;
             Some(*chance)
         })
     }
@@ -77,5 +84,28 @@ impl Acceptance {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.until_probe = self.pause;
         PROBE.min(self.kept.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeper_than_any_that_was_tried_is_believed_as_the_deepest_that_was() {
+        let mut acceptance = Acceptance::new(4);
+        (0..50).for_each(|_| acceptance.observe(2, 2));
+        let always: Vec<f64> = acceptance.chances().collect();
+        assert!(always[3] > 0.99, "{always:?}");
+        // The second is refused: the third, behind it, has not been tried.
+        (0..50).for_each(|_| acceptance.observe(3, 1));
+        let refused: Vec<f64> = acceptance.chances().collect();
+        assert!(refused[0] > 0.99 && refused[1] < 0.01 && refused[3] < 1e-4, "{refused:?}");
+    }
+
+    #[test]
+    fn nothing_is_certain_before_it_was_tried() {
+        let chances: Vec<f64> = Acceptance::new(3).chances().collect();
+        assert_eq!(chances, [BELIEVED, BELIEVED * BELIEVED, BELIEVED * BELIEVED * BELIEVED]);
     }
 }

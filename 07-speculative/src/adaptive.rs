@@ -30,6 +30,10 @@ const BEFORE: f64 = 2.0;
 /// A depth must promise so much more than plain decoding to be taken.
 const WORTH_IT: f64 = 1.03;
 
+/// A deeper draft is taken if it promises nearly as much as a shorter: how often its last tokens come true is not known
+/// otherwise.
+const NEARLY: f64 = 0.97;
+
 /// What speculation may have cost, as a share of what the text would have taken plainly, and in plain passes beside
 /// that, without which nothing would ever be begun.
 const DEBT: f64 = 0.015;
@@ -191,28 +195,31 @@ impl Adaptive {
         let Some(plain) = self.verify.seconds(1).filter(|_| self.tokens >= BEFORE) else {
             return 0; // all else is measured by plain passes
         };
-        let mut best = (0, WORTH_IT / plain);
-        let mut tokens = 1.0;
         let most = self.acceptance.most();
         let cost = |depth: usize| self.cost(depth, nodes(depth), plain);
+        let mut tokens = 1.0;
+        let mut paying: Vec<(usize, f64)> = Vec::new();
         for (depth, chance) in (1..=most).zip(self.acceptance.chances()) {
             tokens += chance;
             let rate = tokens / cost(depth);
-            if rate > best.1 {
-                best = (depth, rate);
+            if rate > WORTH_IT / plain {
+                paying.push((depth, rate));
             }
         }
-        if best.0 > 0 {
-            if !self.is_within_debt(cost(best.0), plain) {
+        if !paying.is_empty() {
+            paying.retain(|&(depth, _)| self.is_within_debt(cost(depth), plain));
+            let best = paying.iter().fold(0.0, |best: f64, &(_, rate)| best.max(rate));
+            let Some(&(deepest, _)) = paying.iter().rfind(|&&(_, rate)| rate >= NEARLY * best)
+            else {
                 return 0; // it pays by the forecast, but has not paid yet
-            }
+            };
             self.acceptance.paid();
             self.drafts = self.drafts.wrapping_add(1);
             if self.drafts.is_multiple_of(PLAIN) || SOON.contains(&self.drafts) {
                 return 0;
             }
             let deeper = usize::from(self.drafts.is_multiple_of(DEEPER));
-            return (best.0 + deeper).min(most);
+            return (deepest + deeper).min(most);
         }
         // As deep as can be afforded, up to a probe's depth.
         let unknown = if self.draft.weight == 0.0 { DRAFT * plain } else { 0.0 };
@@ -309,6 +316,20 @@ mod tests {
             adaptive.observe(chain(asked, kept, draft, verify));
         }
         assert!(seconds / tokens < 1.05, "{}", seconds / tokens);
+    }
+
+    #[test]
+    fn what_cannot_be_afforded_is_tried_shorter() {
+        // Deep drafts pay best, by the forecast. One that fails leaves nothing to pay the next with.
+        let mut adaptive = Adaptive::new(8);
+        (0..3).for_each(|_| adaptive.observe(chain(0, 0, 0.0, 1.0)));
+        adaptive.observe(chain(2, 2, 0.0, 1.6));
+        adaptive.observe(chain(8, 0, 0.0, 3.4));
+        (0..8).for_each(|_| adaptive.acceptance.observe(8, 8));
+        let debt = |depth: usize| adaptive.is_within_debt(1.0 + 0.3 * depth as f64, 1.0);
+        assert!(debt(3) && !debt(8));
+        let asked = adaptive.depth(|depth| depth);
+        assert!((1..8).contains(&asked), "{asked}");
     }
 
     #[test]

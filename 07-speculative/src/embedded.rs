@@ -16,6 +16,7 @@ pub struct Embedded {
     pub target: Arc<Model>,
     tap: Arc<Tap>,
     draft: Arc<Model>,
+    format: Format,
     medusa: Checkpoint,
     mtp: Checkpoint,
 }
@@ -66,21 +67,22 @@ impl Guesser {
 }
 
 impl Embedded {
-    /// Loads all of it, with room for so many tokens of a text, packed for rung 04's kernels. The files have bfloat16,
-    /// and so have the panels: no bit is lost.
+    /// Loads all of it, with room for so many tokens of a text, packed for rung 04's kernels. The files have bfloat16:
+    /// panels of that lose no bit.
     ///
     /// # Errors
     /// If the embedded files do not fit together.
-    pub fn new(context: usize) -> Result<Self> {
+    pub fn new(context: usize, format: Format) -> Result<Self> {
         let options = LoadOptions { context: Some(context), ..LoadOptions::default() };
-        let (target, tap) = Tap::on(packed(&TARGET, options)?);
-        let draft = packed(&DRAFT, options)?;
+        let (target, tap) = Tap::on(packed(&TARGET, options, format)?);
+        let draft = packed(&DRAFT, options, format)?;
         let part =
             |name: &str, bytes| Checkpoint::embedded(&format!("{}/{name}", HEADS.name), bytes);
         Ok(Embedded {
             target: Arc::new(target),
             tap,
             draft: Arc::new(draft),
+            format,
             medusa: part("medusa.safetensors", HEADS.medusa)?,
             mtp: part("mtp.safetensors", HEADS.mtp)?,
         })
@@ -100,27 +102,31 @@ impl Embedded {
             Guesser::Lookahead => Box::new(Lookahead::new()),
             Guesser::Medusa => {
                 let (target, tap) = (&self.target, self.tap.clone());
-                with_packing(|pack| Ok(Box::new(Medusa::new(target, tap, &self.medusa, pack)?)))?
+                with_packing(self.format, |pack| {
+                    Ok(Box::new(Medusa::new(target, tap, &self.medusa, pack)?))
+                })?
             }
             Guesser::Mtp => {
                 let (target, tap) = (self.target.clone(), self.tap.clone());
-                with_packing(|pack| Ok(Box::new(Mtp::new(target, tap, &self.mtp, pack)?)))?
+                with_packing(self.format, |pack| {
+                    Ok(Box::new(Mtp::new(target, tap, &self.mtp, pack)?))
+                })?
             }
         })
     }
 }
 
-fn packed(model: &EmbeddedModel, options: LoadOptions) -> Result<Model> {
+fn packed(model: &EmbeddedModel, options: LoadOptions, format: Format) -> Result<Model> {
     let config = Config::from_json(&format!("{}/config.json", model.name), model.config)?;
     let file = format!("{}/model.safetensors", model.name);
     let checkpoint = Checkpoint::embedded(&file, model.weights)?;
     let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
-    with_packing(|pack| Model::assemble(config, options, &tensors, pack))
+    with_packing(format, |pack| Model::assemble(config, options, &tensors, pack))
 }
 
-/// Calls `make` with what packs bfloat16, fused, for the process's threads.
-fn with_packing<T>(make: impl FnOnce(Pack) -> Result<T>) -> Result<T> {
+/// Calls `make` with what packs in a format, fused, for the process's threads.
+fn with_packing<T>(format: Format, make: impl FnOnce(Pack) -> Result<T>) -> Result<T> {
     let (pool, none) = (Pool::shared(), |_: &str| Ok(None));
-    let packer = Packer::new(Weights::As(Format::Bf16), Isa::best(), &pool, &none);
+    let packer = Packer::new(Weights::As(format), Isa::best(), &pool, &none);
     make(&Fused::new(&packer, &pool))
 }

@@ -33,8 +33,8 @@ impl PassTimes {
         if self.seconds.len() <= rows {
             self.seconds.resize(rows + 1, None);
         }
+        let most = HELD_UP * self.usual(rows).unwrap_or(f64::INFINITY);
         let known = &mut self.seconds[rows];
-        let most = known.map_or(f64::INFINITY, |(seconds, _)| HELD_UP * seconds);
         let seconds = took.as_secs_f64().min(most);
         let (before, passes) = known.unwrap_or((seconds, 0));
         let average = match passes < FIRST {
@@ -58,6 +58,15 @@ impl PassTimes {
         self.between(rows).map(|seconds| seconds.min(least))
     }
 
+    /// What a pass over so many rows takes at most, if nobody holds it up: as long as such a pass has taken, or else no
+    /// longer for each row than a narrower one.
+    fn usual(&self, rows: usize) -> Option<f64> {
+        let narrower = self.seconds.iter().enumerate().take(rows + 1).skip(1).rev();
+        let (width, seconds) =
+            narrower.filter_map(|(rows, known)| Some((rows, (*known)?.0))).next()?;
+        Some(seconds * rows as f64 / width as f64)
+    }
+
     fn between(&self, rows: usize) -> Option<f64> {
         let known =
             |rows: usize| self.seconds.get(rows).copied().flatten().map(|(s, _)| (rows as f64, s));
@@ -71,5 +80,21 @@ impl PassTimes {
             (Some((a, at_a)), _) => Some(at_a * (1.0 + 0.1 * (rows as f64 - a) / a.max(1.0))),
             (None, above) => above.map(|(_, seconds)| seconds),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_pass_of_a_width_is_not_believed_to_be_slower_for_each_row_than_a_narrower_one() {
+        let ms = Duration::from_millis;
+        let mut times = PassTimes::default();
+        times.observe(1, ms(10));
+        // Somebody else had the core for most of it.
+        assert_eq!(times.observe(4, ms(5000)), HELD_UP * 0.04);
+        assert_eq!(times.observe(8, ms(50)), 0.05);
+        assert_eq!(times.seconds(8), Some(0.05));
     }
 }

@@ -1,5 +1,6 @@
-//! Texts to speculate on, of four kinds: how well a guess comes true hangs on the text more than on anything else.
+//! Texts to speculate on, of five kinds: how well a guess comes true hangs on the text more than on anything else.
 
+use embedded_models::recall::World;
 use embedded_models::tales::tale;
 use naive_decode::break_it::Bench;
 
@@ -10,7 +11,9 @@ pub enum Task {
     Recall,
     /// A tale that goes on as it likes.
     Prose,
-    /// A text that is written a second time, from the beginning.
+    /// A tale that is written a second time, from the beginning.
+    Retelling,
+    /// A sheet of questions and answers that is written again, because one of the answers does not hold.
     Edit,
     /// Code.
     Code,
@@ -18,6 +21,9 @@ pub enum Task {
 
 /// Seeds of tales that training has never used start here, and those of [`Bench::tale`] end below.
 const FIRST_TALE: u64 = embedded_models::recall::FIRST_HELD_OUT_SEED + 100;
+
+/// Worlds of sheets are numbered from here, and those of [`Task::Recall`] end below.
+const FIRST_SHEET: u64 = 100;
 
 const CODE: [&str; 4] = [
     "## Example\n\n```\nfn main() {\n    let numbers = vec![1, 2, 3];\n    for number in &numbers {\n        println!(\"{}\", number);\n    }\n\n    let words = vec![\"one\", \"two\"];\n    for word in &words {\n",
@@ -28,13 +34,14 @@ const CODE: [&str; 4] = [
 
 impl Task {
     /// All of them.
-    pub const ALL: [Task; 4] = [Task::Recall, Task::Prose, Task::Edit, Task::Code];
+    pub const ALL: [Task; 5] = [Task::Recall, Task::Prose, Task::Retelling, Task::Edit, Task::Code];
 
     /// What it is called in tables.
     pub fn name(self) -> &'static str {
         match self {
             Task::Recall => "recall",
             Task::Prose => "prose",
+            Task::Retelling => "retelling",
             Task::Edit => "edit",
             Task::Code => "code",
         }
@@ -48,11 +55,19 @@ impl Task {
                 world.prompt().to_owned() + &world.question(0)
             }
             Task::Prose => Bench::tale(number),
-            Task::Edit => {
+            Task::Retelling => {
                 let original = tale(FIRST_TALE + number).text;
                 let sentences: Vec<&str> = original.split_inclusive(". ").take(10).collect();
                 let again = sentences.concat();
                 format!("{}\n\n{}", again.trim_end(), sentences[..2].concat().trim_end())
+            }
+            Task::Edit => {
+                let world = World::held_out(FIRST_SHEET + number, 5, 0);
+                // The fourth answer is the second's.
+                let old = [0, 1, 2, 1, 4].into_iter().enumerate();
+                let sheet =
+                    old.map(|(i, told)| format!("{}{}.", world.question(i), world.answer(told)));
+                format!("{}{}{}", world.prompt(), sheet.collect::<String>(), world.question(0))
             }
             Task::Code => CODE[number as usize % CODE.len()].to_owned(),
         }

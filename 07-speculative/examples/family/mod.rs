@@ -19,11 +19,11 @@ pub(crate) struct Family {
 
 impl Family {
     /// With room for texts of `context` tokens of the embedded model. Others cut the same text into other tokens,
-    /// perhaps twice as many; their weights are packed as bytes, as a server would have them.
+    /// perhaps twice as many. Weights are packed as bytes, as a server would have them.
     pub(crate) fn new(arguments: &ModelArgs, context: usize) -> Result<Self> {
         let tokenizer = arguments.files()?.tokenizer;
         if arguments.is_embedded() {
-            let family = Embedded::new(context)?;
+            let family = Embedded::new(context, Format::Q8_0)?;
             return Ok(Family { model: family.target.clone(), tokenizer, embedded: Some(family) });
         }
         let mut files = arguments.files()?;

@@ -69,6 +69,9 @@ impl Ahead {
                 let Question { context, depth, mut sampler } = match told {
                     Told::Prompt(prompt, start) => {
                         inner.read(&prompt, start);
+                        if answer.send(Ok(DraftTree::empty())).is_err() {
+                            return;
+                        }
                         continue;
                     }
                     Told::Question(question) => *question,
@@ -122,10 +125,13 @@ impl Proposer for Ahead {
         self.name
     }
 
+    /// Waits until the drafter has read it: the target would only wait for the same cores.
     fn read(&mut self, prompt: &[u32], start: usize) {
-        if let Some(told) = &self.told {
-            // A thread that is gone is said to be when a draft is wanted.
-            let _ = told.send(Told::Prompt(prompt.to_vec(), start));
+        // A thread that is gone is said to be when a draft is wanted.
+        if let Some(told) = &self.told
+            && told.send(Told::Prompt(prompt.to_vec(), start)).is_ok()
+        {
+            let _ = self.answers.recv();
         }
     }
 

@@ -7,37 +7,68 @@
 use crate::proposer::Proposer;
 use crate::tree::DraftTree;
 use naive_decode::{Result, Sampler};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 
-/// Longest and shortest run of last words that is looked up, in tokens.
-const LONGEST: usize = 4;
+/// Fewest equal words, in tokens, after which what followed is a guess.
 const SHORTEST: usize = 2;
 
-/// Places of one run of tokens that are remembered, the latest.
-const PLACES: usize = 4;
+/// Longest run of last words that is compared. What is equal for so long will hardly be told apart by more.
+const LONGEST: usize = 64;
+
+/// Places of one pair of tokens that are remembered, the latest.
+const PLACES: usize = 64;
+
+/// Where so many words were equal and other words followed than the guess, oftener than the guess did, it is in doubt.
+const SURE: usize = 4;
+
+/// Guesses in doubt are made if so many of the latest came true.
+const TRUSTED: f64 = 0.6;
+
+/// Weight of the latest among them.
+const LATEST: f64 = 0.25;
 
 // ANCHOR: lookup
 /// Looks the last words up in the text so far, and in a reference if there is one.
 ///
-/// Longer runs of words go first: what followed four equal words is the better guess. Where a run stood in
-/// several places that went on differently, each goes into the tree.
-#[derive(Debug, Clone, Default)]
+/// Where more of the last words stood before goes first: a frame that is filled in again and again has its last four words
+/// everywhere, and a whole line of it only where the same comes next. Where it went on differently in several places, each
+/// goes into the tree.
+#[derive(Debug, Clone)]
 pub struct PromptLookup {
     /// The reference, and then the text, as far as they are in the index.
     known: Vec<u32>,
     /// Tokens of `known` that are the reference's.
     reference: usize,
-    /// For every run of tokens, where it was followed by something: the index after its last token.
-    places: HashMap<Box<[u32]>, Vec<usize>>,
+    /// For every pair of tokens, where it was followed by something: the index after it.
+    places: HashMap<[u32; SHORTEST], VecDeque<usize>>,
     /// Different continuations that go into the tree, at most.
     branches: usize,
+    /// The last guess that was in doubt.
+    doubt: Option<Doubt>,
+    /// How many such guesses came true of late, of 1.
+    trust: f64,
 }
 // ANCHOR_END: lookup
+
+/// A guess in doubt, made or not: the text's next tokens from `at` on, and the one in question last.
+#[derive(Debug, Clone)]
+struct Doubt {
+    at: usize,
+    tokens: Vec<u32>,
+}
+
+impl Default for PromptLookup {
+    fn default() -> Self {
+        let (known, places) = (Vec::new(), HashMap::new());
+        PromptLookup { known, reference: 0, places, branches: 1, doubt: None, trust: 0.5 }
+    }
+}
 
 impl PromptLookup {
     /// With the text alone.
     pub fn new() -> Self {
-        PromptLookup { branches: 1, ..PromptLookup::default() }
+        PromptLookup::default()
     }
 
     /// With a text that the answer may quote.
@@ -53,19 +84,68 @@ impl PromptLookup {
         PromptLookup { branches: branches.max(1), ..self }
     }
 
-    /// Takes one more token into the index. A run of words is never looked up across the end of the
-    /// reference.
+    /// Takes one more token into the index. No pair of words reaches across the end of the reference.
     fn add(&mut self, token: u32) {
-        let end = self.known.len();
-        let begin = if end >= self.reference { self.reference } else { 0 };
-        for length in SHORTEST..=LONGEST.min(end - begin.min(end)) {
-            let places = self.places.entry(self.known[end - length..].into()).or_default();
+        if let Some(&pair) = self.known[self.begin(self.known.len())..].last_chunk() {
+            let places = self.places.entry(pair).or_default();
             if places.len() == PLACES {
-                places.remove(0);
+                places.pop_front();
             }
-            places.push(end);
+            places.push_back(self.known.len());
         }
         self.known.push(token);
+    }
+
+    /// Where the reference or the text begins, whichever has the words before `place`.
+    fn begin(&self, place: usize) -> usize {
+        if place >= self.reference { self.reference } else { 0 }
+    }
+
+    /// How many of a text's last words stood before `place` too.
+    fn equal(&self, place: usize, text: &[u32]) -> usize {
+        let before = self.known[self.begin(place)..place].iter().rev();
+        before.zip(text.iter().rev()).take(LONGEST).take_while(|(a, b)| a == b).count()
+    }
+
+    // ANCHOR: doubt
+    /// A guess behind `context` as far as it is not in doubt, or whole where such guesses come true.
+    fn without_doubt(&mut self, context: &[u32], mut guess: Vec<u32>) -> Vec<u32> {
+        if let Some(first) = self.first_in_doubt(context, &guess) {
+            self.doubt = Some(Doubt { at: context.len(), tokens: guess[..=first].to_vec() });
+            if self.trust < TRUSTED {
+                guess.truncate(first);
+            }
+        }
+        guess
+    }
+    // ANCHOR_END: doubt
+
+    /// The first token of a guess behind `context` where the text has mostly gone on otherwise after the same words.
+    fn first_in_doubt(&self, context: &[u32], guess: &[u32]) -> Option<usize> {
+        let mut last: [u32; SURE] = *context.last_chunk()?;
+        guess.iter().position(|&token| {
+            let pair = last.last_chunk().expect("a pair is shorter");
+            let places = self.places.get(pair).into_iter().flatten();
+            let votes = places
+                .filter(|&&place| self.equal(place, &last) == SURE)
+                .map(|&place| if self.known[place] == token { 1 } else { -1 });
+            let votes: i32 = votes.sum();
+            last.rotate_left(1);
+            last[SURE - 1] = token;
+            votes < 0
+        })
+    }
+
+    /// Learns whether the last guess in doubt has come true, if what stood before it has.
+    fn settle(&mut self, context: &[u32]) {
+        let Some(Doubt { at, tokens }) = self.doubt.take() else { return };
+        if let Some((now, before)) =
+            context.get(at..at + tokens.len()).and_then(<[u32]>::split_last)
+            && let Some((guess, sure)) = tokens.split_last()
+            && before == sure
+        {
+            self.trust += LATEST * (f64::from(u8::from(now == guess)) - self.trust);
+        }
     }
 
     /// Brings the index up to a text.
@@ -94,20 +174,26 @@ impl Proposer for PromptLookup {
     // ANCHOR: propose
     fn propose(&mut self, context: &[u32], depth: usize, _: &mut Sampler) -> Result<DraftTree> {
         self.follow(context);
+        self.settle(context);
         let mut tree = DraftTree::empty();
+        let Some(places) = context.last_chunk().and_then(|pair| self.places.get(pair)) else {
+            return Ok(tree);
+        };
+        // The latest first, and then by length: what is sorted stays in order where it is equal.
+        let mut places: Vec<usize> = places.iter().rev().copied().collect();
+        places.sort_by_cached_key(|&place| Reverse(self.equal(place, context)));
+        let follows = |place: usize| &self.known[place..self.known.len().min(place + depth)];
+        if self.branches == 1 {
+            let guess = follows(places[0]).to_vec();
+            return Ok(DraftTree::chain(&self.without_doubt(context, guess)));
+        }
         let mut branches = 0;
-        for length in (SHORTEST..=LONGEST.min(context.len())).rev() {
-            let Some(places) = self.places.get(&context[context.len() - length..]) else {
-                continue;
-            };
-            for &place in places.iter().rev() {
-                let end = self.known.len().min(place + depth);
-                let nodes = tree.len();
-                tree.add_chain(None, &self.known[place..end]);
-                branches += usize::from(tree.len() > nodes);
-                if branches == self.branches {
-                    return Ok(tree);
-                }
+        for place in places {
+            let nodes = tree.len();
+            tree.add_chain(None, follows(place));
+            branches += usize::from(tree.len() > nodes);
+            if branches == self.branches {
+                break;
             }
         }
         Ok(tree)
@@ -144,6 +230,48 @@ mod tests {
         let text = [2, 3, 50, 2, 3, 60, 2, 3];
         assert_eq!(tokens(&mut PromptLookup::new(), &text, 1), [60]);
         assert_eq!(tokens(&mut PromptLookup::new().with_branches(2), &text, 1), [60, 50]);
+    }
+
+    #[test]
+    fn a_whole_line_says_more_than_its_frame() {
+        // The frame 1 2 3 4 5 was last filled in with 50, but behind 40 it was with 60.
+        let text = [40, 1, 2, 3, 4, 5, 60, 41, 1, 2, 3, 4, 5, 50, 40, 1, 2, 3, 4, 5];
+        let mut lookup = PromptLookup::new();
+        lookup.trust = 1.0;
+        assert_eq!(tokens(&mut lookup, &text, 2), [60, 41]);
+    }
+
+    #[test]
+    fn guesses_end_where_the_text_has_mostly_gone_on_otherwise() {
+        let frames = [61, 60, 60, 60].map(|name| [1, 2, 3, 4, 5, name]).concat();
+        let context = [&frames[..], &[1, 2]].concat();
+        // Behind the frame: 60 three times, and 61.
+        assert_eq!(tokens(&mut PromptLookup::new(), &context, 5), [3, 4, 5, 60, 1]);
+        let frames = [60, 61, 62, 63].map(|name| [1, 2, 3, 4, 5, name]).concat();
+        let context = [&frames[..], &[1, 2]].concat();
+        assert_eq!(tokens(&mut PromptLookup::new(), &context, 5), [3, 4, 5]);
+    }
+
+    #[test]
+    fn doubt_goes_where_such_guesses_come_true_and_returns_where_they_do_not() {
+        // The names come in turn, so whoever looks far enough back knows the next.
+        let names = [60, 61, 62].into_iter().cycle();
+        let mut text: Vec<u32> =
+            names.clone().take(6).flat_map(|name| [1, 2, 3, 4, name]).collect();
+        let mut lookup = PromptLookup::new();
+        for name in names.take(4) {
+            text.extend([1, 2, 3, 4]);
+            tokens(&mut lookup, &text, 3);
+            text.push(name);
+        }
+        assert_eq!(tokens(&mut lookup, &text, 5), [1, 2, 3, 4, 61]);
+        // Now they come from nowhere.
+        for name in 70..74 {
+            text.extend([1, 2, 3, 4]);
+            tokens(&mut lookup, &text, 3);
+            text.push(name);
+        }
+        assert!(lookup.trust < TRUSTED, "{}", lookup.trust);
     }
 
     #[test]
