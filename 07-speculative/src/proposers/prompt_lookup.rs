@@ -279,5 +279,11 @@ mod tests {
         let mut lookup = PromptLookup::with_reference(&[5, 6, 7, 8]);
         assert_eq!(tokens(&mut lookup, &[1, 5, 6], 5), [7, 8, 1, 5, 6]);
         assert_eq!(tokens(&mut lookup, &[8, 1], 5), [0; 0], "no run across the reference's end");
+        let mut lookup = PromptLookup::with_reference(&[5, 6]);
+        assert_eq!(
+            tokens(&mut lookup, &[9, 5, 6], 5),
+            [0; 0],
+            "nothing follows the reference's end"
+        );
     }
 }
