@@ -18,24 +18,18 @@ pub(crate) const FEW: usize = 4;
 /// done sooner than one of them could hand them to the others.
 pub(super) const TOGETHER: usize = 1 << 14;
 
-/// How rows are cut into blocks: so many of `most` rows, and one of what is left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cut {
-    whole: usize,
-    /// Rows of the last block; 0 if there is none.
-    left: usize,
-}
-
-impl Cut {
-    /// A block of every size would be a kernel for every size. A row of zeros more costs less than that.
-    fn of(rows: usize, most: usize) -> Self {
-        let (whole, left) = (rows / most, rows % most);
-        match left {
-            9.. => Cut { whole: whole + 1, left: 0 },
-            7 => Cut { whole, left: 8 },
-            _ => Cut { whole, left },
-        }
-    }
+/// How many rows are taken by whole blocks of `most` rows, and the blocks that what is left makes; 0 for none.
+///
+/// A block of every size would be a kernel for every size. One row of zeros costs less than that, three cost more than a
+/// second block.
+fn cut(rows: usize, most: usize) -> (usize, [usize; 2]) {
+    let left = rows % most;
+    let blocks = match left {
+        9.. => [left.div_ceil(2), left / 2],
+        7 => [8, 0],
+        _ => [left, 0],
+    };
+    (rows - left, blocks)
 }
 
 /// Neighbouring panels of a matrix.
@@ -215,7 +209,7 @@ fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
 pub(super) struct Arranged {
     rows: usize,
     /// Whole blocks, then what is left.
-    blocks: [Option<Box<dyn Met>>; 2],
+    blocks: Vec<Box<dyn Met>>,
 }
 
 impl Arranged {
@@ -228,9 +222,7 @@ impl Arranged {
         inputs: usize,
     ) -> Self {
         let (rows, most) = (x.len() / inputs, simd.rows_together());
-        let Cut { whole, left } = Cut::of(rows, most);
-        let (whole, left_over) = x.split_at((whole * most).min(rows) * inputs);
-        let blocks = |rows: usize, x: &[f32]| -> Option<Box<dyn Met>> {
+        let blocks = |rows: usize, x: &[f32]| -> Box<dyn Met> {
             macro_rules! of {
                 ($($r:literal)*) => {
                     match rows {
@@ -239,26 +231,31 @@ impl Arranged {
                     }
                 };
             }
-            if x.is_empty() { None } else { Some(of!(1 2 3 4 5 6 8 12)) }
+            of!(1 2 3 4 5 6 8 12)
         };
-        let blocks = [blocks(most, whole), blocks(left, left_over)];
-        Arranged { rows, blocks }
+        let (whole, left) = cut(rows, most);
+        let mut rest = x;
+        let mut take = |rows: usize| {
+            let (taken, others) = rest.split_at(rest.len().min(rows * inputs));
+            rest = others;
+            taken
+        };
+        let parts = [(most, take(whole)), (left[0], take(left[0])), (left[1], take(left[1]))];
+        let parts = parts.into_iter().filter(|(_, x)| !x.is_empty());
+        Arranged { rows, blocks: parts.map(|(rows, x)| blocks(rows, x)).collect() }
     }
 
     /// Panels' products with all rows, into `out [rows][width]`.
     pub(super) fn meet(&self, mut panels: Panels, out: &Disjoint<MaybeUninit<f32>>) {
-        match &self.blocks {
-            [Some(whole), Some(left)] => {
-                // What is near is met by both before the next comes.
-                while let Some(some) = panels.take(PANELS).or_else(|| panels.take(1)) {
-                    let rows = whole.meet(some.clone(), 0..self.rows, out);
-                    left.meet(some, rows, out);
-                }
-            }
-            either => {
-                if let Some(blocks) = either.iter().flatten().next() {
-                    blocks.meet(panels, 0..self.rows, out);
-                }
+        if let [only] = &self.blocks[..] {
+            only.meet(panels, 0..self.rows, out);
+            return;
+        }
+        // What is near is met by all blocks before the next comes.
+        while let Some(some) = panels.take(PANELS).or_else(|| panels.take(1)) {
+            let mut rows = 0..self.rows;
+            for blocks in &self.blocks {
+                rows = blocks.meet(some.clone(), rows, out);
             }
         }
     }
@@ -269,13 +266,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_hold_all_rows_and_few_zeros() {
+    fn blocks_hold_all_rows_and_at_most_one_of_zeros() {
         for most in [FEW, MANY] {
             for rows in 0..100 {
-                let Cut { whole, left } = Cut::of(rows, most);
-                let held = whole * most + left;
-                assert!((rows..rows + FEW).contains(&held), "{rows} rows: {held}");
-                assert!(left < most, "{rows} rows: {left}");
+                let (whole, left) = cut(rows, most);
+                let held = whole + left[0] + left[1];
+                assert!(held == rows || held == rows + 1, "{rows} rows: {held}");
+                assert!(whole.is_multiple_of(most) && left.iter().all(|&left| left < most));
             }
         }
     }
