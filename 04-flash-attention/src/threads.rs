@@ -124,6 +124,11 @@ impl Pool {
         }
     }
 
+    /// Whether a region would have all threads: not inside of one, nor while another caller runs one.
+    pub(crate) fn is_free(&self) -> bool {
+        self.turn().is_some()
+    }
+
     /// The pool, if nobody has it.
     fn turn(&self) -> Option<MutexGuard<'_, u64>> {
         match self.begun.try_lock() {

@@ -53,6 +53,8 @@ impl Acceptance {
             *seen = seen.saturating_add(1);
             let weight = LATEST.max(1.0 / f64::from(seen.saturating_add(1)));
             let now = f64::from(u8::from(depth < kept));
+            // A depth that is tried for the first time is believed as the one above it is now, after this draft: behind
+            // words that came true the next ones mostly do.
             let before = chance.unwrap_or(believed);
             believed = before + weight * (now - before);
             *chance = Some(believed);

@@ -2,8 +2,8 @@
 //!
 //! A draft of `k` tokens costs the time to draft them and a wider pass, and brings the tokens that are kept
 //! and one more. Both are measured as the text goes on: how often a token at each depth is kept once those
-//! before it are ([`Acceptance`]), how long a pass with such a draft takes ([`PassTimes`]), how long the draft. The
-//! depth with the most tokens a second is taken. Where none beats plain decoding, nothing is proposed, but for a
+//! before it are ([`Acceptance`]), how long a pass with such a draft takes ([`PassTimes`]), how long the draft. Of
+//! the depths that can be afforded and promise about the most tokens a second, the deepest is taken. Where none beats plain decoding, nothing is proposed, but for a
 //! probe now and then, ever more rarely.
 //!
 //! A forecast may be wrong, so it is also counted what speculation has cost so far beyond what the same tokens would
@@ -11,7 +11,7 @@
 //! paid off. So speculation that does not pay costs next to nothing, whatever it promises.
 
 use crate::acceptance::{Acceptance, PROBE};
-use crate::pass_times::{LATEST, PassTimes};
+use crate::pass_times::{HELD_UP, LATEST, PassTimes};
 use std::time::Duration;
 
 /// One draft in so many is a token deeper than seems best: what a wider pass costs is not known otherwise,
@@ -142,7 +142,7 @@ impl Adaptive {
     pub fn observe(&mut self, seen: Observation) {
         self.acceptance.observe(seen.proposed, seen.kept);
         let verify = self.verify.observe(seen.nodes + 1, seen.verify);
-        let draft = seen.draft.as_secs_f64();
+        let draft = self.believed_draft(seen);
         if seen.asked == 0 {
             self.since = self.since.saturating_add(1);
         } else {
@@ -166,6 +166,16 @@ impl Adaptive {
         if let Some(plain) = self.verify.seconds(1) {
             self.gained = self.gained.min(self.spent / plain + SAVED);
         }
+    }
+
+    /// Seconds of a draft that are believed: a token of it takes no longer than a plain pass, nor the draft half as long
+    /// again as usual, and to read what was written meanwhile no longer than to write it. What is beyond was somebody else's.
+    fn believed_draft(&self, seen: Observation) -> f64 {
+        let took = seen.draft.as_secs_f64();
+        let Some(plain) = self.verify.seconds(1) else { return took };
+        let usual = HELD_UP * self.draft.at(seen.proposed as f64);
+        let most = plain * (seen.proposed.max(1) as f64 + f64::from(self.since));
+        took.min(most.max(usual))
     }
 
     /// What speculation has cost beyond what the same tokens would have taken, in plain passes, by what is known *now* of
@@ -213,13 +223,17 @@ impl Adaptive {
             else {
                 return 0; // it pays by the forecast, but has not paid yet
             };
+            let one_more = (deepest + 1).min(most);
+            let deeper = match self.is_within_debt(cost(one_more), plain) {
+                true => one_more,
+                false => deepest,
+            };
             self.acceptance.paid();
             self.drafts = self.drafts.wrapping_add(1);
             if self.drafts.is_multiple_of(PLAIN) || SOON.contains(&self.drafts) {
                 return 0;
             }
-            let deeper = usize::from(self.drafts.is_multiple_of(DEEPER));
-            return (deepest + deeper).min(most);
+            return if self.drafts.is_multiple_of(DEEPER) { deeper } else { deepest };
         }
         // As deep as can be afforded, up to a probe's depth.
         let unknown = if self.draft.weight == 0.0 { DRAFT * plain } else { 0.0 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(crate) const LATEST: f64 = 0.15;
 
 /// Times as long as usual that a pass is believed to have taken, at most.
-const HELD_UP: f64 = 1.5;
+pub(crate) const HELD_UP: f64 = 1.5;
 
 /// Passes of a width of which the quickest counts, before averages begin. The first is often slow: its memory is new.
 const FIRST: u32 = 3;

@@ -13,7 +13,8 @@ pub enum Task {
     Prose,
     /// A tale that is written a second time, from the beginning.
     Retelling,
-    /// A sheet of questions and answers that is written again, because one of the answers does not hold.
+    /// A sheet of questions and answers that is written again, because one of the answers does not hold. Who goes on behind
+    /// it begins a third.
     Edit,
     /// Code.
     Code,
@@ -71,5 +72,45 @@ impl Task {
             }
             Task::Code => CODE[number as usize % CODE.len()].to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Depth, Embedded, Nothing, Speculation};
+    use flash_attention::packed::Format;
+    use naive_decode::{Request, Sampler, Sampling, Tokenizer};
+
+    /// The edit is one that the embedded target can do: it writes the sheet again, and in most sheets what does not hold
+    /// is mended.
+    #[test]
+    fn the_embedded_target_writes_the_sheet_again() {
+        let target = Embedded::new(512, Format::Q8_0).unwrap().target;
+        let tokenizer = Tokenizer::from_bytes("target", embedded_models::TARGET.tokenizer).unwrap();
+        let mut mended = 0;
+        for number in 0..3 {
+            let prompt = tokenizer.encode(&Task::Edit.prompt(number)).unwrap();
+            let length = prompt.len();
+            let cache = Speculation::<Nothing>::cache(&target).unwrap();
+            let sampler = Sampler::new(Sampling::default()).unwrap();
+            let request = Request { prompt, tokens: 192, end_tokens: Vec::new() };
+            let depth = Depth::Fixed(0);
+            let text = Speculation::new(target.clone(), cache, Nothing, sampler, depth, request);
+            let mut text = text.unwrap();
+            while text.advance().unwrap().is_some() {}
+            let written = tokenizer.decode(&text.context()[length..]).unwrap();
+            let world = World::held_out(FIRST_SHEET + number, 5, 0);
+            let line = |name: usize, told: usize| {
+                format!("The word of {} is{}.", world.facts[name].name, world.answer(told))
+            };
+            for answer in written.split("\nAnswer: ").skip(1).filter(|answer| answer.contains('.'))
+            {
+                let is_known = (0..5).any(|i| answer.starts_with(&line(i, i)));
+                assert!(is_known || answer.starts_with(&line(3, 1)), "{answer} of {written}");
+            }
+            mended += usize::from(written.contains(&line(3, 3)));
+        }
+        assert_eq!(mended, 2);
     }
 }

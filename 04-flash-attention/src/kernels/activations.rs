@@ -189,29 +189,38 @@ impl<const R: usize> Kernel for Turn<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
 
-    fn check<const R: usize>(simd: Simd, width: usize, first: usize) {
+    fn check<const R: usize>(simd: Simd, width: usize, Range { start, end }: Range<usize>) {
         let x: Vec<f32> = (0..R * width).map(|i| i as f32).collect();
-        let mut columns = vec![MaybeUninit::uninit(); width - first];
-        interleave(simd, &x, width, first, &mut columns);
-        for (i, column) in (first..).zip(columns) {
+        let mut columns = vec![MaybeUninit::uninit(); end - start];
+        interleave(simd, &x, width, start, &mut columns);
+        for (i, column) in (start..).zip(columns) {
             // SAFETY: `interleave` fills all columns.
             let column: [f32; R] = unsafe { column.assume_init() };
             let expected: [f32; R] = std::array::from_fn(|r| x[r * width + i]);
-            assert_eq!(column, expected, "{R} rows, column {i} of {width} from {first} on");
+            assert_eq!(column, expected, "{R} rows, column {i} of {width} from {start} on");
         }
     }
 
     #[test]
     fn rows_become_columns_whatever_their_number() {
         for simd in Simd::available() {
-            for (width, first) in [(1, 0), (3, 0), (4, 0), (37, 0), (37, 5), (64, 61), (64, 64)] {
-                check::<1>(simd, width, first);
-                check::<3>(simd, width, first);
-                check::<4>(simd, width, first);
-                check::<6>(simd, width, first);
-                check::<8>(simd, width, first);
-                check::<12>(simd, width, first);
+            for (width, columns) in [
+                (1, 0..1),
+                (3, 0..3),
+                (37, 0..37),
+                (37, 5..37),
+                (37, 6..20),
+                (64, 61..64),
+                (8, 8..8),
+            ] {
+                check::<1>(simd, width, columns.clone());
+                check::<3>(simd, width, columns.clone());
+                check::<4>(simd, width, columns.clone());
+                check::<6>(simd, width, columns.clone());
+                check::<8>(simd, width, columns.clone());
+                check::<12>(simd, width, columns);
             }
         }
     }

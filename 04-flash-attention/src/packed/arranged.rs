@@ -1,4 +1,4 @@
-//! Rows of activations in blocks: as many together as a kernel takes, and what is left over in one block more.
+//! Rows of activations in blocks: as many together as a kernel takes, and what is left over in one or two blocks more.
 
 use super::rows::Family;
 use crate::kernels::activations::Scaling;
@@ -20,13 +20,13 @@ pub(super) const TOGETHER: usize = 1 << 14;
 
 /// How many rows are taken by whole blocks of `most` rows, and the blocks that what is left makes; 0 for none.
 ///
-/// A block of every size would be a kernel for every size. One row of zeros costs less than that, three cost more than a
-/// second block.
+/// A block of every size would be a kernel for every size. One row of zeros costs less than that; two or three cost more
+/// than a second block.
 fn cut(rows: usize, most: usize) -> (usize, [usize; 2]) {
     let left = rows % most;
     let blocks = match left {
-        9.. => [left.div_ceil(2), left / 2],
-        7 => [8, 0],
+        9 | 10 => [5, left - 5],
+        7 | 11 => [left + 1, 0],
         _ => [left, 0],
     };
     (rows - left, blocks)
@@ -272,7 +272,8 @@ mod tests {
                 let (whole, left) = cut(rows, most);
                 let held = whole + left[0] + left[1];
                 assert!(held == rows || held == rows + 1, "{rows} rows: {held}");
-                assert!(whole.is_multiple_of(most) && left.iter().all(|&left| left < most));
+                assert!(whole.is_multiple_of(most));
+                assert!(left.iter().all(|left| [0, 1, 2, 3, 4, 5, 6, 8, 12].contains(left)));
             }
         }
     }

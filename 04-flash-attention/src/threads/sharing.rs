@@ -15,7 +15,7 @@ const ENOUGH_ROWS: usize = 48;
 const ENOUGH_ROWS_NEAR: usize = 5;
 
 /// Bytes of weights that are near, as likely as not: the model that such a matrix is of lies in a cache that threads share,
-/// or is read by all of them at the same time.
+/// or it comes from memory once, as all of them read it at the same time.
 const NEAR_WEIGHTS: usize = 1 << 20;
 
 /// Which of `count` things thread `thread` of `threads` does: neighbours stay together, in order, and no
@@ -49,7 +49,8 @@ impl Pool {
 
 impl Pool {
     /// Shares out rows of `width` items, each thread's own in a row: `task` is called with at most `together` of them,
-    /// and with which they are. Where there are hardly as many as a kernel takes together, one thread may have them all.
+    /// and with which they are. One thread has them all where they are no more than a kernel takes together and too few to
+    /// be shared out for any matrix, and where the pool is not free.
     ///
     /// # Panics
     /// If `items` are not rows of `width`, or a part panics.
@@ -62,28 +63,27 @@ impl Pool {
     ) {
         assert!(width > 0 && items.len().is_multiple_of(width), "whole rows");
         let (rows, together) = (items.len() / width, together.next_multiple_of(MANY));
-        match rows {
-            0 => return,
-            1..=MANY if !self.shares_rows(rows, 0) => return task(0..rows, items),
-            _ => {}
-        }
+        let few = rows <= MANY && rows < self.threads() * ENOUGH_ROWS_NEAR;
         let items = Disjoint::new(items);
-        self.run(&|thread| {
-            let Range { start: first, end } = share(rows, self.threads(), thread);
+        let take = |Range { start: first, end }: Range<usize>| {
             for start in (first..end).step_by(together) {
                 let mine = start..end.min(start + together);
                 // SAFETY: shares of different threads have no row in common.
                 let items = unsafe { items.part(mine.start * width..mine.end * width) };
                 task(mine, items);
             }
-        });
+        };
+        match few || !self.is_free() {
+            true => take(0..rows),
+            false => self.run(&|thread| take(share(rows, self.threads(), thread))),
+        }
     }
 
     /// Whether the rows that meet a matrix of so many bytes are so many that threads should share those out, and not its
-    /// outputs.
+    /// outputs. A thread that has the pool's work to do alone has all rows, and all outputs.
     pub(crate) fn shares_rows(&self, rows: usize, bytes: usize) -> bool {
         let enough = if bytes <= NEAR_WEIGHTS { ENOUGH_ROWS_NEAR } else { ENOUGH_ROWS };
-        rows >= self.threads() * enough
+        rows >= self.threads() * enough || !self.is_free()
     }
 
     /// As [`Pool::run_rows`], of `rows` rows that are not there before: each call of `make` adds the numbers of its rows.

@@ -1,6 +1,7 @@
 //! Every part once, whoever calls, whatever the parts do.
 
 use super::*;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
@@ -119,6 +120,21 @@ fn rows_are_shared_out_whole_and_each_once() {
             assert_eq!(items, expected, "{threads} threads");
         }
     }
+}
+
+/// Cut up among threads that are not there, a kernel would have fewer rows at once.
+#[test]
+fn inside_a_region_one_thread_takes_all_rows_together() {
+    let (pool, seen) = (Pool::new(3), Mutex::new(Vec::new()));
+    pool.run(&|thread| {
+        if thread == 1 {
+            assert!(pool.shares_rows(1, usize::MAX), "all rows, and all outputs");
+            let take = |mine: Range<usize>, _: &mut [u8]| seen.lock().unwrap().push(mine);
+            pool.run_rows(&mut [0; 60], 1, 48, &take);
+        }
+    });
+    assert_eq!(*seen.lock().unwrap(), [0..48, 48..60]);
+    assert!(!pool.shares_rows(14, 0) && pool.shares_rows(15, 0) && !pool.shares_rows(15, 2 << 20));
 }
 
 /// Time on a core that the process has spent, where the system says so.

@@ -128,6 +128,9 @@ impl Proposer for Ahead {
     /// Waits until the drafter has read it: the target would only wait for the same cores.
     fn read(&mut self, prompt: &[u32], start: usize) {
         // A thread that is gone is said to be when a draft is wanted.
+        if self.guessed.take().is_some() {
+            let _ = self.answers.recv(); // what was made for another text
+        }
         if let Some(told) = &self.told
             && told.send(Told::Prompt(prompt.to_vec(), start)).is_ok()
         {
@@ -180,5 +183,40 @@ impl Drop for Ahead {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use naive_decode::Sampling;
+
+    /// Says the text's length, and the numbers after it.
+    struct Counts;
+
+    impl Proposer for Counts {
+        fn name(&self) -> &'static str {
+            "counts"
+        }
+
+        fn propose(&mut self, context: &[u32], depth: usize, _: &mut Sampler) -> Result<DraftTree> {
+            let first = context.len() as u32;
+            Ok(DraftTree::chain(&(first..first + depth as u32).collect::<Vec<_>>()))
+        }
+    }
+
+    #[test]
+    fn another_prompt_is_read_behind_a_draft_that_was_begun() {
+        let mut ahead = Ahead::new(Counts).unwrap();
+        let mut sampler = Sampler::new(Sampling::default()).unwrap();
+        let mut tokens = |ahead: &mut Ahead, context: &[u32]| -> Vec<u32> {
+            let tree = ahead.propose(context, 2, &mut sampler).unwrap();
+            tree.nodes().iter().map(|node| node.token).collect()
+        };
+        assert_eq!(tokens(&mut ahead, &[7]), [1, 2]);
+        ahead.read(&[8, 9], 0);
+        assert_eq!(tokens(&mut ahead, &[8, 9, 6]), [3, 4]);
+        assert_eq!(tokens(&mut ahead, &[8, 9, 6, 3, 4, 5]), [6, 7]);
+        assert_eq!(ahead.count().used, 1);
     }
 }

@@ -16,11 +16,12 @@ const SHORTEST: usize = 2;
 /// Longest run of last words that is compared. What is equal for so long will hardly be told apart by more.
 const LONGEST: usize = 64;
 
-/// Places of one pair of tokens that are remembered, the latest.
-const PLACES: usize = 64;
-
-/// Where so many words were equal and other words followed than the guess, oftener than the guess did, it is in doubt.
+/// So many equal words say something of how sure a guess is: where they were followed by other words than the guess,
+/// oftener than by the guess, it is in doubt.
 const SURE: usize = 4;
+
+/// Places of one run of tokens that are remembered, the latest.
+const PLACES: usize = 64;
 
 /// Guesses in doubt are made if so many of the latest came true.
 const TRUSTED: f64 = 0.6;
@@ -40,8 +41,10 @@ pub struct PromptLookup {
     known: Vec<u32>,
     /// Tokens of `known` that are the reference's.
     reference: usize,
-    /// For every pair of tokens, where it was followed by something: the index after it.
-    places: HashMap<[u32; SHORTEST], VecDeque<usize>>,
+    /// For every pair of tokens, where it was followed by something.
+    pairs: Index<SHORTEST>,
+    /// The same for every four: of a pair that is everywhere, the places where more was equal would be forgotten.
+    fours: Index<SURE>,
     /// Different continuations that go into the tree, at most.
     branches: usize,
     /// The last guess that was in doubt.
@@ -50,6 +53,25 @@ pub struct PromptLookup {
     trust: f64,
 }
 // ANCHOR_END: lookup
+
+/// For every run of `N` tokens, the latest places right after it.
+type Index<const N: usize> = HashMap<[u32; N], VecDeque<usize>>;
+
+/// Remembers one more place, if there are so many tokens before it.
+fn remember<const N: usize>(index: &mut Index<N>, before: &[u32], place: usize) {
+    if let Some(&run) = before.last_chunk() {
+        let places = index.entry(run).or_default();
+        if places.len() == PLACES {
+            places.pop_front();
+        }
+        places.push_back(place);
+    }
+}
+
+/// The places after the last `N` tokens of a text, the latest first.
+fn places<const N: usize>(index: &Index<N>, text: &[u32]) -> impl Iterator<Item = usize> {
+    text.last_chunk().and_then(|run| index.get(run)).into_iter().flatten().rev().copied()
+}
 
 /// A guess in doubt, made or not: the text's next tokens from `at` on, and the one in question last.
 #[derive(Debug, Clone)]
@@ -60,8 +82,15 @@ struct Doubt {
 
 impl Default for PromptLookup {
     fn default() -> Self {
-        let (known, places) = (Vec::new(), HashMap::new());
-        PromptLookup { known, reference: 0, places, branches: 1, doubt: None, trust: 0.5 }
+        PromptLookup {
+            known: Vec::new(),
+            reference: 0,
+            pairs: HashMap::new(),
+            fours: HashMap::new(),
+            branches: 1,
+            doubt: None,
+            trust: 0.5,
+        }
     }
 }
 
@@ -84,15 +113,12 @@ impl PromptLookup {
         PromptLookup { branches: branches.max(1), ..self }
     }
 
-    /// Takes one more token into the index. No pair of words reaches across the end of the reference.
+    /// Takes one more token into the index. No run of words reaches across the end of the reference.
     fn add(&mut self, token: u32) {
-        if let Some(&pair) = self.known[self.begin(self.known.len())..].last_chunk() {
-            let places = self.places.entry(pair).or_default();
-            if places.len() == PLACES {
-                places.pop_front();
-            }
-            places.push_back(self.known.len());
-        }
+        let place = self.known.len();
+        let before = &self.known[self.begin(place)..];
+        remember(&mut self.pairs, before, place);
+        remember(&mut self.fours, before, place);
         self.known.push(token);
     }
 
@@ -124,12 +150,8 @@ impl PromptLookup {
     fn first_in_doubt(&self, context: &[u32], guess: &[u32]) -> Option<usize> {
         let mut last: [u32; SURE] = *context.last_chunk()?;
         guess.iter().position(|&token| {
-            let pair = last.last_chunk().expect("a pair is shorter");
-            let places = self.places.get(pair).into_iter().flatten();
-            let votes = places
-                .filter(|&&place| self.equal(place, &last) == SURE)
-                .map(|&place| if self.known[place] == token { 1 } else { -1 });
-            let votes: i32 = votes.sum();
+            let vote = |place: usize| if self.known[place] == token { 1 } else { -1 };
+            let votes: i32 = places(&self.fours, &last).map(vote).sum();
             last.rotate_left(1);
             last[SURE - 1] = token;
             votes < 0
@@ -175,19 +197,16 @@ impl Proposer for PromptLookup {
     fn propose(&mut self, context: &[u32], depth: usize, _: &mut Sampler) -> Result<DraftTree> {
         self.follow(context);
         self.settle(context);
-        let mut tree = DraftTree::empty();
-        let Some(places) = context.last_chunk().and_then(|pair| self.places.get(pair)) else {
-            return Ok(tree);
-        };
         // The latest first, and then by length: what is sorted stays in order where it is equal.
-        let mut places: Vec<usize> = places.iter().rev().copied().collect();
+        let fours = places(&self.fours, context);
+        let mut places: Vec<usize> = fours.chain(places(&self.pairs, context)).collect();
         places.sort_by_cached_key(|&place| Reverse(self.equal(place, context)));
         let follows = |place: usize| &self.known[place..self.known.len().min(place + depth)];
         if self.branches == 1 {
-            let guess = follows(places[0]).to_vec();
+            let guess = places.first().map_or(Vec::new(), |&place| follows(place).to_vec());
             return Ok(DraftTree::chain(&self.without_doubt(context, guess)));
         }
-        let mut branches = 0;
+        let (mut tree, mut branches) = (DraftTree::empty(), 0);
         for place in places {
             let nodes = tree.len();
             tree.add_chain(None, follows(place));
@@ -239,6 +258,17 @@ mod tests {
         let mut lookup = PromptLookup::new();
         lookup.trust = 1.0;
         assert_eq!(tokens(&mut lookup, &text, 2), [60, 41]);
+    }
+
+    #[test]
+    fn a_rare_run_is_found_however_often_its_pair_has_stood_elsewhere() {
+        let record = |id: u32| [1, 2, id, 1000 + id, 2000 + id];
+        let mut text: Vec<u32> = (3..300).flat_map(record).collect();
+        text.extend([record(3), record(4)].concat());
+        text.extend([1, 2]);
+        let mut lookup = PromptLookup::new();
+        lookup.trust = 1.0;
+        assert_eq!(tokens(&mut lookup, &text, 2), [5, 1005]);
     }
 
     #[test]
