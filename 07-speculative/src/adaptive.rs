@@ -3,8 +3,8 @@
 //! A draft of `k` tokens costs the time to draft them and a wider pass, and brings the tokens that are kept
 //! and one more. Both are measured as the text goes on: how often a token at each depth is kept once those
 //! before it are ([`Acceptance`]), how long a pass with such a draft takes ([`PassTimes`]), how long the draft. Of
-//! the depths that can be afforded and promise about the most tokens a second, the deepest is taken. Where none beats plain decoding, nothing is proposed, but for a
-//! probe now and then, ever more rarely.
+//! the depths that can be afforded and promise about the most tokens a second, the deepest is taken. Where none
+//! beats plain decoding, nothing is proposed, but for a probe now and then, ever more rarely.
 //!
 //! A forecast may be wrong, so it is also counted what speculation has cost so far beyond what the same tokens would
 //! have taken plainly. That debt is kept within a small part of the time: whoever is past it decodes plainly until it is

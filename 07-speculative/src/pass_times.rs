@@ -61,17 +61,23 @@ impl PassTimes {
     /// What a pass over so many rows takes at most, if nobody holds it up: as long as such a pass has taken, or else no
     /// longer for each row than a narrower one.
     fn usual(&self, rows: usize) -> Option<f64> {
-        let narrower = self.seconds.iter().enumerate().take(rows + 1).skip(1).rev();
-        let (width, seconds) =
-            narrower.filter_map(|(rows, known)| Some((rows, (*known)?.0))).next()?;
-        Some(seconds * rows as f64 / width as f64)
+        self.widest_below(rows).map(|(width, seconds)| seconds * rows as f64 / width)
+    }
+
+    /// Rows and seconds of passes over so many rows, if there have been any.
+    fn measured(&self, rows: usize) -> Option<(f64, f64)> {
+        let (seconds, _) = self.seconds.get(rows).copied().flatten()?;
+        Some((rows as f64, seconds))
+    }
+
+    /// The same of the widest that are no wider than so many rows.
+    fn widest_below(&self, rows: usize) -> Option<(f64, f64)> {
+        (0..=rows.min(self.seconds.len())).rev().find_map(|rows| self.measured(rows))
     }
 
     fn between(&self, rows: usize) -> Option<f64> {
-        let known =
-            |rows: usize| self.seconds.get(rows).copied().flatten().map(|(s, _)| (rows as f64, s));
-        let below = (0..=rows.min(self.seconds.len())).rev().find_map(known);
-        let above = (rows..self.seconds.len()).find_map(known);
+        let below = self.widest_below(rows);
+        let above = (rows..self.seconds.len()).find_map(|rows| self.measured(rows));
         match (below, above) {
             (Some((a, at_a)), Some((b, at_b))) if b > a => {
                 Some(at_a + (at_b - at_a) * (rows as f64 - a) / (b - a))

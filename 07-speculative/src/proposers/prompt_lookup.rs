@@ -197,6 +197,9 @@ impl Proposer for PromptLookup {
     fn propose(&mut self, context: &[u32], depth: usize, _: &mut Sampler) -> Result<DraftTree> {
         self.follow(context);
         self.settle(context);
+        if depth == 0 {
+            return Ok(DraftTree::empty());
+        }
         // The latest first, and then by length: what is sorted stays in order where it is equal.
         let fours = places(&self.fours, context);
         let mut places: Vec<usize> = fours.chain(places(&self.pairs, context)).collect();
