@@ -60,12 +60,17 @@ impl Limits {
         rates.fold(0.0, f64::max)
     }
 
-    /// Operations a second: dot products of bytes for weights that are integers, multiply-adds of floats for all else.
+    /// Operations a second: dot products of bytes for weights that are integers, of BF16 for its fast mode where there
+    /// are any, multiply-adds of floats for all else.
     fn arithmetic(&self, format: Option<Format>) -> f64 {
-        match format {
-            Some(Format::Q8_0 | Format::Q4_0 | Format::Q4_1) => self.simd.byte_dot_rate(&self.pool),
-            _ => fma_rate(self.pool.threads()),
-        }
+        let dots = match format {
+            Some(Format::Q8_0 | Format::Q4_0 | Format::Q4_1) => {
+                Some(self.simd.byte_dot_rate(&self.pool))
+            }
+            Some(Format::Bf16Fast) => self.simd.bf16_dot_rate(&self.pool),
+            _ => None,
+        };
+        dots.unwrap_or_else(|| fma_rate(self.pool.threads()))
     }
 }
 

@@ -9,11 +9,13 @@
 //! | `lanes.rs` | what the loops ask of an instruction set |
 //! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON with and without dot products |
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
+//! | `bf16_dots.rs` | BF16's fast mode: two products at a time |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
 //! | `peak.rs` | what dot products of bytes could reach |
 //! | `activations.rs` | rows of activations, arranged or quantised for these loops |
 
 pub(crate) mod activations;
+pub(crate) mod bf16_dots;
 pub(crate) mod float_panels;
 pub(crate) mod integer_tiles;
 pub(crate) mod lanes;
@@ -98,6 +100,15 @@ impl Simd {
             Path::Neon => "NEON",
             #[cfg(target_arch = "aarch64")]
             Path::NeonDotProd => "NEON DotProd",
+        }
+    }
+
+    /// Whether there are dot products of BF16, as [`Format::Bf16Fast`](crate::packed::Format::Bf16Fast) has them.
+    pub fn has_bf16_dots(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Vnni => is_x86_feature_detected!("avx512bf16"),
+            _ => false,
         }
     }
 

@@ -5,6 +5,7 @@ mod place;
 use anyhow::Result;
 use clap::ValueEnum;
 use flash_attention::fusion::Fused;
+use flash_attention::kernels::Simd;
 use flash_attention::packed::{Format, Packed, PackedFile, PackedFrom, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -96,6 +97,9 @@ pub fn load_packed(
             files.release_pages();
         }
     };
+    if weights == Weights::As(Format::Bf16Fast) && !Simd::within(options.isa).has_bf16_dots() {
+        eprintln!("no dot products of BF16 on this processor: bf16-fast is slower than bf16");
+    }
     let stored = |name: &str| rows(files, name);
     let mut packer = Packer::new(weights, options.isa, pool, &stored).with_progress(&progress);
     if let Some(file) = &file {

@@ -135,17 +135,19 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
 }
 // ANCHOR_END: quantise
 
-/// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`, from column `first` on.
+/// Arranges `R` rows of `width` activations, or of whatever has 32 bits, which lie one after another in `x`, as `[k][R]`,
+/// from column `first` on.
 ///
 /// # Panics
 /// If `x` or `columns` does not fit `width`.
-pub(crate) fn interleave<const R: usize>(
+pub(crate) fn interleave<T: Copy, const R: usize>(
     simd: Simd,
-    x: &[f32],
+    x: &[T],
     width: usize,
     first: usize,
-    columns: &mut [MaybeUninit<[f32; R]>],
+    columns: &mut [MaybeUninit<[T; R]>],
 ) {
+    const { assert!(size_of::<T>() == size_of::<f32>()) };
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + columns.len() <= width, "columns of a row");
     // Four rows at a time as far as there are four, and four columns.
@@ -158,27 +160,27 @@ pub(crate) fn interleave<const R: usize>(
         let done = if r < rows { turned } else { 0 };
         for (column, &x) in columns[done..].iter_mut().zip(&row[first + done..]) {
             // SAFETY: a column is `R` floats, and there are `R` rows.
-            unsafe { column.as_mut_ptr().cast::<f32>().add(r).write(x) };
+            unsafe { column.as_mut_ptr().cast::<T>().add(r).write(x) };
         }
     }
 }
 
 /// Turns four of `R` rows, as far as there are four columns.
-struct Turn<'a, const R: usize> {
+struct Turn<'a, T, const R: usize> {
     /// The rows, one after another, from the first column on.
-    x: &'a [f32],
+    x: &'a [T],
     width: usize,
-    columns: &'a mut [[MaybeUninit<[f32; R]>; 4]],
+    columns: &'a mut [[MaybeUninit<[T; R]>; 4]],
 }
 
-impl<const R: usize> Kernel for Turn<'_, R> {
+impl<T: Copy, const R: usize> Kernel for Turn<'_, T, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         for r in (0..R / 4 * 4).step_by(4) {
             let row = |i: usize| self.x[(r + i) * self.width..].as_chunks::<4>().0;
             let rows = row(0).iter().zip(row(1)).zip(row(2)).zip(row(3));
             for (columns, (((a, b), c), d)) in self.columns.iter_mut().zip(rows) {
-                let rows = [a.as_ptr(), b.as_ptr(), c.as_ptr(), d.as_ptr()];
+                let rows = [a.as_ptr(), b.as_ptr(), c.as_ptr(), d.as_ptr()].map(<*const T>::cast);
                 // SAFETY: four numbers of each row, four columns of `R`, and the caller vouches for the instructions.
                 unsafe { V::turn(rows, columns.as_mut_ptr().cast::<f32>().add(r), R) };
             }

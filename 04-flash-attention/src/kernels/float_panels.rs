@@ -1,5 +1,5 @@
-//! Weights that are floats: `[k][16 outputs]`, and each output one chain of multiply-adds in ascending
-//! `k`, the same chain as rung 01's whatever the weights' width.
+//! Weights that are floats: `[k][16 outputs]`, of BF16 `[k / 2][16 outputs][2]`, and each output one chain of
+//! multiply-adds in ascending `k`, the same chain as rung 01's whatever the weights' width.
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
@@ -8,12 +8,13 @@ use super::{Kernel, Lanes, PREFETCH, RowsAt, Simd, prefetch};
 use std::marker::PhantomData;
 
 /// Outputs in a panel.
-const OUTPUTS: usize = 16;
+pub(super) const OUTPUTS: usize = 16;
 
-/// A width of float. A panel is tiles of 32 inputs, `[32][16 outputs]`, the last perhaps of fewer.
+/// A width of float. A panel is tiles of 32 inputs, the last perhaps of fewer.
 ///
 /// # Safety
-/// [`Float::load`] reads at most `16 · BYTES` bytes, and what [`Float::scales`] reads lies within [`Float::TILE`].
+/// [`Float::load`] reads at most `16 · BYTES` bytes, [`Float::load_pair`] twice as many, and what [`Float::scales`]
+/// reads lies within [`Float::TILE`].
 pub(crate) unsafe trait Float {
     /// Bytes of one weight.
     const BYTES: usize;
@@ -33,11 +34,21 @@ pub(crate) unsafe trait Float {
     /// It lies at `tile`, and the instructions of `V` are there.
     unsafe fn scales<V: Lanes>(tile: *const u8) -> Self::Scales<V>;
 
-    /// Sixteen weights.
+    /// Sixteen weights of one input.
     ///
     /// # Safety
     /// They lie at `at`, and the instructions of `V` are there.
     unsafe fn load<V: Lanes>(at: *const u8, scales: Self::Scales<V>) -> V;
+
+    /// Sixteen weights each of two neighbouring inputs.
+    ///
+    /// # Safety
+    /// As [`Float::load`].
+    #[inline(always)]
+    unsafe fn load_pair<V: Lanes>(at: *const u8, scales: Self::Scales<V>) -> [V; 2] {
+        // SAFETY: passed on.
+        unsafe { [Self::load(at, scales), Self::load(at.add(OUTPUTS * Self::BYTES), scales)] }
+    }
 }
 
 /// 32 bits.
@@ -69,17 +80,28 @@ unsafe impl Float for Single {
     }
 }
 
-// SAFETY: sixteen times two bytes.
+// SAFETY: sixteen times two bytes of each input; of an odd number of inputs, the last has a second beside it.
 unsafe impl Float for Brain {
     const BYTES: usize = 2;
     type Scales<V: Lanes> = ();
+
+    fn panel_bytes(inputs: usize) -> usize {
+        inputs.next_multiple_of(2) * OUTPUTS * Self::BYTES
+    }
 
     unsafe fn scales<V: Lanes>(_tile: *const u8) {}
 
     #[inline(always)]
     unsafe fn load<V: Lanes>(at: *const u8, (): ()) -> V {
         // SAFETY: passed on.
-        unsafe { V::from_bf16(at.cast()) }
+        unsafe { Self::load_pair::<V>(at, ())[0] }
+    }
+
+    /// A register of pairs is two of floats by one operation each, where sixteen weights in a row are spread first.
+    #[inline(always)]
+    unsafe fn load_pair<V: Lanes>(at: *const u8, (): ()) -> [V; 2] {
+        // SAFETY: passed on.
+        unsafe { V::from_bf16_pairs(at.cast()) }
     }
 }
 
@@ -156,8 +178,8 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let panel_bytes = F::panel_bytes(self.columns.len());
-        // Inputs whose weights fill a cache line.
-        let per_line = 64 / F::BYTES / OUTPUTS;
+        // Pairs of inputs whose weights fill a cache line, and lines of a pair.
+        let (per_line, lines) = (2 / F::BYTES, (F::BYTES / 2).max(1));
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
@@ -169,12 +191,29 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                     let tiles: [_; P] =
                         std::array::from_fn(|p| panels.wrapping_add(p * panel_bytes + i * F::TILE));
                     let scales = tiles.map(|tile| F::scales::<V>(tile));
-                    for (k, x) in columns.iter().enumerate() {
+                    let (pairs, last) = columns.as_chunks::<2>();
+                    for (i, [first, second]) in pairs.iter().enumerate() {
                         for p in 0..P {
-                            let at = tiles[p].add(k * OUTPUTS * F::BYTES);
-                            if per_line <= 1 || k % per_line == 0 {
-                                prefetch(at.wrapping_add(PREFETCH));
+                            let at = tiles[p].add(2 * i * OUTPUTS * F::BYTES);
+                            if per_line <= 1 || i % per_line == 0 {
+                                for line in 0..lines {
+                                    prefetch(at.wrapping_add(PREFETCH + line * 64));
+                                }
                             }
+                            let weights = F::load_pair::<V>(at, scales[p]);
+                            for r in 0..R {
+                                sums[p][r] =
+                                    sums[p][r].plus_product(V::splat(first[r]), weights[0]);
+                            }
+                            for r in 0..R {
+                                sums[p][r] =
+                                    sums[p][r].plus_product(V::splat(second[r]), weights[1]);
+                            }
+                        }
+                    }
+                    for x in last {
+                        for p in 0..P {
+                            let at = tiles[p].add((columns.len() - 1) * OUTPUTS * F::BYTES);
                             let weights = F::load::<V>(at, scales[p]);
                             for r in 0..R {
                                 sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);

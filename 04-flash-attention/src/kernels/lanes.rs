@@ -30,8 +30,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn splat(value: f32) -> Self;
     /// Sixteen floats of 32 bits.
     unsafe fn from_f32(at: *const f32) -> Self;
-    /// Sixteen floats of 16 bits with the exponent of f32.
-    unsafe fn from_bf16(at: *const u16) -> Self;
+    /// Sixteen pairs of floats of 16 bits with the exponent of f32: the firsts, and the seconds.
+    unsafe fn from_bf16_pairs(at: *const u16) -> [Self; 2];
     /// Sixteen floats of 16 bits of IEEE 754.
     unsafe fn from_f16(at: *const u16) -> Self;
     /// Sixteen E4M3 numbers, each a 256th of what it stands for. That is how far the exponent of a 16-bit float
@@ -53,6 +53,9 @@ pub(crate) trait Lanes: Copy {
     unsafe fn times(self, b: Self) -> Self;
     /// `a · b + self`, rounded once.
     unsafe fn plus_product(self, a: Self, b: Self) -> Self;
+
+    /// What is smaller than 2^-126 in size becomes zero of the same sign.
+    unsafe fn without_subnormals(self) -> Self;
 
     /// The bits of the largest of 32 numbers in size: above every number are infinity, then NaN.
     #[inline(always)]

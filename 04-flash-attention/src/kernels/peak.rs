@@ -1,5 +1,7 @@
-//! The most byte products a second that the instructions of these loops can do.
+//! The most products a second that the dot products of these loops can do.
 
+#[cfg(target_arch = "x86_64")]
+use super::bf16_dots;
 use super::{Kernel, Lanes, Simd};
 use crate::threads::{Disjoint, Pool};
 use std::hint::black_box;
@@ -19,24 +21,42 @@ impl Simd {
     /// Operations (a product and a sum are two) a second of all of a pool's threads, when they do nothing but dot
     /// products of four bytes in registers.
     pub fn byte_dot_rate(self, pool: &Pool) -> f64 {
-        let mut rounds = 1 << 12;
-        loop {
-            let mut rates = vec![0.0; pool.threads()];
-            let began = Instant::now();
-            let shared = Disjoint::new(&mut rates);
-            pool.run(&|thread| {
-                let began = Instant::now();
-                self.run(Dots { rounds });
-                let operations = (rounds * CHAINS * 16 * 4 * 2) as f64;
-                // SAFETY: each thread has its own.
-                let rate = &mut unsafe { shared.part(thread..thread + 1) }[0];
-                *rate = operations / began.elapsed().as_secs_f64();
-            });
-            if began.elapsed() >= SAMPLE {
-                return rates.iter().sum();
-            }
-            rounds *= 4;
+        rate(pool, CHAINS * 16 * 4 * 2, &|rounds| self.run(Dots { rounds }))
+    }
+
+    /// The same of dot products of two BF16 numbers; none where there is no such instruction.
+    pub fn bf16_dot_rate(self, pool: &Pool) -> Option<f64> {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_bf16_dots() {
+            let run = |rounds| {
+                // SAFETY: the instruction is there.
+                unsafe { bf16_dots::native::only_products::<CHAINS>(rounds) }
+            };
+            return Some(rate(pool, CHAINS * 16 * 2 * 2, &run));
         }
+        let _ = pool;
+        None
+    }
+}
+
+/// Operations a second of all threads together, each of which does so many in each of `run`'s rounds.
+fn rate(pool: &Pool, operations: usize, run: &(dyn Fn(usize) + Sync)) -> f64 {
+    let mut rounds = 1 << 12;
+    loop {
+        let mut rates = vec![0.0; pool.threads()];
+        let began = Instant::now();
+        let shared = Disjoint::new(&mut rates);
+        pool.run(&|thread| {
+            let began = Instant::now();
+            run(rounds);
+            // SAFETY: each thread has its own.
+            let rate = &mut unsafe { shared.part(thread..thread + 1) }[0];
+            *rate = (rounds * operations) as f64 / began.elapsed().as_secs_f64();
+        });
+        if began.elapsed() >= SAMPLE {
+            return rates.iter().sum();
+        }
+        rounds *= 4;
     }
 }
 

@@ -17,6 +17,9 @@ pub enum Format {
     F16,
     /// 16-bit floats with the exponent of f32.
     Bf16,
+    /// The same, and activations are rounded to it, for the dot products of BF16 that some processors have. Sums come
+    /// about otherwise than in all other formats of floats.
+    Bf16Fast,
     /// FP8: E4M3, a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
     Fp8,
     /// INT8: a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
@@ -30,9 +33,10 @@ pub enum Format {
 
 impl Format {
     /// Every format, widest first.
-    pub const ALL: [Format; 7] = [
+    pub const ALL: [Format; 8] = [
         Format::F32,
         Format::Bf16,
+        Format::Bf16Fast,
         Format::F16,
         Format::Fp8,
         Format::Q8_0,
@@ -46,6 +50,7 @@ impl Format {
             Format::F32 => "f32",
             Format::F16 => "f16",
             Format::Bf16 => "bf16",
+            Format::Bf16Fast => "bf16-fast",
             Format::Fp8 => "fp8",
             Format::Q8_0 => "q8_0",
             Format::Q4_0 => "q4_0",
@@ -53,16 +58,16 @@ impl Format {
         }
     }
 
-    /// Whether activations are quantised to meet it.
-    pub fn is_integer(self) -> bool {
-        matches!(self, Format::Q8_0 | Format::Q4_0 | Format::Q4_1)
+    /// Whether sums are in another order than the one that all rungs keep.
+    pub fn is_fast(self) -> bool {
+        self == Format::Bf16Fast
     }
 
     /// Inputs of a block, and its bytes. A row is a whole number of blocks.
     pub(super) const fn block(self) -> (usize, usize) {
         match self {
             Format::F32 => (1, 4),
-            Format::F16 | Format::Bf16 => (1, 2),
+            Format::F16 | Format::Bf16 | Format::Bf16Fast => (1, 2),
             Format::Fp8 | Format::Q8_0 => (GROUP, 2 + GROUP),
             Format::Q4_0 => (GROUP, 2 + GROUP / 2),
             Format::Q4_1 => (GROUP, 4 + GROUP / 2),
@@ -80,7 +85,7 @@ impl Format {
         match self {
             Format::F32 => each(row, to, f32::to_le_bytes),
             Format::F16 => each(row, to, |w| f16::from_f32(w).to_le_bytes()),
-            Format::Bf16 => each(row, to, |w| bf16::from_f32(w).to_le_bytes()),
+            Format::Bf16 | Format::Bf16Fast => each(row, to, |w| bf16::from_f32(w).to_le_bytes()),
             Format::Fp8 => blocks(row, to, encode::fp8),
             Format::Q8_0 => blocks(row, to, encode::q8_0),
             Format::Q4_0 => blocks(row, to, encode::q4_0),
@@ -93,7 +98,7 @@ impl Format {
         match self {
             Format::F32 => back(row, to, f32::from_le_bytes),
             Format::F16 => back(row, to, |b| f16::from_le_bytes(b).to_f32()),
-            Format::Bf16 => back(row, to, |b| bf16::from_le_bytes(b).to_f32()),
+            Format::Bf16 | Format::Bf16Fast => back(row, to, |b| bf16::from_le_bytes(b).to_f32()),
             Format::Fp8 => blocks_back(row, to, encode::from_fp8),
             Format::Q8_0 => blocks_back(row, to, encode::from_q8_0),
             Format::Q4_0 => blocks_back(row, to, encode::from_q4_0),
@@ -209,7 +214,7 @@ impl<'a> Rows<'a> {
         match self.format {
             Format::F32 => odd(bytes, |b| f32::from_le_bytes(*b)),
             Format::F16 => odd(bytes, |b: &[u8; 2]| half(b[0], b[1])),
-            Format::Bf16 => odd(bytes, |b| bf16::from_le_bytes(*b).to_f32()),
+            Format::Bf16 | Format::Bf16Fast => odd(bytes, |b| bf16::from_le_bytes(*b).to_f32()),
             // E4M3 has no infinity, and one code of each sign that is no number.
             Format::Fp8 => {
                 odd(bytes, |b: &[u8; 34]| match b[2..].iter().any(|c| c & 0x7f == 0x7f) {

@@ -140,11 +140,13 @@ impl<'a> Packer<'a> {
 
     /// A matrix's rows as its source has them, if they are to be kept so.
     fn stored(&self, name: &str, shape: [usize; 2]) -> Result<Option<Rows<'a>>> {
-        Ok((self.stored)(name)?.filter(|rows| {
-            let wanted =
-                self.weights == Weights::AsStored || self.weights == Weights::As(rows.format);
-            // Another shape than the model's is for `tensors` to complain about.
-            wanted && [rows.outputs, rows.inputs] == shape
+        // Another shape than the model's is for `tensors` to complain about.
+        let rows = (self.stored)(name)?.filter(|rows| [rows.outputs, rows.inputs] == shape);
+        Ok(rows.and_then(|rows| match (self.weights, rows.format) {
+            (Weights::AsStored, _) => Some(rows),
+            (Weights::As(format), stored) if format == stored => Some(rows),
+            (Weights::As(format @ Format::Bf16Fast), Format::Bf16) => Some(Rows { format, ..rows }),
+            _ => None,
         }))
     }
 

@@ -2,7 +2,7 @@
 
 use super::format::Format;
 use crate::kernels::activations::{GROUP, STEP};
-use crate::kernels::float_panels::{Eighth, Float};
+use crate::kernels::float_panels::{Brain, Eighth, Float};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove, Tile};
 use naive_decode::numerics::LANES;
 
@@ -13,7 +13,8 @@ impl Format {
     /// Bytes of sixteen outputs of so many inputs.
     pub(super) fn panel_bytes(self, inputs: usize) -> usize {
         match self {
-            Format::F32 | Format::F16 | Format::Bf16 => LANES * self.row_bytes(inputs),
+            Format::F32 | Format::F16 => LANES * self.row_bytes(inputs),
+            Format::Bf16 | Format::Bf16Fast => Brain::panel_bytes(inputs),
             Format::Fp8 => Eighth::panel_bytes(inputs),
             Format::Q8_0 => inputs.div_ceil(GROUP) * Bytes::BYTES,
             Format::Q4_0 => inputs.div_ceil(GROUP) * Nibbles::BYTES,
@@ -36,7 +37,8 @@ impl Format {
     pub(super) fn put(self, row: &[u8], lane: usize, panel: &mut [u8]) {
         match self {
             Format::F32 => spread::<4>(row, lane, panel),
-            Format::F16 | Format::Bf16 => spread::<2>(row, lane, panel),
+            Format::F16 => spread::<2>(row, lane, panel),
+            Format::Bf16 | Format::Bf16Fast => spread::<4>(row, lane, panel),
             Format::Fp8 => tiles::<{ Eighth::TILE }, 34>(row, panel, |tile, block| {
                 spread::<1>(&block[2..], lane, &mut tile[..Eighth::SCALES]);
                 tile[Eighth::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
@@ -66,7 +68,8 @@ impl Format {
     pub(super) fn take(self, panel: &[u8], lane: usize, row: &mut [u8]) {
         match self {
             Format::F32 => gather::<4>(panel, lane, row),
-            Format::F16 | Format::Bf16 => gather::<2>(panel, lane, row),
+            Format::F16 => gather::<2>(panel, lane, row),
+            Format::Bf16 | Format::Bf16Fast => gather::<4>(panel, lane, row),
             Format::Fp8 => tiles_back::<{ Eighth::TILE }, 34>(panel, row, |tile, block| {
                 gather::<1>(&tile[..Eighth::SCALES], lane, &mut block[2..]);
                 block[..2].copy_from_slice(&tile[Eighth::SCALES + 2 * lane..][..2]);
@@ -114,16 +117,25 @@ fn take_nibbles(tile: &[u8], lane: usize, bytes: &mut [u8]) {
 }
 
 fn spread<const N: usize>(row: &[u8], lane: usize, panel: &mut [u8]) {
-    let numbers = panel.as_chunks_mut::<N>().0;
-    for (lanes, number) in numbers.chunks_exact_mut(LANES).zip(row.as_chunks::<N>().0) {
+    let (numbers, rest) = row.as_chunks::<N>();
+    let (whole, last) = panel.split_at_mut(numbers.len() * LANES * N);
+    for (lanes, number) in whole.as_chunks_mut::<N>().0.chunks_exact_mut(LANES).zip(numbers) {
         lanes[lane] = *number;
+    }
+    // Of an odd number of inputs, the last pair is half.
+    if !rest.is_empty() {
+        last[lane * N..][..rest.len()].copy_from_slice(rest);
     }
 }
 
 fn gather<const N: usize>(panel: &[u8], lane: usize, row: &mut [u8]) {
-    let numbers = panel.as_chunks::<N>().0;
-    for (number, lanes) in row.as_chunks_mut::<N>().0.iter_mut().zip(numbers.chunks_exact(LANES)) {
+    let (numbers, rest) = row.as_chunks_mut::<N>();
+    let (whole, last) = panel.split_at(numbers.len() * LANES * N);
+    for (number, lanes) in numbers.iter_mut().zip(whole.as_chunks::<N>().0.chunks_exact(LANES)) {
         *number = lanes[lane];
+    }
+    if !rest.is_empty() {
+        rest.copy_from_slice(&last[lane * N..][..rest.len()]);
     }
 }
 

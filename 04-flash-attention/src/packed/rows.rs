@@ -1,6 +1,7 @@
 //! Families of kernels: which activations they want, and which weights they meet them with.
 
 use crate::kernels::activations::{GROUP, Group, Scaling, interleave, quantise};
+use crate::kernels::bf16_dots::{self, Pair, round_to_pairs};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
 use crate::kernels::{RowsAt, Simd};
@@ -44,6 +45,9 @@ pub(super) trait Family: Send + Sync + 'static {
 /// Weights that are floats.
 pub(super) struct Floats<F>(PhantomData<F>);
 
+/// Weights of BF16, and activations rounded to it.
+pub(super) struct Pairs;
+
 /// Weights that are small integers.
 pub(super) struct Integers<T>(PhantomData<T>);
 
@@ -74,6 +78,36 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
     ) {
         // SAFETY: passed on.
         unsafe { float_panels::multiply::<F, P, R>(simd, panels, rows, to) }
+    }
+}
+
+impl Family for Pairs {
+    type Piece<const R: usize> = [Pair; R];
+    const BESIDE: usize = 4;
+
+    fn pieces(inputs: usize) -> usize {
+        inputs.div_ceil(2)
+    }
+
+    fn arrange<const R: usize>(
+        simd: Simd,
+        _scaling: Scaling,
+        x: &[f32],
+        inputs: usize,
+        first: usize,
+        to: &mut [MaybeUninit<[Pair; R]>],
+    ) {
+        round_to_pairs(simd, x, inputs, first, to);
+    }
+
+    unsafe fn multiply<const P: usize, const R: usize>(
+        simd: Simd,
+        panels: &[u8],
+        rows: &[[Pair; R]],
+        to: RowsAt,
+    ) {
+        // SAFETY: passed on.
+        unsafe { bf16_dots::multiply::<P, R>(simd, panels, rows, to) }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{numbers, packed, rows, unpacked};
 use flash_attention::kernels::Simd;
 use flash_attention::packed::Format;
+use half::bf16;
 use naive_decode::{DenseLinear, Isa, Linear};
 use ndarray::s;
 use proptest::prelude::*;
@@ -77,10 +78,61 @@ proptest! {
     }
 }
 
+/// What the fast mode of BF16 makes of one output: in each pair the second product first, each added with one
+/// rounding, and nothing smaller than 2^-126.
+fn by_pairs(x: &[f32], weights: &[f32]) -> f32 {
+    let whole = |x: f32| if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x };
+    let rounded = |x: &f32| whole(bf16::from_f32(*x).to_f32());
+    let mut sum = 0.0;
+    for (x, w) in x.chunks(2).zip(weights.chunks(2)) {
+        for (x, w) in x.iter().zip(w).rev() {
+            sum = whole(rounded(x).mul_add(rounded(w), sum));
+        }
+    }
+    sum
+}
+
+/// With an instruction for it and without.
+#[test]
+fn products_of_bf16_are_added_in_pairs() {
+    // Powers of two that weights and activations lie near, in turns. Some of each are subnormal, and some products
+    // and sums.
+    for (outputs, inputs, powers) in [
+        (33, 75, [[0, 0], [0, 0]]),
+        (16, 64, [[0, -125], [0, 100]]),
+        (16, 64, [[0, 100], [0, -125]]),
+        (48, 130, [[-63, -66], [-63, -66]]),
+        (16, 1, [[-63, -63], [-63, -63]]),
+    ] {
+        let near = |powers: [i32; 2], count, seed| -> Vec<f32> {
+            let numbers = numbers(count, seed).into_iter().enumerate();
+            numbers.map(|(i, x)| x * 2f32.powi(powers[i / 3 % 2])).collect()
+        };
+        let weights = near(powers[0], outputs * inputs, 3);
+        let x = near(powers[1], 19 * inputs, 4);
+        let x = ndarray::Array2::from_shape_vec((19, inputs), x).unwrap();
+        for simd in Simd::available() {
+            let linear = packed(Format::Bf16Fast, &weights, [outputs, inputs], simd, 2);
+            let y = linear.apply(x.view());
+            for (x, y) in x.outer_iter().zip(y.outer_iter()) {
+                for (w, y) in weights.chunks(inputs).zip(y) {
+                    let expected = by_pairs(x.as_slice().unwrap(), w);
+                    assert_eq!(
+                        y.to_bits(),
+                        expected.to_bits(),
+                        "{simd:?}: {y:e}, not {expected:e}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// The same on every processor: these hashes were taken on x86-64, and AArch64 has to find them too.
-const HASHES: [&str; 7] = [
+const HASHES: [&str; 8] = [
     "F32 703b020bf107179f",
     "Bf16 6bf40c9646aa740c",
+    "Bf16Fast 58e5210db661294b",
     "F16 f553b425133a6687",
     "Fp8 a1c64b5cc31dfd52",
     "Q8_0 0ca5d2032deb2ade",

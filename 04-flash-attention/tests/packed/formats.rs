@@ -18,7 +18,7 @@ fn bound(format: Format) -> f32 {
     match format {
         Format::F32 => 0.0,
         Format::F16 => 1.0 / 2048.0,
-        Format::Bf16 => 1.0 / 256.0,
+        Format::Bf16 | Format::Bf16Fast => 1.0 / 256.0,
         // Half a step of the largest, of which there are 28 to the largest number.
         Format::Fp8 => 0.5 / 14.0 + 0.001,
         // Half a step, and a little for the scale's own rounding.
@@ -138,6 +138,7 @@ fn sizes_are_what_the_formats_promise() {
     for (format, bits) in [
         (Format::F32, 32.0),
         (Format::Bf16, 16.0),
+        (Format::Bf16Fast, 16.0),
         (Format::F16, 16.0),
         (Format::Fp8, 8.5),
         (Format::Q8_0, 8.5),
@@ -149,7 +150,10 @@ fn sizes_are_what_the_formats_promise() {
         assert_eq!(format.name().parse::<Format>().unwrap(), format);
     }
     let said = "q5".parse::<Format>().unwrap_err().to_string();
-    assert_eq!(said, "weight format is q5, expected one of f32, bf16, f16, fp8, q8_0, q4_1, q4_0");
+    assert_eq!(
+        said,
+        "weight format is q5, expected one of f32, bf16, bf16-fast, f16, fp8, q8_0, q4_1, q4_0"
+    );
 }
 
 #[test]

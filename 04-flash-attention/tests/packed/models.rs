@@ -6,8 +6,8 @@ use flash_attention::packed::{Format, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
 use kv_cache::CONTIGUOUS;
 use naive_decode::{
-    Checkpoint, Config, Isa, LoadOptions, Model, NAIVE, Pack, Request, Rung, Sampler, Sampling,
-    Settings, generate,
+    Checkpoint, Config, Isa, LoadOptions, Model, NAIVE, Pack, Packing, Request, Rung, Sampler,
+    Sampling, Settings, generate,
 };
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn packed_f32_is_rung_01_to_the_bit() {
 
 #[test]
 fn every_format_is_the_same_naive_and_cached_on_every_path() {
-    for format in [Format::Bf16, Format::Q8_0, Format::Q4_0, Format::Q4_1] {
+    for format in [Format::Bf16, Format::Bf16Fast, Format::Q8_0, Format::Q4_0, Format::Q4_1] {
         let expected = logits(&NAIVE, &target(format, Isa::best(), 2));
         for isa in Isa::available() {
             let found = logits(&CONTIGUOUS, &target(format, isa, 1));
@@ -112,4 +112,28 @@ fn what_is_stored_differently_stays_apart() {
         Arc::new(model)
     };
     assert!(logits(&CONTIGUOUS, &model(true)) == logits(&CONTIGUOUS, &model(false)));
+}
+
+/// The fast mode of BF16 takes a BF16 file's weights as they are.
+#[test]
+fn the_fast_mode_is_packed_from_what_is_stored() {
+    let checkpoint = Checkpoint::embedded("model.safetensors", TARGET.weights).unwrap();
+    let (name, shape) = ("model.layers.0.mlp.down_proj.weight", {
+        let config = Config::from_json("config.json", TARGET.config).unwrap();
+        [config.hidden_size, config.intermediate_size]
+    });
+    let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+    let packed = |weights, kept| {
+        let stored = |name: &str| {
+            let floats = checkpoint.tensor(name, &shape)?;
+            Rows::encoded(kept, &floats, shape[0], shape[1]).map(Some)
+        };
+        let packer = Packer::new(Weights::As(weights), Isa::best(), &Pool::new(1), &stored);
+        packer.matrix(name, shape[0], shape[1], &tensors).unwrap();
+        let [packed] = packer.packed()[..] else { panic!("one matrix") };
+        (packed.format, packed.as_stored)
+    };
+    assert_eq!(packed(Format::Bf16Fast, Format::Bf16), (Format::Bf16Fast, true));
+    assert_eq!(packed(Format::Bf16Fast, Format::Q8_0), (Format::Bf16Fast, false));
+    assert_eq!(packed(Format::Bf16, Format::Bf16), (Format::Bf16, true));
 }

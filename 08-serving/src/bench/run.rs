@@ -50,7 +50,7 @@ pub(super) struct Run {
     /// What keys and values are kept as.
     #[serde(serialize_with = "name")]
     kv: KvType,
-    /// Whether sums are in the order that all rungs keep ("exact").
+    /// Whether sums are in the order that all rungs keep ("exact"), or in BF16's faster one ("fast").
     mode: &'static str,
     threads: usize,
     prefill: usize,
@@ -87,7 +87,7 @@ impl Run {
         Run {
             weights: names.collect::<Vec<_>>().join(", "),
             kv: load.kv,
-            mode: "exact",
+            mode: if packed.iter().any(|entry| entry.format.is_fast()) { "fast" } else { "exact" },
             threads,
             prefill: load.prefill,
             decode: load.decode,

@@ -128,17 +128,14 @@ impl<D: ByteDots> Lanes for Neon<D> {
         unsafe { Neon(each!(|i| vld1q_f32(at.add(4 * i))), PhantomData) }
     }
     #[inline(always)]
-    unsafe fn from_bf16(at: *const u16) -> Self {
+    unsafe fn from_bf16_pairs(at: *const u16) -> [Self; 2] {
         // SAFETY: the trait's condition. A bf16 is the upper half of an f32.
         unsafe {
-            let (low, high) = (vld1q_u16(at), vld1q_u16(at.add(8)));
-            let bits = [
-                vshll_n_u16::<16>(vget_low_u16(low)),
-                vshll_high_n_u16::<16>(low),
-                vshll_n_u16::<16>(vget_low_u16(high)),
-                vshll_high_n_u16::<16>(high),
-            ];
-            Neon(each!(|i| vreinterpretq_f32_u32(bits[i])), PhantomData)
+            let pairs = each!(|i| vld1q_u32(at.cast::<u32>().add(4 * i)));
+            let upper = vdupq_n_u32(0xffff_0000);
+            let firsts = each!(|i| vreinterpretq_f32_u32(vshlq_n_u32::<16>(pairs[i])));
+            let seconds = each!(|i| vreinterpretq_f32_u32(vandq_u32(pairs[i], upper)));
+            [Neon(firsts, PhantomData), Neon(seconds, PhantomData)]
         }
     }
     #[inline(always)]
@@ -169,6 +166,18 @@ impl<D: ByteDots> Lanes for Neon<D> {
     unsafe fn plus_product(self, a: Self, b: Self) -> Self {
         // SAFETY: the trait's condition.
         unsafe { Neon(each!(|i| vfmaq_f32(self.0[i], a.0[i], b.0[i])), PhantomData) }
+    }
+    #[inline(always)]
+    unsafe fn without_subnormals(self) -> Self {
+        // SAFETY: the trait's condition. Of those that are smaller, the sign is kept.
+        unsafe {
+            let size = vdupq_n_u32(0x7fff_ffff);
+            let smallest = vdupq_n_f32(f32::MIN_POSITIVE);
+            let small = each!(|i| vcltq_f32(vabsq_f32(self.0[i]), smallest));
+            let bits = each!(|i| vreinterpretq_u32_f32(self.0[i]));
+            let kept = each!(|i| vbicq_u32(bits[i], vandq_u32(small[i], size)));
+            Neon(each!(|i| vreinterpretq_f32_u32(kept[i])), PhantomData)
+        }
     }
     #[inline(always)]
     unsafe fn splat_int(value: i32) -> Self::Ints {

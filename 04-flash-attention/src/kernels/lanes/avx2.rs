@@ -49,14 +49,19 @@ impl Lanes for [__m256; 2] {
         unsafe { [_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))] }
     }
     #[inline(always)]
-    unsafe fn from_bf16(at: *const u16) -> Self {
+    unsafe fn from_bf16_pairs(at: *const u16) -> [Self; 2] {
         // SAFETY: the trait's condition. A bf16 is the upper half of an f32.
         unsafe {
-            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
-            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.add(8).cast()));
+            let (pairs, upper) = (load(at.cast()), _mm256_set1_epi32(0xffff_0000_u32 as i32));
             [
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+                [
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs[0])),
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs[1])),
+                ],
+                [
+                    _mm256_castsi256_ps(_mm256_and_si256(pairs[0], upper)),
+                    _mm256_castsi256_ps(_mm256_and_si256(pairs[1], upper)),
+                ],
             ]
         }
     }
@@ -92,6 +97,20 @@ impl Lanes for [__m256; 2] {
     unsafe fn plus_product(self, a: Self, b: Self) -> Self {
         // SAFETY: the trait's condition.
         unsafe { [_mm256_fmadd_ps(a[0], b[0], self[0]), _mm256_fmadd_ps(a[1], b[1], self[1])] }
+    }
+    #[inline(always)]
+    unsafe fn without_subnormals(self) -> Self {
+        // SAFETY: the trait's condition. Of those that are smaller, the sign is kept.
+        unsafe {
+            let (sign, smallest) = (_mm256_set1_ps(-0.0), _mm256_set1_ps(f32::MIN_POSITIVE));
+            let mut kept = self;
+            for x in &mut kept {
+                let size = _mm256_andnot_ps(sign, *x);
+                let stays = _mm256_cmp_ps::<_CMP_NLT_UQ>(size, smallest);
+                *x = _mm256_and_ps(*x, _mm256_or_ps(stays, sign));
+            }
+            kept
+        }
     }
     #[inline(always)]
     unsafe fn turn(rows: [*const f32; 4], to: *mut f32, stride: usize) {

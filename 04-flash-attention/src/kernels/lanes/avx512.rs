@@ -21,11 +21,12 @@ impl Lanes for __m512 {
         unsafe { _mm512_loadu_ps(at) }
     }
     #[inline(always)]
-    unsafe fn from_bf16(at: *const u16) -> Self {
+    unsafe fn from_bf16_pairs(at: *const u16) -> [Self; 2] {
         // SAFETY: the trait's condition. A bf16 is the upper half of an f32.
         unsafe {
-            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+            let pairs = _mm512_loadu_si512(at.cast());
+            let seconds = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_slli_epi32::<16>(pairs), seconds].map(|bits| _mm512_castsi512_ps(bits))
         }
     }
     #[inline(always)]
@@ -52,6 +53,16 @@ impl Lanes for __m512 {
     unsafe fn plus_product(self, a: Self, b: Self) -> Self {
         // SAFETY: the trait's condition.
         unsafe { _mm512_fmadd_ps(a, b, self) }
+    }
+    #[inline(always)]
+    unsafe fn without_subnormals(self) -> Self {
+        // SAFETY: the trait's condition. Of those that are smaller, the sign is kept.
+        unsafe {
+            let smallest = _mm512_set1_ps(f32::MIN_POSITIVE);
+            let small = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(self), smallest);
+            let (bits, sign) = (_mm512_castps_si512(self), _mm512_set1_epi32(i32::MIN));
+            _mm512_castsi512_ps(_mm512_mask_and_epi32(bits, small, bits, sign))
+        }
     }
     #[inline(always)]
     unsafe fn largest(x: &[f32; 32]) -> u32 {

@@ -19,10 +19,10 @@ impl Lanes for [f32; 16] {
         unsafe { at.cast::<[f32; 16]>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn from_bf16(at: *const u16) -> Self {
+    unsafe fn from_bf16_pairs(at: *const u16) -> [Self; 2] {
         // SAFETY: the caller vouches for the place.
-        let bits = unsafe { at.cast::<[u16; 16]>().read_unaligned() };
-        bits.map(|bits| bf16::from_bits(bits).to_f32())
+        let pairs = unsafe { at.cast::<[[u16; 2]; 16]>().read_unaligned() };
+        [0, 1].map(|i| pairs.map(|pair| bf16::from_bits(pair[i]).to_f32()))
     }
     #[inline(always)]
     unsafe fn from_f16(at: *const u16) -> Self {
@@ -50,6 +50,10 @@ impl Lanes for [f32; 16] {
             *sum = a.mul_add(b, *sum);
         }
         self
+    }
+    #[inline(always)]
+    unsafe fn without_subnormals(self) -> Self {
+        self.map(|x| if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x })
     }
     #[inline(always)]
     unsafe fn splat_int(value: i32) -> [i32; 16] {
