@@ -7,11 +7,11 @@
 //! | File | Holds |
 //! |---|---|
 //! | `lanes.rs` | what the loops ask of an instruction set |
-//! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON with and without dot products |
+//! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON with and without dot products of bytes |
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
-//! | `bf16_dots.rs` | BF16's fast mode: two products at a time |
+//! | `bf16_dots.rs`, `bf16_dots/` | BF16's fast mode: two products at a time |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
-//! | `peak.rs` | what dot products of bytes could reach |
+//! | `peak.rs` | what dot products could reach |
 //! | `activations.rs` | rows of activations, arranged or quantised for these loops |
 
 pub(crate) mod activations;
@@ -38,6 +38,9 @@ enum Path {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
+    /// With the dot products of BF16 besides.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
     #[cfg(target_arch = "aarch64")]
     Neon,
     #[cfg(target_arch = "aarch64")]
@@ -51,6 +54,10 @@ impl Simd {
         // One instruction set of rung 01, and two of packed weights.
         #[cfg(target_arch = "aarch64")]
         found.insert(1, Simd(Path::Neon));
+        #[cfg(target_arch = "x86_64")]
+        if found.last() == Some(&Simd(Path::Avx512Bf16)) {
+            found.insert(found.len() - 1, Simd(Path::Avx512Vnni));
+        }
         found.dedup();
         found
     }
@@ -71,6 +78,9 @@ impl Simd {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vnni");
             match isa.name() {
+                "AVX-512" if vnni && is_x86_feature_detected!("avx512bf16") => {
+                    Simd(Path::Avx512Bf16)
+                }
                 "AVX-512" if vnni => Simd(Path::Avx512Vnni),
                 "AVX-512" | "AVX2" if avx2 => Simd(Path::Avx2),
                 _ => Simd(Path::Scalar),
@@ -88,7 +98,7 @@ impl Simd {
         Simd(Path::Scalar)
     }
 
-    /// Name as people write it: "AVX-512 VNNI", "AVX2", "NEON DotProd", "NEON", "scalar".
+    /// Name as people write it: "AVX-512 BF16", "AVX-512 VNNI", "AVX2", "NEON DotProd", "NEON", "scalar".
     pub fn name(self) -> &'static str {
         match self.0 {
             Path::Scalar => "scalar",
@@ -96,6 +106,8 @@ impl Simd {
             Path::Avx2 => "AVX2",
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Vnni => "AVX-512 VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Bf16 => "AVX-512 BF16",
             #[cfg(target_arch = "aarch64")]
             Path::Neon => "NEON",
             #[cfg(target_arch = "aarch64")]
@@ -107,7 +119,7 @@ impl Simd {
     pub fn has_bf16_dots(self) -> bool {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Avx512Vnni => is_x86_feature_detected!("avx512bf16"),
+            Path::Avx512Bf16 => true,
             _ => false,
         }
     }
@@ -116,7 +128,7 @@ impl Simd {
     pub(crate) fn rows_together(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Avx512Vnni => 12,
+            Path::Avx512Vnni | Path::Avx512Bf16 => 12,
             _ => 4,
         }
     }
@@ -132,7 +144,7 @@ impl Simd {
             Path::Avx2 => unsafe { run_avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Path::Avx512Vnni => unsafe { run_avx512(kernel) },
+            Path::Avx512Vnni | Path::Avx512Bf16 => unsafe { run_avx512(kernel) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: NEON is part of the architecture's baseline.
             Path::Neon => unsafe { kernel.run::<lanes::arm::Neon<lanes::arm::Baseline>>() },

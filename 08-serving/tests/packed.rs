@@ -1,6 +1,7 @@
 //! Packed weights kept in a file: the next start has the same bits, and never somebody else's.
 
 use embedded_models::TARGET;
+use flash_attention::kernels::Simd;
 use flash_attention::packed::{Format, PackedFile, PackedFrom, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
 use model_files::{Architecture, ModelFiles, open};
@@ -150,6 +151,20 @@ fn one_line_says_what_became_of_the_file() {
     let (came, said) = bench(directory, Path::new("/dev/null"), &["--keep", "always"]);
     assert_eq!(came, "packed");
     assert!(said.contains("not kept"), "{said}");
+}
+
+#[test]
+fn the_fast_mode_says_its_name() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    command.args(["bench", "--json", "--prefill", "2", "--decode", "1", "--samples", "1"]);
+    command.args(["--weights", "bf16,bf16-fast"]);
+    let Output { stdout, stderr, .. } = command.output().unwrap();
+    let (report, said): (Value, _) =
+        (serde_json::from_slice(&stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    let modes = [0, 1].map(|run| report["runs"][run]["mode"].as_str().unwrap().to_owned());
+    assert_eq!(modes, ["exact", "fast"]);
+    let has_dots = Simd::within(Isa::best()).has_bf16_dots();
+    assert_eq!(said.contains("no dot products of BF16"), !has_dots, "{said}");
 }
 
 /// A config of each family that makes matrices of others, or has more than Llama's.

@@ -14,6 +14,7 @@ def parser(description):
     options.add_argument("--ladder", default="target/release/ladder")
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--weights", default="stored", help="what this project keeps weights as")
     options.add_argument("--json", help="where to write the samples")
     options.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
     return options
@@ -31,9 +32,9 @@ def ladder(options, file, load, depth, kv):
     """This project's bench, two samples of one load: the report, and its one run. The first sample is for the pages of
     the file to arrive; peers run such a one of their own accord."""
     report = json.loads(
-        run(options.ladder, "bench", "--model", file, "--threads", str(options.threads), "--samples", "2", "--kv", kv,
-            "--prefill", str(load["prefill"]), "--decode", str(load["decode"]), "--depth", str(depth),
-            "--batch", str(load["batch"]), "--keep", "always", "--json"))
+        run(options.ladder, "bench", "--model", file, "--weights", options.weights, "--threads", str(options.threads),
+            "--samples", "2", "--kv", kv, "--prefill", str(load["prefill"]), "--decode", str(load["decode"]),
+            "--depth", str(depth), "--batch", str(load["batch"]), "--keep", "always", "--json"))
     [one] = report["runs"]
     return report, one
 

@@ -135,19 +135,23 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
 }
 // ANCHOR_END: quantise
 
-/// Arranges `R` rows of `width` activations, or of whatever has 32 bits, which lie one after another in `x`, as `[k][R]`,
-/// from column `first` on.
+/// What has 32 bits and every pattern of them, so that registers of floats can carry it.
+pub(crate) trait Word: Copy {}
+
+impl Word for f32 {}
+impl Word for u32 {}
+
+/// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`, from column `first` on.
 ///
 /// # Panics
 /// If `x` or `columns` does not fit `width`.
-pub(crate) fn interleave<T: Copy, const R: usize>(
+pub(crate) fn interleave<T: Word, const R: usize>(
     simd: Simd,
     x: &[T],
     width: usize,
     first: usize,
     columns: &mut [MaybeUninit<[T; R]>],
 ) {
-    const { assert!(size_of::<T>() == size_of::<f32>()) };
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + columns.len() <= width, "columns of a row");
     // Four rows at a time as far as there are four, and four columns.
@@ -159,7 +163,7 @@ pub(crate) fn interleave<T: Copy, const R: usize>(
     for (r, row) in x.chunks_exact(width).enumerate() {
         let done = if r < rows { turned } else { 0 };
         for (column, &x) in columns[done..].iter_mut().zip(&row[first + done..]) {
-            // SAFETY: a column is `R` floats, and there are `R` rows.
+            // SAFETY: a column has room for `R`, and there are `R` rows.
             unsafe { column.as_mut_ptr().cast::<T>().add(r).write(x) };
         }
     }
@@ -173,7 +177,7 @@ struct Turn<'a, T, const R: usize> {
     columns: &'a mut [[MaybeUninit<[T; R]>; 4]],
 }
 
-impl<T: Copy, const R: usize> Kernel for Turn<'_, T, R> {
+impl<T: Word, const R: usize> Kernel for Turn<'_, T, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         for r in (0..R / 4 * 4).step_by(4) {

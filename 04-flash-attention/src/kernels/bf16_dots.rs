@@ -1,11 +1,16 @@
 //! The fast mode of BF16: weights `[k / 2][16 outputs][2]`, activations rounded to BF16, and products added two at a
 //! time.
 //!
-//! The order is that of AVX-512's `vdpbf16ps`: of each pair, the second product is added first, each in a
-//! multiply-add that is rounded once, and what is smaller than 2^-126 counts as zero. Processors without the instruction
+//! The order is that of AVX-512's `vdpbf16ps`: of each pair, the second product is added first. Each is added by a
+//! multiply-add that is rounded once, and what is then smaller than 2^-126 is zero. Processors without the instruction
 //! do the same in the steps it consists of, which gives the same bits, and takes longer than the exact mode.
+//!
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS.
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod native;
 
 use super::activations::interleave;
 use super::float_panels::{Brain, Float, OUTPUTS};
@@ -61,7 +66,7 @@ impl Kernel for Round<'_> {
     }
 }
 
-/// The bits of the nearest BF16; zero of the same sign for those that an f32 of full precision would not be.
+/// The bits of the nearest BF16; of one that is subnormal, zero of the same sign.
 #[inline(always)]
 fn half(x: f32) -> u32 {
     let bits = u32::from(to_bf16(x).to_bits());
@@ -72,7 +77,7 @@ fn half(x: f32) -> u32 {
 /// activations as [`round_to_pairs`] has them.
 ///
 /// # Panics
-/// If `panels` is not a number of times `P` panels of as many inputs as there are columns of two.
+/// If `panels` is not a number of times `P` panels of as many pairs of inputs as there are columns.
 ///
 /// # Safety
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
@@ -83,7 +88,7 @@ pub(crate) unsafe fn multiply<const P: usize, const R: usize>(
     to: RowsAt,
 ) {
     let beside = P * Brain::panel_bytes(2 * columns.len());
-    assert!(panels.len().is_multiple_of(beside), "two weights for each pair");
+    assert!(panels.len().is_multiple_of(beside), "a pair of weights for each pair of activations");
     let multiply =
         Multiply::<P, R> { panels: panels.as_ptr(), count: panels.len() / beside, columns, to };
     #[cfg(target_arch = "x86_64")]
@@ -129,22 +134,43 @@ impl<V: Lanes> Sums for InSteps<V> {
         // SAFETY: the trait's condition.
         unsafe {
             let [first, second] = V::from_bf16_pairs(at.cast());
-            [first.without_subnormals(), second.without_subnormals()]
+            let least = f32::MIN_POSITIVE;
+            [first.zero_where(first, least), second.zero_where(second, least)]
         }
     }
+    // ANCHOR: in_steps
     #[inline(always)]
-    unsafe fn plus_products(self, [first, second]: [V; 2], x: Pair) -> Self {
-        let (x, y) = (f32::from_bits(x << 16), f32::from_bits(x & 0xffff_0000));
+    unsafe fn plus_products(self, weights: [V; 2], x: Pair) -> Self {
+        let x = [x << 16, x & 0xffff_0000].map(f32::from_bits);
         // SAFETY: the trait's condition.
         unsafe {
-            let sum = self.0.plus_product(V::splat(y), second).without_subnormals();
-            InSteps(sum.plus_product(V::splat(x), first).without_subnormals())
+            let sum = plus_product(self.0, weights[1], x[1]);
+            InSteps(plus_product(sum, weights[0], x[0]))
         }
     }
+    // ANCHOR_END: in_steps
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the trait's condition.
         unsafe { self.0.store(to) }
+    }
+}
+
+/// `sum + weights · x`, rounded once; what is then smaller than 2^-126 is zero of the same sign.
+///
+/// "Then" is after a rounding to 24 bits. Below 2^-126 a multiply-add of floats keeps fewer of them, and may round up
+/// to 2^-126 what should be zero. Of numbers 2^64 times as large it keeps them all.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn plus_product<V: Lanes>(sum: V, weights: V, x: f32) -> V {
+    const SCALE: f32 = (1u128 << 64) as f32;
+    // SAFETY: passed on. What is too large when scaled is infinite or no number, and so not small.
+    unsafe {
+        let exact = sum.times(V::splat(SCALE)).plus_product(V::splat(x * SCALE), weights);
+        let sum = sum.plus_product(V::splat(x), weights);
+        sum.zero_where(exact, f32::MIN_POSITIVE * SCALE)
     }
 }
 
@@ -197,67 +223,55 @@ impl<const P: usize, const R: usize> Multiply<'_, P, R> {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-pub(super) mod native {
-    use super::{Multiply, Pair, Sums};
-    use std::arch::x86_64::*;
-    use std::hint::black_box;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::Range;
 
-    /// # Safety
-    /// AVX-512 is there with its BF16 extension, and all that [`Multiply`] points to.
-    #[target_feature(enable = "avx512f,avx512bf16")]
-    pub(super) unsafe fn run<const P: usize, const R: usize>(multiply: Multiply<P, R>) {
-        // SAFETY: passed on.
-        unsafe { multiply.sum::<__m512>() }
-    }
-
-    /// `rounds` products of sixteen pairs for each of `CHAINS` sums, all in registers.
-    ///
-    /// # Safety
-    /// AVX-512 is there with its BF16 extension.
-    #[target_feature(enable = "avx512f,avx512bf16")]
-    pub(in super::super) unsafe fn only_products<const CHAINS: usize>(rounds: usize) {
-        // SAFETY: the caller vouches for the instruction, and 64 bytes are there.
-        unsafe {
-            let weights = __m512::weights(black_box([0x3c; 64]).as_ptr());
-            let x = black_box(0x3c3c_3c3c);
-            let mut sums = [__m512::zero(); CHAINS];
-            for _ in 0..rounds {
-                for sum in &mut sums {
-                    *sum = sum.plus_products(weights, x);
-                }
+    fn check<const R: usize>(simd: Simd, width: usize, Range { start, end }: Range<usize>) {
+        let x: Vec<f32> = (0..R * width).map(|i| 1.0 / (1 + i) as f32).collect();
+        let mut columns = vec![MaybeUninit::uninit(); end - start];
+        round_to_pairs(simd, &x, width, start, &mut columns);
+        for (i, column) in (start..).zip(columns) {
+            // SAFETY: `round_to_pairs` fills all columns.
+            let column: [Pair; R] = unsafe { column.assume_init() };
+            for (r, pair) in column.into_iter().enumerate() {
+                let rounded = |k: usize| match k < width {
+                    true => u32::from(to_bf16(x[r * width + k]).to_bits()),
+                    false => 0,
+                };
+                let expected = rounded(2 * i) | rounded(2 * i + 1) << 16;
+                assert_eq!(pair, expected, "row {r} of {R}, pair {i} of {width} from {start} on");
             }
-            black_box(sums);
         }
     }
 
-    impl Sums for __m512 {
-        type Weights = __m512i;
-
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            // SAFETY: here and in all that follows, the trait's condition.
-            unsafe { _mm512_setzero_ps() }
-        }
-        #[inline(always)]
-        unsafe fn weights(at: *const u8) -> __m512i {
-            // SAFETY: the trait's condition.
-            unsafe { _mm512_loadu_si512(at.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn plus_products(self, weights: __m512i, x: Pair) -> Self {
-            // SAFETY: the trait's condition. Registers of pairs are named otherwise, and are the same registers.
-            unsafe {
-                let x = _mm512_set1_epi32(x.cast_signed());
-                let [weights, x] =
-                    [weights, x].map(|x| std::mem::transmute::<__m512i, __m512bh>(x));
-                _mm512_dpbf16_ps(self, weights, x)
+    #[test]
+    fn rows_become_pairs_wherever_one_begins() {
+        for simd in Simd::available() {
+            for (width, pairs) in [
+                (1, 0..1),
+                (2, 0..1),
+                (75, 0..38),
+                (75, 5..38),
+                (75, 37..38),
+                (600, 0..300),
+                (601, 64..301),
+                (601, 63..200),
+                (8, 4..4),
+            ] {
+                check::<1>(simd, width, pairs.clone());
+                check::<3>(simd, width, pairs.clone());
+                check::<4>(simd, width, pairs.clone());
+                check::<12>(simd, width, pairs);
             }
         }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            // SAFETY: the trait's condition.
-            unsafe { _mm512_storeu_ps(to, self) }
-        }
+    }
+
+    #[test]
+    #[should_panic = "pairs of a row"]
+    fn pairs_past_a_row_are_refused() {
+        let mut columns = vec![MaybeUninit::<[Pair; 2]>::uninit(); 3];
+        round_to_pairs(Simd::available()[0], &[0.0; 14], 7, 2, &mut columns);
     }
 }

@@ -13,8 +13,8 @@ pub(super) const OUTPUTS: usize = 16;
 /// A width of float. A panel is tiles of 32 inputs, the last perhaps of fewer.
 ///
 /// # Safety
-/// [`Float::load`] reads at most `16 · BYTES` bytes, [`Float::load_pair`] twice as many, and what [`Float::scales`]
-/// reads lies within [`Float::TILE`].
+/// Of a panel, [`Float::load`] and [`Float::load_pair`] read no more than the weights of the pair of inputs that begins at
+/// `at`, and [`Float::scales`] no more than the tile.
 pub(crate) unsafe trait Float {
     /// Bytes of one weight.
     const BYTES: usize;
@@ -34,16 +34,16 @@ pub(crate) unsafe trait Float {
     /// It lies at `tile`, and the instructions of `V` are there.
     unsafe fn scales<V: Lanes>(tile: *const u8) -> Self::Scales<V>;
 
-    /// Sixteen weights of one input.
+    /// Sixteen weights of one input, the last of an odd number.
+    ///
+    /// # Safety
+    /// It is the first of a pair, whose weights lie at `at`, and the instructions of `V` are there.
+    unsafe fn load<V: Lanes>(at: *const u8, scales: Self::Scales<V>) -> V;
+
+    /// Sixteen weights of each input of a pair.
     ///
     /// # Safety
     /// They lie at `at`, and the instructions of `V` are there.
-    unsafe fn load<V: Lanes>(at: *const u8, scales: Self::Scales<V>) -> V;
-
-    /// Sixteen weights each of two neighbouring inputs.
-    ///
-    /// # Safety
-    /// As [`Float::load`].
     #[inline(always)]
     unsafe fn load_pair<V: Lanes>(at: *const u8, scales: Self::Scales<V>) -> [V; 2] {
         // SAFETY: passed on.
@@ -80,7 +80,7 @@ unsafe impl Float for Single {
     }
 }
 
-// SAFETY: sixteen times two bytes of each input; of an odd number of inputs, the last has a second beside it.
+// SAFETY: sixteen times four bytes, which a panel has of the last pair even if it is half.
 unsafe impl Float for Brain {
     const BYTES: usize = 2;
     type Scales<V: Lanes> = ();
@@ -178,8 +178,7 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let panel_bytes = F::panel_bytes(self.columns.len());
-        // Pairs of inputs whose weights fill a cache line, and lines of a pair.
-        let (per_line, lines) = (2 / F::BYTES, (F::BYTES / 2).max(1));
+        let pair_bytes = 2 * OUTPUTS * F::BYTES;
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
@@ -187,33 +186,28 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
             unsafe {
                 // ANCHOR: chains
                 let mut sums = [[V::splat(0.0); R]; P];
-                for (i, columns) in self.columns.chunks(GROUP).enumerate() {
-                    let tiles: [_; P] =
-                        std::array::from_fn(|p| panels.wrapping_add(p * panel_bytes + i * F::TILE));
+                for (tile, columns) in self.columns.chunks(GROUP).enumerate() {
+                    let tiles: [_; P] = std::array::from_fn(|p| {
+                        panels.wrapping_add(p * panel_bytes + tile * F::TILE)
+                    });
                     let scales = tiles.map(|tile| F::scales::<V>(tile));
                     let (pairs, last) = columns.as_chunks::<2>();
-                    for (i, [first, second]) in pairs.iter().enumerate() {
+                    for (i, x) in pairs.iter().enumerate() {
                         for p in 0..P {
-                            let at = tiles[p].add(2 * i * OUTPUTS * F::BYTES);
-                            if per_line <= 1 || i % per_line == 0 {
-                                for line in 0..lines {
-                                    prefetch(at.wrapping_add(PREFETCH + line * 64));
-                                }
-                            }
+                            let at = tiles[p].add(i * pair_bytes);
+                            ask_for(at.wrapping_add(PREFETCH), i * pair_bytes, pair_bytes);
                             let weights = F::load_pair::<V>(at, scales[p]);
-                            for r in 0..R {
-                                sums[p][r] =
-                                    sums[p][r].plus_product(V::splat(first[r]), weights[0]);
-                            }
-                            for r in 0..R {
-                                sums[p][r] =
-                                    sums[p][r].plus_product(V::splat(second[r]), weights[1]);
+                            for k in 0..2 {
+                                for r in 0..R {
+                                    sums[p][r] =
+                                        sums[p][r].plus_product(V::splat(x[k][r]), weights[k]);
+                                }
                             }
                         }
                     }
                     for x in last {
                         for p in 0..P {
-                            let at = tiles[p].add((columns.len() - 1) * OUTPUTS * F::BYTES);
+                            let at = tiles[p].add(pairs.len() * pair_bytes);
                             let weights = F::load::<V>(at, scales[p]);
                             for r in 0..R {
                                 sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);
@@ -229,5 +223,14 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                 // ANCHOR_END: chains
             }
         }
+    }
+}
+
+/// Asks for the cache lines that begin within some bytes from `at` on, of which so many have been `asked` for before.
+#[inline(always)]
+fn ask_for(at: *const u8, asked: usize, bytes: usize) {
+    let next = asked.next_multiple_of(64) - asked;
+    for line in (next..bytes).step_by(64) {
+        prefetch(at.wrapping_add(line));
     }
 }

@@ -54,8 +54,8 @@ pub(crate) trait Lanes: Copy {
     /// `a · b + self`, rounded once.
     unsafe fn plus_product(self, a: Self, b: Self) -> Self;
 
-    /// What is smaller than 2^-126 in size becomes zero of the same sign.
-    unsafe fn without_subnormals(self) -> Self;
+    /// Where `other` is smaller than `least` in size, zero of the same sign.
+    unsafe fn zero_where(self, other: Self, least: f32) -> Self;
 
     /// The bits of the largest of 32 numbers in size: above every number are infinity, then NaN.
     #[inline(always)]

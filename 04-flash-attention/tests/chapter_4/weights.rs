@@ -1,6 +1,11 @@
 //! Narrow weights, as far as it is arithmetic.
 
 use super::smollm2_weights;
+use flash_attention::kernels::Simd;
+use flash_attention::packed::{Format, Memory, PackedLinear};
+use flash_attention::threads::Pool;
+use naive_decode::{Isa, Linear};
+use ndarray::Array2;
 
 #[test]
 fn bits_of_a_weight_are_time() {
@@ -73,4 +78,17 @@ fn awq_in_bits() {
     assert_eq!((10.0 * 16.0 / bits).round() / 10.0, 5.1);
     // INT4 in groups of 128, with a scale and a zero point of 16 bits each, or of 32.
     assert_eq!([128.0, 32.0].map(|group| 4.0 + 32.0 / group), [4.25, 5.0]);
+}
+
+/// The sum of 1, 0, -2^24 and 2^24 is 1 in ascending order. With the second of each pair first it is not.
+#[test]
+fn pairs_have_an_order_of_their_own() {
+    let weights = [1.0, 0.0, -16_777_216.0, 16_777_216.0];
+    let sum_of = |format| {
+        let (simd, pool, memory) = (Simd::within(Isa::best()), Pool::new(1), Memory::new(1));
+        let linear =
+            PackedLinear::from_floats(format, &weights, 1, 4, simd, &pool, &memory).unwrap();
+        linear.apply(Array2::ones((1, 4)).view())[[0, 0]]
+    };
+    assert_eq!((sum_of(Format::Bf16), sum_of(Format::Bf16Fast)), (1.0, 0.0));
 }

@@ -79,14 +79,20 @@ proptest! {
 }
 
 /// What the fast mode of BF16 makes of one output: in each pair the second product first, each added with one
-/// rounding, and nothing smaller than 2^-126.
+/// rounding, to 24 bits whatever the size; then what is smaller than 2^-126 is zero.
 fn by_pairs(x: &[f32], weights: &[f32]) -> f32 {
-    let whole = |x: f32| if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x };
-    let rounded = |x: &f32| whole(bf16::from_f32(*x).to_f32());
-    let mut sum = 0.0;
+    let rounded = |x: &f32| {
+        let x = bf16::from_f32(*x).to_f32();
+        if x.is_subnormal() { 0f32.copysign(x) } else { x }
+    };
+    // Half a step below 2^-126 begins what is rounded up to it.
+    let least = 2f64.powi(-126) - 2f64.powi(-151);
+    let mut sum = 0.0f32;
     for (x, w) in x.chunks(2).zip(weights.chunks(2)) {
         for (x, w) in x.iter().zip(w).rev() {
-            sum = whole(rounded(x).mul_add(rounded(w), sum));
+            let exact = f64::from(rounded(x)).mul_add(rounded(w).into(), sum.into());
+            let next = rounded(x).mul_add(rounded(w), sum);
+            sum = if exact.abs() < least { 0f32.copysign(next) } else { next };
         }
     }
     sum
@@ -125,6 +131,37 @@ fn products_of_bf16_are_added_in_pairs() {
                 }
             }
         }
+    }
+}
+
+/// Sums about half a step below the smallest number, of either sign: 2^-126 from the first pair, and next to nothing
+/// taken off by the second.
+#[test]
+fn sums_become_zero_where_the_instruction_has_it() {
+    let tiny = [-150, -151, -152].map(|power| 2f32.powi(power + 75));
+    for off in [tiny[0] * 1.5, tiny[0], tiny[1] * 1.5, tiny[1], tiny[2]] {
+        for sign in [1.0, -1.0] {
+            let weights = [0.0, sign * 2f32.powi(-63), -sign * off, 0.0];
+            let x = [0.0, 2f32.powi(-63), 2f32.powi(-75), 0.0];
+            let expected = by_pairs(&x, &weights);
+            let kept = if off > tiny[1] { 0.0 } else { f32::MIN_POSITIVE };
+            assert_eq!(expected.to_bits(), (sign * kept).to_bits());
+            let row = ndarray::arr2(&[x]);
+            for simd in Simd::available() {
+                let y = packed(Format::Bf16Fast, &weights, [1, 4], simd, 1).apply(row.view());
+                assert_eq!(y[[0, 0]].to_bits(), expected.to_bits(), "{simd:?}: off by {off:e}");
+            }
+        }
+    }
+}
+
+/// A finite activation may be nearer to infinity than to the largest BF16.
+#[test]
+fn what_bf16_cannot_hold_is_infinite() {
+    let x = ndarray::arr2(&[[f32::MAX, 0.0, 0.0]]);
+    for simd in Simd::available() {
+        let y = |format| packed(format, &[0.5; 3], [1, 3], simd, 1).apply(x.view())[[0, 0]];
+        assert_eq!((y(Format::Bf16), y(Format::Bf16Fast)), (f32::MAX / 2.0, f32::INFINITY));
     }
 }
 
@@ -203,14 +240,16 @@ fn a_code_of_minus_128_is_what_it_says() {
 
 #[test]
 fn what_is_not_finite_comes_out_so() {
-    for format in Format::ALL {
-        let linear = packed(format, &numbers(32 * 64, 1), [32, 64], best(), 2);
-        for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut x = rows(3, 64, 2);
-            x[[1, 40]] = odd;
+    let paths = |format| Simd::available().into_iter().map(move |simd| (format, simd));
+    for (format, simd) in Format::ALL.into_iter().flat_map(paths) {
+        let linear = packed(format, &numbers(32 * 65, 1), [32, 65], simd, 2);
+        for (odd, at) in [(f32::NAN, 40), (f32::INFINITY, 41), (f32::NEG_INFINITY, 64)] {
+            let mut x = rows(3, 65, 2);
+            x[[1, at]] = odd;
             let y = linear.apply(x.view());
-            assert!(y.row(1).iter().all(|y| !y.is_finite()), "{format:?}: {odd}");
-            assert!(y.row(0).iter().chain(y.row(2)).all(|y| y.is_finite()), "{format:?}: {odd}");
+            assert!(y.row(1).iter().all(|y| !y.is_finite()), "{format:?}, {simd:?}: {odd}");
+            let others = y.row(0).into_iter().chain(y.row(2));
+            assert!(others.into_iter().all(|y| y.is_finite()), "{format:?}, {simd:?}: {odd}");
         }
     }
 }

@@ -130,7 +130,9 @@ fn the_fast_mode_is_packed_from_what_is_stored() {
         };
         let packer = Packer::new(Weights::As(weights), Isa::best(), &Pool::new(1), &stored);
         packer.matrix(name, shape[0], shape[1], &tensors).unwrap();
-        let [packed] = packer.packed()[..] else { panic!("one matrix") };
+        let both = [(name.to_owned(), shape[0]), (name.to_owned(), shape[0])];
+        packer.stacked(&both, shape[1], &tensors).unwrap().unwrap();
+        let [packed] = packer.packed()[..] else { panic!("both the same way") };
         (packed.format, packed.as_stored)
     };
     assert_eq!(packed(Format::Bf16Fast, Format::Bf16), (Format::Bf16Fast, true));

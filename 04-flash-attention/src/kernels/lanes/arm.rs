@@ -168,12 +168,11 @@ impl<D: ByteDots> Lanes for Neon<D> {
         unsafe { Neon(each!(|i| vfmaq_f32(self.0[i], a.0[i], b.0[i])), PhantomData) }
     }
     #[inline(always)]
-    unsafe fn without_subnormals(self) -> Self {
-        // SAFETY: the trait's condition. Of those that are smaller, the sign is kept.
+    unsafe fn zero_where(self, other: Self, least: f32) -> Self {
+        // SAFETY: the trait's condition.
         unsafe {
-            let size = vdupq_n_u32(0x7fff_ffff);
-            let smallest = vdupq_n_f32(f32::MIN_POSITIVE);
-            let small = each!(|i| vcltq_f32(vabsq_f32(self.0[i]), smallest));
+            let (size, least) = (vdupq_n_u32(0x7fff_ffff), vdupq_n_f32(least));
+            let small = each!(|i| vcltq_f32(vabsq_f32(other.0[i]), least));
             let bits = each!(|i| vreinterpretq_u32_f32(self.0[i]));
             let kept = each!(|i| vbicq_u32(bits[i], vandq_u32(small[i], size)));
             Neon(each!(|i| vreinterpretq_f32_u32(kept[i])), PhantomData)

@@ -99,14 +99,12 @@ impl Lanes for [__m256; 2] {
         unsafe { [_mm256_fmadd_ps(a[0], b[0], self[0]), _mm256_fmadd_ps(a[1], b[1], self[1])] }
     }
     #[inline(always)]
-    unsafe fn without_subnormals(self) -> Self {
-        // SAFETY: the trait's condition. Of those that are smaller, the sign is kept.
+    unsafe fn zero_where(self, other: Self, least: f32) -> Self {
+        // SAFETY: the trait's condition.
         unsafe {
-            let (sign, smallest) = (_mm256_set1_ps(-0.0), _mm256_set1_ps(f32::MIN_POSITIVE));
-            let mut kept = self;
-            for x in &mut kept {
-                let size = _mm256_andnot_ps(sign, *x);
-                let stays = _mm256_cmp_ps::<_CMP_NLT_UQ>(size, smallest);
+            let (sign, least, mut kept) = (_mm256_set1_ps(-0.0), _mm256_set1_ps(least), self);
+            for (x, other) in kept.iter_mut().zip(other) {
+                let stays = _mm256_cmp_ps::<_CMP_NLT_UQ>(_mm256_andnot_ps(sign, other), least);
                 *x = _mm256_and_ps(*x, _mm256_or_ps(stays, sign));
             }
             kept

@@ -55,11 +55,11 @@ impl Lanes for __m512 {
         unsafe { _mm512_fmadd_ps(a, b, self) }
     }
     #[inline(always)]
-    unsafe fn without_subnormals(self) -> Self {
-        // SAFETY: the trait's condition. Of those that are smaller, the sign is kept.
+    unsafe fn zero_where(self, other: Self, least: f32) -> Self {
+        // SAFETY: the trait's condition.
         unsafe {
-            let smallest = _mm512_set1_ps(f32::MIN_POSITIVE);
-            let small = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(self), smallest);
+            let least = _mm512_set1_ps(least);
+            let small = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(other), least);
             let (bits, sign) = (_mm512_castps_si512(self), _mm512_set1_epi32(i32::MIN));
             _mm512_castsi512_ps(_mm512_mask_and_epi32(bits, small, bits, sign))
         }

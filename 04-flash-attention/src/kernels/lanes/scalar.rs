@@ -52,8 +52,11 @@ impl Lanes for [f32; 16] {
         self
     }
     #[inline(always)]
-    unsafe fn without_subnormals(self) -> Self {
-        self.map(|x| if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x })
+    unsafe fn zero_where(mut self, other: Self, least: f32) -> Self {
+        for (x, other) in self.iter_mut().zip(other) {
+            *x = if other.abs() < least { 0f32.copysign(*x) } else { *x };
+        }
+        self
     }
     #[inline(always)]
     unsafe fn splat_int(value: i32) -> [i32; 16] {

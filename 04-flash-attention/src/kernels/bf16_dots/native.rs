@@ -1,0 +1,62 @@
+//! The fast mode of BF16 on processors with the instruction for it.
+
+use super::{Multiply, Pair, Sums};
+use std::arch::x86_64::*;
+use std::hint::black_box;
+
+/// # Safety
+/// AVX-512 is there with its BF16 extension, and all that [`Multiply`] points to.
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub(super) unsafe fn run<const P: usize, const R: usize>(multiply: Multiply<P, R>) {
+    // SAFETY: passed on.
+    unsafe { multiply.sum::<__m512>() }
+}
+
+/// `rounds` products of sixteen pairs for each of `CHAINS` sums, all in registers.
+///
+/// # Safety
+/// AVX-512 is there with its BF16 extension.
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub(in crate::kernels) unsafe fn only_products<const CHAINS: usize>(rounds: usize) {
+    // SAFETY: the caller vouches for the instruction, and 64 bytes are there.
+    unsafe {
+        let weights = __m512::weights(black_box([0x3c; 64]).as_ptr());
+        let x = black_box(0x3c3c_3c3c);
+        let mut sums = [__m512::zero(); CHAINS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = sum.plus_products(weights, x);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+impl Sums for __m512 {
+    type Weights = __m512i;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: here and in all that follows, the trait's condition.
+        unsafe { _mm512_setzero_ps() }
+    }
+    #[inline(always)]
+    unsafe fn weights(at: *const u8) -> __m512i {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_loadu_si512(at.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn plus_products(self, weights: __m512i, x: Pair) -> Self {
+        // SAFETY: the trait's condition. Registers of pairs are named otherwise, and are the same registers.
+        unsafe {
+            let x = _mm512_set1_epi32(x.cast_signed());
+            let [weights, x] = [weights, x].map(|x| std::mem::transmute::<__m512i, __m512bh>(x));
+            _mm512_dpbf16_ps(self, weights, x)
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_storeu_ps(to, self) }
+    }
+}
