@@ -192,26 +192,19 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                     });
                     let scales = tiles.map(|tile| F::scales::<V>(tile));
                     let (pairs, last) = columns.as_chunks::<2>();
-                    for (i, x) in pairs.iter().enumerate() {
+                    for (i, [first, second]) in pairs.iter().enumerate() {
                         for p in 0..P {
                             let at = tiles[p].add(i * pair_bytes);
                             ask_for(at.wrapping_add(PREFETCH), i * pair_bytes, pair_bytes);
                             let weights = F::load_pair::<V>(at, scales[p]);
-                            for k in 0..2 {
-                                for r in 0..R {
-                                    sums[p][r] =
-                                        sums[p][r].plus_product(V::splat(x[k][r]), weights[k]);
-                                }
-                            }
+                            add_products(&mut sums[p], weights[0], first);
+                            add_products(&mut sums[p], weights[1], second);
                         }
                     }
                     for x in last {
                         for p in 0..P {
                             let at = tiles[p].add(pairs.len() * pair_bytes);
-                            let weights = F::load::<V>(at, scales[p]);
-                            for r in 0..R {
-                                sums[p][r] = sums[p][r].plus_product(V::splat(x[r]), weights);
-                            }
+                            add_products(&mut sums[p], F::load::<V>(at, scales[p]), x);
                         }
                     }
                 }
@@ -223,6 +216,18 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                 // ANCHOR_END: chains
             }
         }
+    }
+}
+
+/// Adds sixteen weights of one input, times its activation in each row.
+///
+/// # Safety
+/// The instructions of `V` are there.
+#[inline(always)]
+unsafe fn add_products<V: Lanes, const R: usize>(sums: &mut [V; R], weights: V, x: &[f32; R]) {
+    for r in 0..R {
+        // SAFETY: passed on.
+        sums[r] = unsafe { sums[r].plus_product(V::splat(x[r]), weights) };
     }
 }
 
