@@ -13,6 +13,7 @@
 //! | `http/auth.rs` | API keys |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
+//! | `http/aside.rs` | work that would hold up others |
 //! | `http/answer.rs` | what both ways of asking for text have in common |
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
 //! | `http/completions.rs` | `POST /v1/completions` |
@@ -27,6 +28,7 @@
 
 mod answer;
 mod app;
+mod aside;
 mod auth;
 mod chat;
 mod completions;

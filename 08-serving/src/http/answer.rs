@@ -14,7 +14,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::future::Future;
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
 
 /// A way to ask for text, and what its answers are written with.
 pub(super) trait Writes: Format + Sized {
@@ -44,10 +43,9 @@ pub(super) async fn answer<W: Writes>(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let sees = app.clone();
-    // Texts to tokens and schemas to grammars: work of its own, which may take a while.
-    let prepared = spawn_blocking(move || W::prepare(&sees, tenant, &body)).await;
-    let (writes, work, streams) = prepared.map_err(ApiError::failed)??;
+    let (sees, bytes) = (app.clone(), body.len());
+    let prepare = move || W::prepare(&sees, tenant, &body);
+    let (writes, work, streams) = app.aside.run(bytes, prepare).await?;
     let pieces = start(&app, work)?;
     match streams {
         true => Ok(stream(pieces, writes)),

@@ -1,5 +1,6 @@
 //! What is served, and to whom.
 
+use super::aside::Aside;
 use super::{Grammars, Keys, Metrics};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
@@ -28,6 +29,7 @@ pub struct App {
     pub(super) engine: EngineHandle,
     pub(super) grammars: Grammars,
     pub(super) metrics: Metrics,
+    pub(super) aside: Aside,
     draining: watch::Sender<bool>,
 }
 
@@ -48,6 +50,7 @@ impl App {
         Ok(App {
             grammars: Grammars::new(&tokenizer, engine.limits().vocabulary, &end_tokens)?,
             metrics: Metrics::new(&name),
+            aside: Aside::new(),
             keys: Keys::default(),
             answer_in: None,
             started: now(),

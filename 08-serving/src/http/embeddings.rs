@@ -10,7 +10,6 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
 
 /// Texts as points: the final hidden state of each one's last token, which has seen all of it, at length 1. How near
 /// two are is for the model to say; one that was trained to continue texts, and not for this, says it roughly.
@@ -23,9 +22,9 @@ pub(super) async fn embeddings(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Json<Embeddings>, ApiError> {
-    let sees = app.clone();
-    let prepared = spawn_blocking(move || prepare(&sees, tenant, &body)).await;
-    let (requests, encoding) = prepared.map_err(ApiError::failed)??;
+    let (sees, bytes) = (app.clone(), body.len());
+    let prepare = move || prepare(&sees, tenant, &body);
+    let (requests, encoding) = app.aside.run(bytes, prepare).await?;
     let prompt_tokens = requests.iter().map(|request| request.prompt.len()).sum();
     let tickets = app.engine.submit_all(requests).map_err(|refused| refusal(refused, "input"))?;
     let mut data = Vec::with_capacity(tickets.len());

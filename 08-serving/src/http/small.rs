@@ -10,7 +10,6 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
 
 impl App {
     fn card(&self) -> ModelCard {
@@ -53,7 +52,9 @@ pub(super) async fn tokenize(
     State(app): State<Arc<App>>,
     body: Bytes,
 ) -> Result<Json<Tokenized>, ApiError> {
-    let work = spawn_blocking(move || {
+    let (sees, bytes) = (app.clone(), body.len());
+    let work = move || {
+        let app = sees;
         let request: TokenizeRequest = read(&body, |request: &TokenizeRequest| &request.unknown)?;
         app.check_model(request.model.as_deref())?;
         let tokens = tokens(&app, &request)?;
@@ -62,8 +63,8 @@ pub(super) async fn tokenize(
         let token_strs = told.then(|| strings().collect()).transpose().map_err(ApiError::failed)?;
         let max_model_len = app.limits().context;
         Ok(Json(Tokenized { count: tokens.len(), max_model_len, tokens, token_strs }))
-    });
-    work.await.map_err(ApiError::failed)?
+    };
+    app.aside.run(bytes, work).await
 }
 
 fn tokens(app: &App, request: &TokenizeRequest) -> Result<Vec<u32>, ApiError> {
@@ -97,14 +98,20 @@ pub(super) async fn detokenize(
     State(app): State<Arc<App>>,
     body: Bytes,
 ) -> Result<Json<Detokenized>, ApiError> {
-    let request: DetokenizeRequest = read(&body, |request: &DetokenizeRequest| &request.unknown)?;
-    app.check_model(request.model.as_deref())?;
-    let Some(tokens) = request.tokens else {
-        return Err(ApiError::parameter("tokens", "tokens are missing"));
+    let (sees, bytes) = (app.clone(), body.len());
+    let work = move || {
+        let app = sees;
+        let request: DetokenizeRequest =
+            read(&body, |request: &DetokenizeRequest| &request.unknown)?;
+        app.check_model(request.model.as_deref())?;
+        let Some(tokens) = request.tokens else {
+            return Err(ApiError::parameter("tokens", "tokens are missing"));
+        };
+        crate::api::known("tokens", &tokens, app.limits().vocabulary)?;
+        let prompt = app.tokenizer.decode_with_special(&tokens).map_err(ApiError::failed)?;
+        Ok(Json(Detokenized { prompt }))
     };
-    crate::api::known("tokens", &tokens, app.limits().vocabulary)?;
-    let prompt = app.tokenizer.decode_with_special(&tokens).map_err(ApiError::failed)?;
-    Ok(Json(Detokenized { prompt }))
+    app.aside.run(bytes, work).await
 }
 
 /// Whether the server takes requests. Needs no key.
