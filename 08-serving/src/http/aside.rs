@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-/// From this many bytes on a body is large. As text it is more tokens than most models' contexts hold.
+/// From this many bytes on a body is large: as English, some sixty thousand tokens.
 const LARGE: usize = 256 << 10;
 
 /// Does work on threads of its own. Of the large bodies one has its turn at a time: turned into tokens all at once, a
