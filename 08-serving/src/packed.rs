@@ -56,6 +56,19 @@ pub struct PackedModel {
     pub came: Came,
 }
 
+impl PackedModel {
+    /// What its matrices are kept as, the most common first: "90 x q8_0, 31 x q8_0 (converted)".
+    pub fn weights(&self) -> String {
+        let mut packed = self.packed.clone();
+        packed.sort_by_key(|entry| std::cmp::Reverse(entry.matrices));
+        let names = packed.iter().map(|entry| {
+            let way = if entry.as_stored { "" } else { " (converted)" };
+            format!("{} x {}{way}", entry.matrices, entry.format.name())
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// The model with its matrices packed for the pool's threads, from a file of packed weights if there is
 /// one that fits. What is wrong with one that does not is said in a line on standard error, and it is
 /// replaced.

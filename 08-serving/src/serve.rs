@@ -80,7 +80,8 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let keys = Keys::new(keys)?;
     let is_open = keys.is_open();
     let socket = args.bind()?;
-    let Served { name, tokenizer, template, end_tokens, device, engine } = args.engine.start()?;
+    let Served { name, tokenizer, template, end_tokens, device, weights, engine } =
+        args.engine.start()?;
     let name = args.served_model_name.clone().unwrap_or(name);
     let limits = engine.limits();
     let app = App::new(name, tokenizer, template, end_tokens, engine)?;
@@ -100,6 +101,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         info!(
             model = app.name,
             device,
+            weights,
             context = limits.context,
             pool_tokens = limits.pool_tokens,
             "serving on http://{}",

@@ -63,6 +63,8 @@ pub struct Served {
     pub end_tokens: Vec<u32>,
     /// What its passes run on.
     pub device: String,
+    /// What its matrices are kept as, and which were converted to that.
+    pub weights: String,
     /// The engine.
     pub engine: EngineHandle,
 }
@@ -74,31 +76,30 @@ impl EngineArgs {
     /// Whatever is wrong with the files, or a pool that cannot be had.
     pub fn start(&self) -> Result<Served> {
         let files = self.model.files()?;
-        let mut device = "the processor".to_owned();
         let options = |llama: &PlainLlama| anyhow::Ok(self.set(engine_options(llama)?, &files));
         let room = |llama: &PlainLlama| engine_room(llama, &options(llama)?);
-        let engine = match self.device.gpu(&files, None, self.not_on_gpu(), room)? {
-            Some(on_gpu) => {
-                device = on_gpu.gpu.name()?;
-                let options = options(&on_gpu.llama)?;
-                Engine::over(on_gpu.target(&files)?, options)
-            }
-            None => {
-                let kept = self.kv.unwrap_or(KvType::Exact(Element::F32));
-                let options =
-                    LoadOptions { kv_element: kept.rounded_to(), ..LoadOptions::default() };
-                let pool = Pool::shared();
-                let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
-                let model = Arc::new(loaded.model);
-                let options = self.set(EngineOptions::with_kept(&model, kept)?, &files);
-                Engine::new(model, options)
-            }
-        };
+        let (engine, device, weights) =
+            match self.device.gpu(&files, None, self.not_on_gpu(), room)? {
+                Some(on_gpu) => {
+                    let (device, options) = (on_gpu.gpu.name()?, options(&on_gpu.llama)?);
+                    (Engine::over(on_gpu.target(&files)?, options), device, "bf16".to_owned())
+                }
+                None => {
+                    let kept = self.kv.unwrap_or(KvType::Exact(Element::F32));
+                    let options =
+                        LoadOptions { kv_element: kept.rounded_to(), ..LoadOptions::default() };
+                    let pool = Pool::shared();
+                    let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
+                    let (weights, model) = (loaded.weights(), Arc::new(loaded.model));
+                    let options = self.set(EngineOptions::with_kept(&model, kept)?, &files);
+                    (Engine::new(model, options), "the processor".to_owned(), weights)
+                }
+            };
         let engine = EngineHandle::start(engine.context("cannot set up the engine")?)?;
         let end_tokens = files.config.end_tokens.clone();
         let name = name(&self.model, &files.name);
         let ModelFiles { tokenizer, chat_template: template, .. } = files;
-        Ok(Served { name, tokenizer, template, end_tokens, device, engine })
+        Ok(Served { name, tokenizer, template, end_tokens, device, weights, engine })
     }
 }
 

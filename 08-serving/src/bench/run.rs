@@ -78,16 +78,11 @@ impl Run {
         threads: usize,
         cache: &PagedCache,
     ) -> Self {
-        let mut packed = loaded.packed.clone();
-        packed.sort_by_key(|entry| std::cmp::Reverse(entry.matrices));
-        let names = packed.iter().map(|entry| {
-            let way = if entry.as_stored { "" } else { " (converted)" };
-            format!("{} x {}{way}", entry.matrices, entry.format.name())
-        });
+        let is_fast = loaded.packed.iter().any(|entry| entry.format.is_fast());
         Run {
-            weights: names.collect::<Vec<_>>().join(", "),
+            weights: loaded.weights(),
             kv: load.kv,
-            mode: if packed.iter().any(|entry| entry.format.is_fast()) { "fast" } else { "exact" },
+            mode: if is_fast { "fast" } else { "exact" },
             threads,
             prefill: load.prefill,
             decode: load.decode,

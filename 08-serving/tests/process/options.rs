@@ -70,6 +70,15 @@ fn it_listens_where_a_name_leads_and_keeps_a_pool_of_a_size_in_words() {
 }
 
 #[test]
+fn it_says_what_weights_are_kept_as_and_which_were_converted() {
+    let said = Server::start(&[]).listens.clone();
+    // Four stacks in each of six layers, and the table.
+    assert!(said.contains("weights=\"25 x bf16\""), "{said}");
+    let said = Server::start(&["--weights", "q8_0"]).listens.clone();
+    assert!(said.contains("weights=\"25 x q8_0 (converted)\""), "{said}");
+}
+
+#[test]
 fn tools_that_the_model_is_not_told_of_are_in_the_log() {
     let server = Server::start(&[]);
     let body = json!({
