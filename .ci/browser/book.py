@@ -2,7 +2,8 @@
 
 On a desktop's width and on a phone's: nothing is missing, no script fails, no page is wider than the screen.
 Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
-simulator changes something.
+simulator changes something. On the page that has all pages in it, where each step takes a while, the first of them are
+tried, and what could make the others meddle with each other is looked for: names that occur twice.
 """
 
 import functools
@@ -15,6 +16,7 @@ from playwright.sync_api import Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 WIDTHS = [1280, 390]
+ALL_PAGES = "print.html"
 
 
 def serve(folder: pathlib.Path) -> str:
@@ -35,9 +37,19 @@ def visible_frames(stepper) -> list[int]:
     )
 
 
-def steppers(page: Page) -> int:
-    """Steps through every stepper, first with the arrow key, then with the buttons."""
-    found = page.locator(".stepper").all()
+def twins(page: Page) -> list[str]:
+    """Names that occur twice: an id, or what holds the buttons of one choice together."""
+    return page.evaluate("""() => {
+        const ids = [...document.querySelectorAll("[id]")].map(element => element.id);
+        const groups = [...document.querySelectorAll(".stepper, .question")].flatMap(
+            figure => [...new Set([...figure.querySelectorAll("input[type=radio]")].map(input => input.name))]);
+        return [ids, groups].flatMap(names => names.filter((name, i) => names.indexOf(name) !== i));
+    }""")
+
+
+def steppers(page: Page, most: int | None) -> int:
+    """Steps through steppers, first with the arrow key, then with the buttons."""
+    found = page.locator(".stepper").all()[:most]
     for stepper in found:
         frames = stepper.locator("> .frame").count()
         assert frames > 1, "a stepper with one frame"
@@ -56,9 +68,9 @@ def steppers(page: Page) -> int:
     return len(found)
 
 
-def simulators(page: Page) -> int:
-    """Moves every control of every simulated figure: it says what it said without scripts, then something else."""
-    found = page.locator("figure.simulated").all()
+def simulators(page: Page, most: int | None) -> int:
+    """Moves every control of simulated figures: each says what it said without scripts, then something else."""
+    found = page.locator("figure.simulated").all()[:most]
     as_written = """async () => {
         const text = await (await fetch(location.href)).text();
         const figures = new DOMParser().parseFromString(text, "text/html").querySelectorAll(".simulated");
@@ -81,9 +93,9 @@ def simulators(page: Page) -> int:
     return len(found)
 
 
-def questions(page: Page) -> int:
-    """Answers every question, first wrong where that can be told, then right."""
-    found = page.locator(".question").all()
+def questions(page: Page, most: int | None) -> int:
+    """Answers questions, first wrong where that can be told, then right."""
+    found = page.locator(".question").all()[:most]
     for question in found:
         answer = question.get_attribute("data-answer")
         is_open = "q => q.querySelector('details').open"
@@ -117,7 +129,9 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     if shots:
         file = f"{name.removesuffix('.html').replace('/', '-')}-{screen}.png"
         page.screenshot(path=shots / file, full_page=True)
-    done = steppers(page), questions(page), simulators(page)
+    problems.extend(f"{twin} occurs twice" for twin in twins(page))
+    most = 1 if name == ALL_PAGES else None
+    done = steppers(page, most), questions(page, most), simulators(page, most)
     assert not problems, "; ".join(problems)
     return done
 

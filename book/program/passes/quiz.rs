@@ -91,7 +91,7 @@ fn render(question: &Question, number: usize, place: &Place) -> Result<String, S
     test.must_say(&question.asserts)?;
     let (expected, field) = match &question.answer {
         Answer::Choice(answer) => {
-            (escape(&position(question, answer)?.to_string()), choices(question, number)?)
+            (escape(&position(question, answer)?.to_string()), choices(question)?)
         }
         Answer::Number(value) if question.choices.is_empty() => {
             test.must_name(*value)?;
@@ -130,12 +130,14 @@ fn position(question: &Question, answer: &str) -> Result<usize, String> {
     })
 }
 
-fn choices(question: &Question, number: usize) -> Result<String, String> {
-    let mut html = String::from("<ul class=\"choices\">");
+/// Radio buttons, named after the question's test: a number would come again in other chapters, which are all on one
+/// page when the book is printed, and buttons of one name allow one choice.
+fn choices(question: &Question) -> Result<String, String> {
+    let (name, mut html) = (escape(&question.verified_by), String::from("<ul class=\"choices\">"));
     for (value, choice) in question.choices.iter().enumerate() {
         let choice = from_markdown(choice)?;
         html += &format!(
-            "<li><label><input type=\"radio\" name=\"question-{number}\" value=\"{value}\"> <span>{choice}</span></label></li>"
+            "<li><label><input type=\"radio\" name=\"{name}\" value=\"{value}\"> <span>{choice}</span></label></li>"
         );
     }
     Ok(html + "</ul>")
@@ -166,7 +168,11 @@ mod tests {
         let text = quiz(
             "choices = [\"1,500\", \"1,501\"]\nanswer = \"1,501\"\nverified_by = \"a::counts_rows\"",
         );
-        assert!(try_pass(find, &text, &FILES).rewrite(&text).contains("data-answer=\"1\""));
+        let out = try_pass(find, &text, &FILES).rewrite(&text);
+        assert!(
+            out.contains("data-answer=\"1\"") && out.contains("name=\"a::counts_rows\""),
+            "{out}"
+        );
     }
 
     #[test]
