@@ -38,8 +38,8 @@ pub(crate) fn round_to_pairs<const R: usize>(
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + columns.len() <= width.div_ceil(2), "pairs of a row");
+    let mut pairs = [[0; CHUNK]; R];
     for (i, columns) in columns.chunks_mut(CHUNK).enumerate() {
-        let mut pairs = [[0; CHUNK]; R];
         for (x, pairs) in x.chunks_exact(width).zip(&mut pairs) {
             let x = &x[2 * (first + i * CHUNK)..];
             simd.run(Round { x: &x[..x.len().min(2 * columns.len())], pairs });

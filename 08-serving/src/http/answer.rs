@@ -43,9 +43,8 @@ pub(super) async fn answer<W: Writes>(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let (sees, bytes) = (app.clone(), body.len());
-    let prepare = move || W::prepare(&sees, tenant, &body);
-    let (writes, work, streams) = app.aside.run(bytes, prepare).await?;
+    let prepare = move |app: &Arc<App>, body: &[u8]| W::prepare(app, tenant, body);
+    let (writes, work, streams) = app.work(body, prepare).await?;
     let pieces = start(&app, work)?;
     match streams {
         true => Ok(stream(pieces, writes)),

@@ -4,6 +4,7 @@ use super::aside::Aside;
 use super::{Grammars, Keys, Metrics};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
+use axum::body::Bytes;
 use model_files::ChatTemplate;
 use naive_decode::{Result, Tokenizer};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub struct App {
     pub(super) engine: EngineHandle,
     pub(super) grammars: Grammars,
     pub(super) metrics: Metrics,
-    pub(super) aside: Aside,
+    aside: Aside,
     draining: watch::Sender<bool>,
 }
 
@@ -71,6 +72,19 @@ impl App {
     /// With answers that end after so long, however far they are.
     pub fn with_answers_in(self, answer_in: Option<Duration>) -> Self {
         App { answer_in, ..self }
+    }
+
+    /// Does what a request's body asks for on threads of its own: see [`Aside`].
+    ///
+    /// # Errors
+    /// The work's own, and 500 if it panics.
+    pub(super) async fn work<T: Send + 'static>(
+        self: &Arc<Self>,
+        body: Bytes,
+        work: impl FnOnce(&Arc<App>, &[u8]) -> std::result::Result<T, ApiError> + Send + 'static,
+    ) -> std::result::Result<T, ApiError> {
+        let app = self.clone();
+        self.aside.run(body.len(), move || work(&app, &body)).await
     }
 
     /// What the engine can take.

@@ -22,9 +22,8 @@ pub(super) async fn embeddings(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Json<Embeddings>, ApiError> {
-    let (sees, bytes) = (app.clone(), body.len());
-    let prepare = move || prepare(&sees, tenant, &body);
-    let (requests, encoding) = app.aside.run(bytes, prepare).await?;
+    let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, body);
+    let (requests, encoding) = app.work(body, prepare).await?;
     let prompt_tokens = requests.iter().map(|request| request.prompt.len()).sum();
     let tickets = app.engine.submit_all(requests).map_err(|refused| refusal(refused, "input"))?;
     let mut data = Vec::with_capacity(tickets.len());

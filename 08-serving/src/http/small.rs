@@ -52,19 +52,17 @@ pub(super) async fn tokenize(
     State(app): State<Arc<App>>,
     body: Bytes,
 ) -> Result<Json<Tokenized>, ApiError> {
-    let (sees, bytes) = (app.clone(), body.len());
-    let work = move || {
-        let app = sees;
-        let request: TokenizeRequest = read(&body, |request: &TokenizeRequest| &request.unknown)?;
+    let work = |app: &Arc<App>, body: &[u8]| {
+        let request: TokenizeRequest = read(body, |request: &TokenizeRequest| &request.unknown)?;
         app.check_model(request.model.as_deref())?;
-        let tokens = tokens(&app, &request)?;
+        let tokens = tokens(app, &request)?;
         let strings = || tokens.iter().map(|&token| app.tokenizer.decode_with_special(&[token]));
         let told = request.return_token_strs.unwrap_or(false);
         let token_strs = told.then(|| strings().collect()).transpose().map_err(ApiError::failed)?;
         let max_model_len = app.limits().context;
         Ok(Json(Tokenized { count: tokens.len(), max_model_len, tokens, token_strs }))
     };
-    app.aside.run(bytes, work).await
+    app.work(body, work).await
 }
 
 fn tokens(app: &App, request: &TokenizeRequest) -> Result<Vec<u32>, ApiError> {
@@ -98,11 +96,9 @@ pub(super) async fn detokenize(
     State(app): State<Arc<App>>,
     body: Bytes,
 ) -> Result<Json<Detokenized>, ApiError> {
-    let (sees, bytes) = (app.clone(), body.len());
-    let work = move || {
-        let app = sees;
+    let work = |app: &Arc<App>, body: &[u8]| {
         let request: DetokenizeRequest =
-            read(&body, |request: &DetokenizeRequest| &request.unknown)?;
+            read(body, |request: &DetokenizeRequest| &request.unknown)?;
         app.check_model(request.model.as_deref())?;
         let Some(tokens) = request.tokens else {
             return Err(ApiError::parameter("tokens", "tokens are missing"));
@@ -111,7 +107,7 @@ pub(super) async fn detokenize(
         let prompt = app.tokenizer.decode_with_special(&tokens).map_err(ApiError::failed)?;
         Ok(Json(Detokenized { prompt }))
     };
-    app.aside.run(bytes, work).await
+    app.work(body, work).await
 }
 
 /// Whether the server takes requests. Needs no key.
