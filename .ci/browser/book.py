@@ -3,7 +3,8 @@
 On a desktop's width and on a phone's: nothing is missing, no script fails, no page is wider than the screen.
 Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
 simulator changes something. On the page that has all pages in it, where each step takes a while, the first of them are
-tried, and what could make the others meddle with each other is looked for: names that occur twice.
+tried so; all questions are answered at once, and names that occur twice are looked for, which would make figures meddle
+with each other.
 """
 
 import functools
@@ -117,6 +118,24 @@ def questions(page: Page, most: int | None) -> int:
     return len(found)
 
 
+def answered_at_once(page: Page) -> bool:
+    """Answers every question rightly, and asks only then whether each is answered, its choice kept."""
+    return page.evaluate("""() => {
+        const questions = [...document.querySelectorAll(".question")];
+        const answers = questions.map(question => {
+            const right = `input[type=radio][value="${question.dataset.answer}"]`;
+            return question.querySelector("input[type=text]") ?? question.querySelector(right);
+        });
+        for (const [i, answer] of answers.entries()) {
+            if (answer.type === "radio") answer.checked = true;
+            else answer.value = questions[i].dataset.answer;
+            answer.dispatchEvent(new Event("change"));
+        }
+        return questions.every((question, i) =>
+            question.querySelector(".is-right") && (answers[i].type === "text" || answers[i].checked));
+    }""")
+
+
 def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tuple[int, int, int]:
     problems = []
     page.on("pageerror", lambda error: problems.append(f"a script failed: {error}"))
@@ -132,6 +151,8 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     problems.extend(f"{twin} occurs twice" for twin in twins(page))
     most = 1 if name == ALL_PAGES else None
     done = steppers(page, most), questions(page, most), simulators(page, most)
+    if not answered_at_once(page):
+        problems.append("a question has lost its answer to another")
     assert not problems, "; ".join(problems)
     return done
 
