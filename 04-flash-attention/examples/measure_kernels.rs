@@ -60,8 +60,8 @@ impl Limits {
         rates.fold(0.0, f64::max)
     }
 
-    /// Operations a second: dot products of bytes for weights that are integers, of BF16 for its fast mode where there
-    /// are any, multiply-adds of floats for all else.
+    /// Operations a second: dot products of bytes for weights that are integers, products of BF16 for its fast mode
+    /// where there are any, multiply-adds of floats for all else.
     fn arithmetic(&self, format: Option<Format>) -> f64 {
         let dots = match format {
             Some(Format::Q8_0 | Format::Q4_0 | Format::Q4_1) => {

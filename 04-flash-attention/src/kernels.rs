@@ -9,12 +9,15 @@
 //! | `lanes.rs` | what the loops ask of an instruction set |
 //! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON with and without dot products of bytes |
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
-//! | `bf16_dots.rs`, `bf16_dots/` | BF16's fast mode: two products at a time |
+//! | `bf16_dots.rs`, `bf16_dots/` | BF16's fast mode: products in blocks of 32 inputs |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
-//! | `peak.rs` | what dot products could reach |
+//! | `amx.rs` | AMX's registers, where the processor has them and the system lends them |
+//! | `peak.rs` | what they could reach |
 //! | `activations.rs` | rows of activations, arranged or quantised for these loops |
 
 pub(crate) mod activations;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub(crate) mod bf16_dots;
 pub(crate) mod float_panels;
 pub(crate) mod integer_tiles;
@@ -41,6 +44,9 @@ enum Path {
     /// With the dot products of BF16 besides.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
+    /// With AMX's tiles of BF16 besides.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     #[cfg(target_arch = "aarch64")]
     Neon,
     #[cfg(target_arch = "aarch64")]
@@ -55,8 +61,14 @@ impl Simd {
         #[cfg(target_arch = "aarch64")]
         found.insert(1, Simd(Path::Neon));
         #[cfg(target_arch = "x86_64")]
-        if found.last() == Some(&Simd(Path::Avx512Bf16)) {
-            found.insert(found.len() - 1, Simd(Path::Avx512Vnni));
+        {
+            let best = found.pop().expect("the scalar path is always there");
+            found.extend(match best.0 {
+                Path::Avx512Bf16 => vec![Simd(Path::Avx512Vnni)],
+                Path::Amx => vec![Simd(Path::Avx512Vnni), Simd(Path::Avx512Bf16)],
+                _ => vec![],
+            });
+            found.push(best);
         }
         found.dedup();
         found
@@ -78,10 +90,11 @@ impl Simd {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vnni");
             match isa.name() {
-                "AVX-512" if vnni && is_x86_feature_detected!("avx512bf16") => {
-                    Simd(Path::Avx512Bf16)
-                }
-                "AVX-512" if vnni => Simd(Path::Avx512Vnni),
+                "AVX-512" if vnni => match is_x86_feature_detected!("avx512bf16") {
+                    true if amx::is_lent() => Simd(Path::Amx),
+                    true => Simd(Path::Avx512Bf16),
+                    false => Simd(Path::Avx512Vnni),
+                },
                 "AVX-512" | "AVX2" if avx2 => Simd(Path::Avx2),
                 _ => Simd(Path::Scalar),
             }
@@ -98,7 +111,7 @@ impl Simd {
         Simd(Path::Scalar)
     }
 
-    /// Name as people write it: "AVX-512 BF16", "AVX-512 VNNI", "AVX2", "NEON DotProd", "NEON", "scalar".
+    /// Name as people write it: "AMX", "AVX-512 BF16", "AVX-512 VNNI", "AVX2", "NEON DotProd", "NEON", "scalar".
     pub fn name(self) -> &'static str {
         match self.0 {
             Path::Scalar => "scalar",
@@ -108,6 +121,8 @@ impl Simd {
             Path::Avx512Vnni => "AVX-512 VNNI",
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Bf16 => "AVX-512 BF16",
+            #[cfg(target_arch = "x86_64")]
+            Path::Amx => "AMX",
             #[cfg(target_arch = "aarch64")]
             Path::Neon => "NEON",
             #[cfg(target_arch = "aarch64")]
@@ -115,11 +130,20 @@ impl Simd {
         }
     }
 
-    /// Whether there are dot products of BF16, as [`Format::Bf16Fast`](crate::packed::Format::Bf16Fast) has them.
-    pub fn has_bf16_dots(self) -> bool {
+    /// Whether there are instructions for BF16, as [`Format::Bf16Fast`](crate::packed::Format::Bf16Fast) wants them.
+    pub fn has_bf16_instructions(self) -> bool {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Avx512Bf16 => true,
+            Path::Avx512Bf16 | Path::Amx => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there are tiles: [`TILE_ROWS`] rows of activations that meet a panel in one instruction.
+    pub(crate) fn has_tiles(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Amx => true,
             _ => false,
         }
     }
@@ -128,7 +152,7 @@ impl Simd {
     pub(crate) fn rows_together(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Avx512Vnni | Path::Avx512Bf16 => 12,
+            Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => 12,
             _ => 4,
         }
     }
@@ -144,7 +168,7 @@ impl Simd {
             Path::Avx2 => unsafe { run_avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Path::Avx512Vnni | Path::Avx512Bf16 => unsafe { run_avx512(kernel) },
+            Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => unsafe { run_avx512(kernel) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: NEON is part of the architecture's baseline.
             Path::Neon => unsafe { kernel.run::<lanes::arm::Neon<lanes::arm::Baseline>>() },
@@ -160,6 +184,9 @@ impl std::fmt::Debug for Simd {
         f.write_str(self.name())
     }
 }
+
+/// Rows of activations in a tile.
+pub(crate) const TILE_ROWS: usize = 16;
 
 /// Where a kernel's outputs go: those of row `r` begin `r · stride` floats after `start`.
 ///
@@ -180,6 +207,27 @@ impl RowsAt {
         // SAFETY: the caller's condition.
         unsafe { self.start.add(r * self.stride) }
     }
+
+    /// From a row and an output on.
+    ///
+    /// # Safety
+    /// There is room for them.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn from(self, row: usize, output: usize) -> Self {
+        // SAFETY: the caller's condition.
+        RowsAt { start: unsafe { self.row(row).add(output) }, ..self }
+    }
+}
+
+/// Where the outputs of some panels for all rows of some blocks go, and how many there are: a last block may have fewer
+/// rows than others, a last panel fewer outputs.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AMX has tiles"))]
+pub(crate) struct Products {
+    pub(crate) to: RowsAt,
+    pub(crate) rows: usize,
+    pub(crate) outputs: usize,
 }
 
 /// A loop to be compiled for every instruction set.

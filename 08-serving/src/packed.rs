@@ -110,8 +110,10 @@ pub fn load_packed(
             files.release_pages();
         }
     };
-    if weights == Weights::As(Format::Bf16Fast) && !Simd::within(options.isa).has_bf16_dots() {
-        eprintln!("no dot products of BF16 on this processor: bf16-fast is slower than bf16");
+    if weights == Weights::As(Format::Bf16Fast)
+        && !Simd::within(options.isa).has_bf16_instructions()
+    {
+        eprintln!("no instructions for BF16 on this processor: bf16-fast is slower than bf16");
     }
     let stored = |name: &str| rows(files, name);
     let mut packer = Packer::new(weights, options.isa, pool, &stored).with_progress(&progress);

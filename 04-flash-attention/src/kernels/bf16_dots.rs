@@ -1,69 +1,102 @@
-//! The fast mode of BF16: weights `[k / 2][16 outputs][2]`, activations rounded to BF16, and products added two at a
-//! time.
+//! The fast mode of BF16: weights `[k / 2][16 outputs][2]`, activations rounded to BF16, and products added in blocks of
+//! 32 inputs.
 //!
-//! The order is that of AVX-512's `vdpbf16ps`: of each pair, the second product is added first. Each is added by a
-//! multiply-add that is rounded once, and what is then smaller than 2^-126 is zero. Processors without the instruction
-//! do the same in the steps it consists of, which gives the same bits, and takes longer than the exact mode.
+//! The order is that of AMX's `tdpbf16ps`. In a block, products of even inputs are one chain of multiply-adds from zero on,
+//! those of odd inputs another; then both sums are added, and that is added to the output. Each step is rounded once, and
+//! what is then smaller than 2^-126 is zero. A last block that is short is filled up with zeros.
 //!
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS.
+//! AVX-512's `vdpbf16ps` adds two products to a sum by the same steps, the second first, so it makes a chain of a block in
+//! eight of them. Processors with neither take the steps one by one, which takes longer than the exact mode.
+//!
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS and VDPBF16PS.
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod native;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod tiles;
 
-use super::activations::interleave;
 use super::float_panels::{Brain, Float, OUTPUTS};
-use super::{Kernel, Lanes, PREFETCH, RowsAt, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH, Products, RowsAt, Simd, prefetch};
 use naive_decode::numerics::to_bf16;
 use std::mem::MaybeUninit;
 
-/// Two neighbouring activations of a row, rounded: the first in the lower half.
-pub(crate) type Pair = u32;
+/// Two numbers of BF16, the first in the lower half.
+type Pair = u32;
 
-/// Pairs that are rounded together, a row at a time.
-const CHUNK: usize = 64;
+/// Inputs of a block.
+pub(crate) const BLOCK: usize = Brain::BLOCK;
 
-/// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k / 2][R]` pairs, from pair `first`
-/// on. Of an odd width, the last pair's second is zero.
+/// Pairs of a block.
+const PAIRS: usize = BLOCK / 2;
+
+/// Bytes of a block's weights.
+const BLOCK_BYTES: usize = BLOCK * OUTPUTS * Brain::BYTES;
+
+/// A block of `R` rows of activations, rounded.
+///
+/// For tiles the pairs are as they come. For dot products, which take both numbers of a pair into one sum, they are the
+/// even inputs and the odd inputs of four in turns, and the number that is added first is the second.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct PairBlock<const R: usize> {
+    pairs: [[Pair; PAIRS]; R],
+}
+
+/// Rounds `R` rows of `width` activations, which lie one after another in `x`, to blocks, from block `first` on.
 ///
 /// # Panics
-/// If `x` or `columns` does not fit `width`.
+/// If `x` or `blocks` does not fit `width`.
 pub(crate) fn round_to_pairs<const R: usize>(
     simd: Simd,
     x: &[f32],
     width: usize,
     first: usize,
-    columns: &mut [MaybeUninit<[Pair; R]>],
+    blocks: &mut [MaybeUninit<PairBlock<R>>],
 ) {
     assert_eq!(x.len(), R * width, "rows");
-    assert!(first + columns.len() <= width.div_ceil(2), "pairs of a row");
-    let mut pairs = [[0; CHUNK]; R];
-    for (i, columns) in columns.chunks_mut(CHUNK).enumerate() {
-        for (x, pairs) in x.chunks_exact(width).zip(&mut pairs) {
-            let x = &x[2 * (first + i * CHUNK)..];
-            simd.run(Round { x: &x[..x.len().min(2 * columns.len())], pairs });
-        }
-        interleave(simd, pairs.as_flattened(), CHUNK, 0, columns);
-    }
+    assert!(first + blocks.len() <= width.div_ceil(BLOCK), "blocks of a row");
+    simd.run(Round { x, width, first, crossed: !simd.has_tiles(), blocks });
 }
 
-struct Round<'a> {
+struct Round<'a, const R: usize> {
     x: &'a [f32],
-    pairs: &'a mut [Pair; CHUNK],
+    width: usize,
+    first: usize,
+    crossed: bool,
+    blocks: &'a mut [MaybeUninit<PairBlock<R>>],
 }
 
-impl Kernel for Round<'_> {
+impl<const R: usize> Kernel for Round<'_, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let (pairs, last) = self.x.as_chunks::<2>();
-        for (to, [first, second]) in self.pairs.iter_mut().zip(pairs) {
-            *to = half(*first) | half(*second) << 16;
-        }
-        if let [x] = last {
-            self.pairs[pairs.len()] = half(*x);
+        for (i, to) in (self.first..).zip(self.blocks) {
+            let block = to.write(PairBlock { pairs: [[0; PAIRS]; R] });
+            for (x, to) in self.x.chunks_exact(self.width).zip(&mut block.pairs) {
+                let rest = &x[i * BLOCK..];
+                let mut last = [0.0; BLOCK];
+                let x = rest.first_chunk().unwrap_or_else(|| {
+                    last[..rest.len()].copy_from_slice(rest);
+                    &last
+                });
+                for (to, [first, second]) in to.iter_mut().zip(x.as_chunks::<2>().0) {
+                    *to = half(*first) | half(*second) << 16;
+                }
+                if self.crossed {
+                    for pairs in to.as_chunks_mut().0 {
+                        *pairs = cross(*pairs);
+                    }
+                }
+            }
         }
     }
+}
+
+/// Inputs 0 and 1, and 2 and 3: the even ones, and the odd ones, each time the later one first.
+#[inline(always)]
+fn cross([one, two]: [Pair; 2]) -> [Pair; 2] {
+    [one << 16 | two & 0xffff, one & 0xffff_0000 | two >> 16]
 }
 
 /// The bits of the nearest BF16; of one that is subnormal, zero of the same sign.
@@ -73,26 +106,27 @@ fn half(x: f32) -> u32 {
     if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits }
 }
 
-/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `P` at a time. `columns` is the rows'
-/// activations as [`round_to_pairs`] has them.
+/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `P` at a time. `blocks` is the rows'
+/// activations as [`round_to_pairs`] has them for dot products.
 ///
 /// # Panics
-/// If `panels` is not a number of times `P` panels of as many pairs of inputs as there are columns.
+/// If `panels` is not a number of times `P` panels of as many blocks.
 ///
 /// # Safety
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<const P: usize, const R: usize>(
     simd: Simd,
     panels: &[u8],
-    columns: &[[Pair; R]],
+    blocks: &[PairBlock<R>],
     to: RowsAt,
 ) {
-    let beside = P * Brain::panel_bytes(2 * columns.len());
-    assert!(panels.len().is_multiple_of(beside), "a pair of weights for each pair of activations");
+    let beside = P * blocks.len() * BLOCK_BYTES;
+    assert!(panels.len().is_multiple_of(beside), "a block of weights for each of activations");
+    assert!(!simd.has_tiles(), "pairs for tiles");
     let multiply =
-        Multiply::<P, R> { panels: panels.as_ptr(), count: panels.len() / beside, columns, to };
+        Multiply::<P, R> { panels: panels.as_ptr(), count: panels.len() / beside, blocks, to };
     #[cfg(target_arch = "x86_64")]
-    if simd.has_bf16_dots() {
+    if simd.has_bf16_instructions() {
         // SAFETY: the instruction is there, the length was checked, and the caller vouches for `to`.
         unsafe { native::run(multiply) };
         return;
@@ -100,24 +134,52 @@ pub(crate) unsafe fn multiply<const P: usize, const R: usize>(
     simd.run(multiply);
 }
 
+/// The same in tiles, of all blocks of `R` rows, each row `each` blocks of inputs long; false if there are no tiles.
+///
+/// # Panics
+/// If `panels` is not a number of panels of `each` blocks.
+///
+/// # Safety
+/// All of `products` has room, which nobody else reads or writes meanwhile, and there are so many panels and rows.
+pub(crate) unsafe fn multiply_in_tiles<const R: usize>(
+    simd: Simd,
+    panels: &[u8],
+    blocks: &[PairBlock<R>],
+    each: usize,
+    products: Products,
+) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if simd.has_tiles() {
+        let panel_bytes = each * BLOCK_BYTES;
+        assert!(panels.len().is_multiple_of(panel_bytes), "a block of weights for each");
+        // SAFETY: tiles are there, the length was checked, and the caller vouches for `products`.
+        unsafe { tiles::multiply(panels, blocks, each, products) };
+        return true;
+    }
+    let _ = (simd, panels, blocks, each, products);
+    false
+}
+
 /// Sums of products, one for each of sixteen outputs.
 ///
 /// # Safety
 /// As [`Lanes`].
 trait Sums: Copy {
-    /// A pair of weights for each output.
+    /// Two weights for each output.
     type Weights: Copy;
 
     unsafe fn zero() -> Self;
-    /// Sixteen pairs.
-    unsafe fn weights(at: *const u8) -> Self::Weights;
-    /// Adds two products to each sum.
+    /// The weights of four inputs that lie at `at`: those of the even ones, and of the odd ones, as [`cross`] has them.
+    unsafe fn weights(at: *const u8) -> [Self::Weights; 2];
+    /// Adds two products to each sum, the second first.
     unsafe fn plus_products(self, weights: Self::Weights, x: Pair) -> Self;
+    /// Adds a sum to each.
+    unsafe fn plus(self, other: Self) -> Self;
     /// Writes sixteen sums.
     unsafe fn store(self, to: *mut f32);
 }
 
-/// The instruction in the steps it consists of.
+/// The instructions in the steps they consist of.
 #[derive(Clone, Copy)]
 struct InSteps<V>(V);
 
@@ -130,12 +192,16 @@ impl<V: Lanes> Sums for InSteps<V> {
         InSteps(unsafe { V::splat(0.0) })
     }
     #[inline(always)]
-    unsafe fn weights(at: *const u8) -> [V; 2] {
+    unsafe fn weights(at: *const u8) -> [[V; 2]; 2] {
+        let at: *const u16 = at.cast();
         // SAFETY: the trait's condition.
         unsafe {
-            let [first, second] = V::from_bf16_pairs(at.cast());
+            let ([a, b], [c, d]) =
+                (V::from_bf16_pairs(at), V::from_bf16_pairs(at.add(2 * OUTPUTS)));
             let least = f32::MIN_POSITIVE;
-            [first.zero_where(first, least), second.zero_where(second, least)]
+            let [a, b] = [a.zero_where(a, least), b.zero_where(b, least)];
+            let [c, d] = [c.zero_where(c, least), d.zero_where(d, least)];
+            [[c, a], [d, b]]
         }
     }
     // ANCHOR: in_steps
@@ -149,6 +215,14 @@ impl<V: Lanes> Sums for InSteps<V> {
         }
     }
     // ANCHOR_END: in_steps
+    #[inline(always)]
+    unsafe fn plus(self, other: Self) -> Self {
+        // SAFETY: the trait's condition. Small sums are exact, so what is small is so before rounding, too.
+        unsafe {
+            let sum = self.0.plus_product(other.0, V::splat(1.0));
+            InSteps(sum.zero_where(sum, f32::MIN_POSITIVE))
+        }
+    }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the trait's condition.
@@ -178,7 +252,7 @@ struct Multiply<'a, const P: usize, const R: usize> {
     panels: *const u8,
     /// So many times `P` panels.
     count: usize,
-    columns: &'a [[Pair; R]],
+    blocks: &'a [PairBlock<R>],
     to: RowsAt,
 }
 
@@ -195,24 +269,36 @@ impl<const P: usize, const R: usize> Multiply<'_, P, R> {
     /// As [`Kernel::run`].
     #[inline(always)]
     unsafe fn sum<S: Sums>(self) {
-        let panel_bytes = Brain::panel_bytes(2 * self.columns.len());
+        let panel_bytes = self.blocks.len() * BLOCK_BYTES;
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
             // here for the instructions.
             unsafe {
+                // ANCHOR: blocks
                 let mut sums = [[S::zero(); R]; P];
-                for (i, x) in self.columns.iter().enumerate() {
+                for (i, x) in self.blocks.iter().enumerate() {
+                    let (mut even, mut odd) = ([[S::zero(); R]; P], [[S::zero(); R]; P]);
+                    for four in 0..PAIRS / 2 {
+                        for p in 0..P {
+                            let block = panels.add(p * panel_bytes + i * BLOCK_BYTES);
+                            let at = block.add(four * BLOCK_BYTES / (PAIRS / 2));
+                            prefetch(at.wrapping_add(PREFETCH));
+                            prefetch(at.wrapping_add(PREFETCH + 64));
+                            let [evens, odds] = S::weights(at);
+                            for r in 0..R {
+                                even[p][r] = even[p][r].plus_products(evens, x.pairs[r][2 * four]);
+                                odd[p][r] = odd[p][r].plus_products(odds, x.pairs[r][2 * four + 1]);
+                            }
+                        }
+                    }
                     for p in 0..P {
-                        // A pair of inputs is a cache line.
-                        let at = panels.add(p * panel_bytes + i * OUTPUTS * size_of::<Pair>());
-                        prefetch(at.wrapping_add(PREFETCH));
-                        let weights = S::weights(at);
                         for r in 0..R {
-                            sums[p][r] = sums[p][r].plus_products(weights, x[r]);
+                            sums[p][r] = sums[p][r].plus(even[p][r].plus(odd[p][r]));
                         }
                     }
                 }
+                // ANCHOR_END: blocks
                 for p in 0..P {
                     for r in 0..R {
                         sums[p][r].store(self.to.row(r).add((group * P + p) * OUTPUTS));
@@ -230,48 +316,51 @@ mod tests {
 
     fn check<const R: usize>(simd: Simd, width: usize, Range { start, end }: Range<usize>) {
         let x: Vec<f32> = (0..R * width).map(|i| 1.0 / (1 + i) as f32).collect();
-        let mut columns = vec![MaybeUninit::uninit(); end - start];
-        round_to_pairs(simd, &x, width, start, &mut columns);
-        for (i, column) in (start..).zip(columns) {
-            // SAFETY: `round_to_pairs` fills all columns.
-            let column: [Pair; R] = unsafe { column.assume_init() };
-            for (r, pair) in column.into_iter().enumerate() {
-                let rounded = |k: usize| match k < width {
-                    true => u32::from(to_bf16(x[r * width + k]).to_bits()),
+        let mut blocks = vec![MaybeUninit::uninit(); end - start];
+        round_to_pairs(simd, &x, width, start, &mut blocks);
+        for (i, block) in (start..).zip(blocks) {
+            // SAFETY: `round_to_pairs` fills all blocks.
+            let block: PairBlock<R> = unsafe { block.assume_init() };
+            for (r, pairs) in block.pairs.into_iter().enumerate() {
+                let rounded = |k: usize| match i * BLOCK + k < width {
+                    true => u32::from(to_bf16(x[r * width + i * BLOCK + k]).to_bits()),
                     false => 0,
                 };
-                let expected = rounded(2 * i) | rounded(2 * i + 1) << 16;
-                assert_eq!(pair, expected, "row {r} of {R}, pair {i} of {width} from {start} on");
+                for (j, pair) in pairs.into_iter().enumerate() {
+                    let (first, second) = match (simd.has_tiles(), j % 2) {
+                        (true, _) => (2 * j, 2 * j + 1),
+                        (false, even_or_odd) => (2 * j + 2 - even_or_odd, 2 * j - even_or_odd),
+                    };
+                    let expected = rounded(first) | rounded(second) << 16;
+                    assert_eq!(pair, expected, "{simd:?}: row {r} of {R}, pair {j}, block {i}");
+                }
             }
         }
     }
 
     #[test]
-    fn rows_become_pairs_wherever_one_begins() {
+    fn rows_become_blocks_wherever_one_begins() {
         for simd in Simd::available() {
-            for (width, pairs) in [
+            for (width, blocks) in [
                 (1, 0..1),
                 (2, 0..1),
-                (75, 0..38),
-                (75, 5..38),
-                (75, 37..38),
-                (600, 0..300),
-                (601, 64..301),
-                (601, 63..200),
-                (8, 4..4),
+                (75, 0..3),
+                (75, 2..3),
+                (600, 0..19),
+                (601, 7..12),
+                (8, 1..1),
             ] {
-                check::<1>(simd, width, pairs.clone());
-                check::<3>(simd, width, pairs.clone());
-                check::<4>(simd, width, pairs.clone());
-                check::<12>(simd, width, pairs);
+                check::<1>(simd, width, blocks.clone());
+                check::<3>(simd, width, blocks.clone());
+                check::<12>(simd, width, blocks);
             }
         }
     }
 
     #[test]
-    #[should_panic = "pairs of a row"]
-    fn pairs_past_a_row_are_refused() {
-        let mut columns = vec![MaybeUninit::<[Pair; 2]>::uninit(); 3];
-        round_to_pairs(Simd::available()[0], &[0.0; 14], 7, 2, &mut columns);
+    #[should_panic = "blocks of a row"]
+    fn blocks_past_a_row_are_refused() {
+        let mut blocks = vec![MaybeUninit::<PairBlock<2>>::uninit(); 2];
+        round_to_pairs(Simd::available()[0], &[0.0; 140], 70, 2, &mut blocks);
     }
 }

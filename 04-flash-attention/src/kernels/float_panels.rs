@@ -80,13 +80,18 @@ unsafe impl Float for Single {
     }
 }
 
+impl Brain {
+    /// Inputs that the fast mode takes together. A panel is filled up with zeros to a number of such blocks.
+    pub(crate) const BLOCK: usize = 32;
+}
+
 // SAFETY: sixteen times four bytes, which a panel has of the last pair even if it is half.
 unsafe impl Float for Brain {
     const BYTES: usize = 2;
     type Scales<V: Lanes> = ();
 
     fn panel_bytes(inputs: usize) -> usize {
-        inputs.next_multiple_of(2) * OUTPUTS * Self::BYTES
+        inputs.next_multiple_of(Self::BLOCK) * OUTPUTS * Self::BYTES
     }
 
     unsafe fn scales<V: Lanes>(_tile: *const u8) {}

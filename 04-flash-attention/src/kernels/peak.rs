@@ -1,4 +1,4 @@
-//! The most products a second that the dot products of these loops can do.
+//! The most products a second that these loops can do.
 
 #[cfg(target_arch = "x86_64")]
 use super::bf16_dots;
@@ -24,10 +24,18 @@ impl Simd {
         rate(pool, CHAINS * 16 * 4 * 2, &|rounds| self.run(Dots { rounds }))
     }
 
-    /// The same of dot products of two BF16 numbers; none where there is no such instruction.
+    /// The same of products of BF16 numbers, in tiles or by two; none where there are no instructions for them.
     pub fn bf16_dot_rate(self, pool: &Pool) -> Option<f64> {
         #[cfg(target_arch = "x86_64")]
-        if self.has_bf16_dots() {
+        if self.has_tiles() {
+            let run = |rounds| {
+                // SAFETY: the instructions are there.
+                unsafe { bf16_dots::tiles::only_products(rounds) }
+            };
+            return Some(rate(pool, 4 * 16 * 16 * 32 * 2, &run));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if self.has_bf16_instructions() {
             let run = |rounds| {
                 // SAFETY: the instruction is there.
                 unsafe { bf16_dots::native::only_products::<CHAINS>(rounds) }

@@ -2,7 +2,7 @@
 
 use super::rows::Family;
 use crate::kernels::activations::Scaling;
-use crate::kernels::{RowsAt, Simd};
+use crate::kernels::{Products, RowsAt, Simd, TILE_ROWS};
 use crate::threads::{Disjoint, Pool, share};
 use naive_decode::numerics::LANES;
 use std::mem::MaybeUninit;
@@ -21,10 +21,12 @@ pub(super) const TOGETHER: usize = 1 << 14;
 /// How many rows are taken by whole blocks of `most` rows, and the blocks that what is left makes; 0 for none.
 ///
 /// A block of every size would be a kernel for every size. One row of zeros costs less than that; two or three cost more
-/// than a second block.
+/// than a second block, except in tiles.
 fn cut(rows: usize, most: usize) -> (usize, [usize; 2]) {
     let left = rows % most;
     let blocks = match left {
+        // In tiles rows of zeros cost nothing, and a second block all weights once more.
+        9.. if most == TILE_ROWS => [left.next_multiple_of(4), 0],
         9 | 10 => [5, left - 5],
         7 | 11 => [left + 1, 0],
         _ => [left, 0],
@@ -52,6 +54,12 @@ impl Panels<'_> {
         let outputs = self.outputs.start..middle;
         (self.bytes, self.outputs.start) = (rest, middle);
         Some(Panels { bytes, outputs, ..*self })
+    }
+
+    /// Where the outputs of some rows begin.
+    fn within(&self, rows: &Range<usize>, out: &Disjoint<MaybeUninit<f32>>) -> *mut f32 {
+        let last = (rows.end - 1) * self.width;
+        out.within(rows.start * self.width + self.outputs.start..last + self.outputs.end).cast()
     }
 }
 
@@ -112,6 +120,15 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
         rows: Range<usize>,
         out: &Disjoint<MaybeUninit<f32>>,
     ) -> Range<usize> {
+        let own = rows.start..rows.end.min(rows.start + self.pieces.len() / self.each * R);
+        let outputs = panels.outputs.clone();
+        let to = RowsAt { start: panels.within(&own, out), stride: panels.width };
+        let products = Products { to, rows: own.len(), outputs: outputs.len() };
+        let Panels { simd, bytes, .. } = panels;
+        // SAFETY: these are the rows' outputs of these panels, which only this thread has.
+        if unsafe { K::multiply_in_tiles::<R>(simd, bytes, &self.pieces, self.each, products) } {
+            return own.end..rows.end;
+        }
         match panels.simd.rows_together() {
             MANY => match const { beside(K::BESIDE, R, MANY) } {
                 4 => self.meet_by::<4>(panels, rows, out),
@@ -183,11 +200,9 @@ fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
     out: &Disjoint<MaybeUninit<f32>>,
 ) {
     let &Panels { simd, bytes, width, .. } = panels;
-    let outputs = panels.outputs.clone();
-    let last = (rows.end - 1) * width;
-    let to = out.within(rows.start * width + outputs.start..last + outputs.end);
-    if outputs.len() == N * LANES && rows.len() == R {
-        let to = RowsAt { start: to.cast(), stride: width };
+    let (outputs, to) = (panels.outputs.len(), panels.within(&rows, out));
+    if outputs == N * LANES && rows.len() == R {
+        let to = RowsAt { start: to, stride: width };
         // SAFETY: sixteen floats a panel of each row, which only this thread's panels have.
         unsafe { K::multiply::<P, R>(simd, bytes, block, to) };
     } else {
@@ -198,8 +213,8 @@ fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
         for (r, lanes) in lanes[..rows.len()].iter().enumerate() {
             // SAFETY: what there is of a row's outputs, which only this thread's panels have.
             unsafe {
-                let to = to.add(r * width).cast::<f32>();
-                to.copy_from_nonoverlapping(lanes.as_flattened().as_ptr(), outputs.len());
+                let to = to.add(r * width);
+                to.copy_from_nonoverlapping(lanes.as_flattened().as_ptr(), outputs);
             }
         }
     }
@@ -221,7 +236,7 @@ impl Arranged {
         x: &[f32],
         inputs: usize,
     ) -> Self {
-        let (rows, most) = (x.len() / inputs, simd.rows_together());
+        let (rows, most) = (x.len() / inputs, K::rows_together(simd));
         let blocks = |rows: usize, x: &[f32]| -> Box<dyn Met> {
             macro_rules! of {
                 ($($r:literal)*) => {
@@ -231,7 +246,7 @@ impl Arranged {
                     }
                 };
             }
-            of!(1 2 3 4 5 6 8 12)
+            of!(1 2 3 4 5 6 8 12 16)
         };
         let (whole, left) = cut(rows, most);
         let mut rest = x;
@@ -266,14 +281,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_hold_all_rows_and_at_most_one_of_zeros() {
-        for most in [FEW, MANY] {
+    fn blocks_hold_all_rows_and_few_of_zeros() {
+        for (most, zeros) in [(FEW, 1), (MANY, 1), (TILE_ROWS, 3)] {
             for rows in 0..100 {
                 let (whole, left) = cut(rows, most);
                 let held = whole + left[0] + left[1];
-                assert!(held == rows || held == rows + 1, "{rows} rows: {held}");
+                assert!((rows..=rows + zeros).contains(&held), "{rows} rows: {held}");
                 assert!(whole.is_multiple_of(most));
-                assert!(left.iter().all(|left| [0, 1, 2, 3, 4, 5, 6, 8, 12].contains(left)));
+                assert!(left.iter().all(|left| [0, 1, 2, 3, 4, 5, 6, 8, 12, 16].contains(left)));
             }
         }
     }

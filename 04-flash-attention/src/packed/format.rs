@@ -17,7 +17,7 @@ pub enum Format {
     F16,
     /// 16-bit floats with the exponent of f32.
     Bf16,
-    /// The same, and activations are rounded to it, for the dot products of BF16 that some processors have. Sums come
+    /// The same, and activations are rounded to it, for the instructions for BF16 that some processors have. Sums come
     /// about otherwise than in all other formats of floats.
     Bf16Fast,
     /// FP8: E4M3, a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.

@@ -1,10 +1,10 @@
 //! Families of kernels: which activations they want, and which weights they meet them with.
 
 use crate::kernels::activations::{GROUP, Group, Scaling, interleave, quantise};
-use crate::kernels::bf16_dots::{self, Pair, round_to_pairs};
+use crate::kernels::bf16_dots::{self, PairBlock, round_to_pairs};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
-use crate::kernels::{RowsAt, Simd};
+use crate::kernels::{Products, RowsAt, Simd, TILE_ROWS};
 use crate::threads::share;
 use naive_decode::numerics::LANES;
 use std::marker::PhantomData;
@@ -17,6 +17,11 @@ pub(super) trait Family: Send + Sync + 'static {
     type Piece<const R: usize>: Copy + Send + Sync;
     /// Most panels that are taken side by side where rows are few: 1, 2 or 4.
     const BESIDE: usize;
+
+    /// Rows that are taken together.
+    fn rows_together(simd: Simd) -> usize {
+        simd.rows_together()
+    }
 
     /// Pieces of a row of so many inputs.
     fn pieces(inputs: usize) -> usize;
@@ -39,6 +44,20 @@ pub(super) trait Family: Send + Sync + 'static {
         rows: &[Self::Piece<R>],
         to: RowsAt,
     );
+    /// All outputs of some panels for all rows of some blocks, each `each` pieces long, in the processor's tiles; false if
+    /// there are none for them.
+    ///
+    /// # Safety
+    /// All of `products` has room, which nobody else reads or writes meanwhile, and there are so many panels and rows.
+    unsafe fn multiply_in_tiles<const R: usize>(
+        _simd: Simd,
+        _panels: &[u8],
+        _blocks: &[Self::Piece<R>],
+        _each: usize,
+        _products: Products,
+    ) -> bool {
+        false
+    }
 }
 // ANCHOR_END: family
 
@@ -82,11 +101,15 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
 }
 
 impl Family for Pairs {
-    type Piece<const R: usize> = [Pair; R];
+    type Piece<const R: usize> = PairBlock<R>;
     const BESIDE: usize = 4;
 
+    fn rows_together(simd: Simd) -> usize {
+        if simd.has_tiles() { TILE_ROWS } else { simd.rows_together() }
+    }
+
     fn pieces(inputs: usize) -> usize {
-        inputs.div_ceil(2)
+        inputs.div_ceil(bf16_dots::BLOCK)
     }
 
     fn arrange<const R: usize>(
@@ -95,7 +118,7 @@ impl Family for Pairs {
         x: &[f32],
         inputs: usize,
         first: usize,
-        to: &mut [MaybeUninit<[Pair; R]>],
+        to: &mut [MaybeUninit<PairBlock<R>>],
     ) {
         round_to_pairs(simd, x, inputs, first, to);
     }
@@ -103,11 +126,22 @@ impl Family for Pairs {
     unsafe fn multiply<const P: usize, const R: usize>(
         simd: Simd,
         panels: &[u8],
-        rows: &[[Pair; R]],
+        rows: &[PairBlock<R>],
         to: RowsAt,
     ) {
         // SAFETY: passed on.
         unsafe { bf16_dots::multiply::<P, R>(simd, panels, rows, to) }
+    }
+
+    unsafe fn multiply_in_tiles<const R: usize>(
+        simd: Simd,
+        panels: &[u8],
+        blocks: &[PairBlock<R>],
+        each: usize,
+        products: Products,
+    ) -> bool {
+        // SAFETY: passed on.
+        unsafe { bf16_dots::multiply_in_tiles(simd, panels, blocks, each, products) }
     }
 }
 

@@ -80,15 +80,19 @@ fn awq_in_bits() {
     assert_eq!([128.0, 32.0].map(|group| 4.0 + 32.0 / group), [4.25, 5.0]);
 }
 
-/// The sum of 1, 0, -2^24 and 2^24 is 1 in ascending order. With the second of each pair first it is not.
+/// The sum of 2^24, 1, -2^24 and 0 is 0 in ascending order, and 1 if even and odd inputs are added apart. With
+/// 2^24, -2^24, 1 and 0 it is the other way round.
 #[test]
-fn pairs_have_an_order_of_their_own() {
-    let weights = [1.0, 0.0, -16_777_216.0, 16_777_216.0];
-    let sum_of = |format| {
+fn blocks_have_an_order_of_their_own() {
+    const LARGE: f32 = 16_777_216.0;
+    let sums_of = |weights: [f32; 4], format| {
         let (simd, pool, memory) = (Simd::within(Isa::best()), Pool::new(1), Memory::new(1));
         let linear =
             PackedLinear::from_floats(format, &weights, 1, 4, simd, &pool, &memory).unwrap();
         linear.apply(Array2::ones((1, 4)).view())[[0, 0]]
     };
+    let sum_of = |format| sums_of([LARGE, 1.0, -LARGE, 0.0], format);
+    assert_eq!((sum_of(Format::Bf16), sum_of(Format::Bf16Fast)), (0.0, 1.0));
+    let sum_of = |format| sums_of([LARGE, -LARGE, 1.0, 0.0], format);
     assert_eq!((sum_of(Format::Bf16), sum_of(Format::Bf16Fast)), (1.0, 0.0));
 }

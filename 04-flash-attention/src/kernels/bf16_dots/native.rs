@@ -1,6 +1,6 @@
-//! The fast mode of BF16 on processors with the instruction for it.
+//! The fast mode of BF16 on processors with dot products of two.
 
-use super::{Multiply, Pair, Sums};
+use super::{Lanes, Multiply, Pair, Sums};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -18,9 +18,9 @@ pub(super) unsafe fn run<const P: usize, const R: usize>(multiply: Multiply<P, R
 /// AVX-512 is there with its BF16 extension.
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub(in crate::kernels) unsafe fn only_products<const CHAINS: usize>(rounds: usize) {
-    // SAFETY: the caller vouches for the instruction, and 64 bytes are there.
+    // SAFETY: the caller vouches for the instruction, and 128 bytes are there.
     unsafe {
-        let weights = __m512::weights(black_box([0x3c; 64]).as_ptr());
+        let [weights, _] = __m512::weights(black_box([0x3c; 128]).as_ptr());
         let x = black_box(0x3c3c_3c3c);
         let mut sums = [__m512::zero(); CHAINS];
         for _ in 0..rounds {
@@ -41,9 +41,18 @@ impl Sums for __m512 {
         unsafe { _mm512_setzero_ps() }
     }
     #[inline(always)]
-    unsafe fn weights(at: *const u8) -> __m512i {
+    unsafe fn weights(at: *const u8) -> [__m512i; 2] {
         // SAFETY: the trait's condition.
-        unsafe { _mm512_loadu_si512(at.cast()) }
+        unsafe {
+            let one = _mm512_loadu_si512(at.cast());
+            let two = _mm512_loadu_si512(at.add(64).cast());
+            let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+            // Where `upper` has ones the bits of the first, elsewhere those of the second.
+            [
+                _mm512_ternarylogic_epi32::<0xe2>(_mm512_slli_epi32::<16>(one), upper, two),
+                _mm512_ternarylogic_epi32::<0xe2>(one, upper, _mm512_srli_epi32::<16>(two)),
+            ]
+        }
     }
     #[inline(always)]
     unsafe fn plus_products(self, weights: __m512i, x: Pair) -> Self {
@@ -52,6 +61,14 @@ impl Sums for __m512 {
             let x = _mm512_set1_epi32(x.cast_signed());
             let [weights, x] = [weights, x].map(|x| std::mem::transmute::<__m512i, __m512bh>(x));
             _mm512_dpbf16_ps(self, weights, x)
+        }
+    }
+    #[inline(always)]
+    unsafe fn plus(self, other: Self) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let sum = _mm512_add_ps(self, other);
+            sum.zero_where(sum, f32::MIN_POSITIVE)
         }
     }
     #[inline(always)]
