@@ -135,22 +135,16 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
 }
 // ANCHOR_END: quantise
 
-/// What has 32 bits and every pattern of them, so that registers of floats can carry it.
-pub(crate) trait Word: Copy {}
-
-impl Word for f32 {}
-impl Word for u32 {}
-
 /// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`, from column `first` on.
 ///
 /// # Panics
 /// If `x` or `columns` does not fit `width`.
-pub(crate) fn interleave<T: Word, const R: usize>(
+pub(crate) fn interleave<const R: usize>(
     simd: Simd,
-    x: &[T],
+    x: &[f32],
     width: usize,
     first: usize,
-    columns: &mut [MaybeUninit<[T; R]>],
+    columns: &mut [MaybeUninit<[f32; R]>],
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + columns.len() <= width, "columns of a row");
@@ -164,27 +158,27 @@ pub(crate) fn interleave<T: Word, const R: usize>(
         let done = if r < rows { turned } else { 0 };
         for (column, &x) in columns[done..].iter_mut().zip(&row[first + done..]) {
             // SAFETY: a column has room for `R`, and there are `R` rows.
-            unsafe { column.as_mut_ptr().cast::<T>().add(r).write(x) };
+            unsafe { column.as_mut_ptr().cast::<f32>().add(r).write(x) };
         }
     }
 }
 
 /// Turns four of `R` rows, as far as there are four columns.
-struct Turn<'a, T, const R: usize> {
+struct Turn<'a, const R: usize> {
     /// The rows, one after another, from the first column on.
-    x: &'a [T],
+    x: &'a [f32],
     width: usize,
-    columns: &'a mut [[MaybeUninit<[T; R]>; 4]],
+    columns: &'a mut [[MaybeUninit<[f32; R]>; 4]],
 }
 
-impl<T: Word, const R: usize> Kernel for Turn<'_, T, R> {
+impl<const R: usize> Kernel for Turn<'_, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         for r in (0..R / 4 * 4).step_by(4) {
             let row = |i: usize| self.x[(r + i) * self.width..].as_chunks::<4>().0;
             let rows = row(0).iter().zip(row(1)).zip(row(2)).zip(row(3));
             for (columns, (((a, b), c), d)) in self.columns.iter_mut().zip(rows) {
-                let rows = [a.as_ptr(), b.as_ptr(), c.as_ptr(), d.as_ptr()].map(<*const T>::cast);
+                let rows = [a.as_ptr(), b.as_ptr(), c.as_ptr(), d.as_ptr()].map(<*const f32>::cast);
                 // SAFETY: four numbers of each row, four columns of `R`, and the caller vouches for the instructions.
                 unsafe { V::turn(rows, columns.as_mut_ptr().cast::<f32>().add(r), R) };
             }
