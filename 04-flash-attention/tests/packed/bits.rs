@@ -159,6 +159,26 @@ fn sums_become_zero_where_the_instruction_has_it() {
     }
 }
 
+/// Half of the smallest number is what the even chain and the odd one leave of each other, or one block and the next.
+#[test]
+fn sums_of_sums_become_zero_too() {
+    for other in [1, 32] {
+        for sign in [1.0, -1.0] {
+            let small = sign * 2f32.powi(-63);
+            let mut weights = [0.0; 33];
+            (weights[0], weights[other]) = (1.5 * small, -small);
+            let x = [2f32.powi(-63); 33];
+            let expected = by_blocks(&x, &weights);
+            assert_eq!(expected, 0.0);
+            let row = ndarray::arr2(&[x]);
+            for simd in Simd::available() {
+                let y = packed(Format::Bf16Fast, &weights, [1, 33], simd, 1).apply(row.view());
+                assert_eq!(y[[0, 0]].to_bits(), expected.to_bits(), "{simd:?}: 0 and {other}");
+            }
+        }
+    }
+}
+
 /// A finite activation may be nearer to infinity than to the largest BF16.
 #[test]
 fn what_bf16_cannot_hold_is_infinite() {
