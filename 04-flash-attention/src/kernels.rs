@@ -12,7 +12,7 @@
 //! | `bf16_dots.rs`, `bf16_dots/` | BF16's fast mode: products in blocks of 32 inputs |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
 //! | `amx.rs` | AMX's registers, where the processor has them and the system lends them |
-//! | `peak.rs` | what they could reach |
+//! | `peak.rs` | the most products a second |
 //! | `activations.rs` | rows of activations, arranged or quantised for these loops |
 
 pub(crate) mod activations;
@@ -57,7 +57,7 @@ impl Simd {
     /// Everything that this machine can run, slowest first.
     pub fn available() -> Vec<Simd> {
         let mut found: Vec<Simd> = Isa::available().into_iter().map(Simd::within).collect();
-        // One instruction set of rung 01, and two of packed weights.
+        // One instruction set of rung 01, and several of packed weights.
         #[cfg(target_arch = "aarch64")]
         found.insert(1, Simd(Path::Neon));
         #[cfg(target_arch = "x86_64")]
@@ -148,7 +148,7 @@ impl Simd {
         }
     }
 
-    /// Rows of activations that share one walk over a panel: as many as have room in the registers.
+    /// Rows of activations that share one walk over a panel: as many as have room in the registers, a sum each.
     pub(crate) fn rows_together(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]

@@ -30,12 +30,7 @@ def ladder(options, file, load, kv):
     return rate, report["bandwidth_gb_per_s"][1], report["machine"]
 
 
-def llama(options, file, load):
-    """With flash attention or without, whichever is faster here."""
-    return max(llama_with(flash, options, file, load) for flash in ["on", "off"])
-
-
-def llama_with(flash, options, file, load):
+def llama(options, file, load, flash):
     threads = str(options.threads)
     if load["batch"] > 1:
         words = beside.run(
@@ -56,7 +51,11 @@ def main():
     options = arguments.parse_args()
 
     def sample(file, load, keep):
-        keep(SIDES[0], llama(options, file, load))
+        # With flash attention or without, whichever is faster here.
+        rates = {flash: llama(options, file, load, flash) for flash in ["on", "off"]}
+        for flash, rate in rates.items():
+            keep(f"llama.cpp, flash attention {flash}", rate)
+        keep(SIDES[0], max(rates.values()))
         for side, kv in [(SIDES[1], "bf16"), (SIDES[2], "f32")]:
             rate, gigabytes, machine = ladder(options, file, load, kv)
             keep(side, rate)

@@ -4,7 +4,8 @@
 //! Their products are added in one order, which `bf16_dots.rs` takes as its own.
 //!
 //! Rust has no stable intrinsics for these instructions, so they are written out. The compiler never uses these registers
-//! itself, which is why they keep what they hold from one instruction to the next.
+//! itself, which is why they keep what they hold from one instruction to the next. Functions of C may use them: while tiles
+//! hold something, call none, and do nothing large enough to become a call of memcpy.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18, and volume 2.
 
@@ -25,9 +26,11 @@ pub(super) fn is_lent() -> bool {
     *LENT
 }
 
+#[allow(unused_unsafe, reason = "safe only in newer versions of Rust")]
 fn has_instructions() -> bool {
     const BF16_AND_TILES: u32 = 1 << 22 | 1 << 24;
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe { __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES }
 }
 
 /// Whether the system keeps tiles and their shapes when threads change places.

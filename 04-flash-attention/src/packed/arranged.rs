@@ -242,11 +242,14 @@ impl Arranged {
                 ($($r:literal)*) => {
                     match rows {
                         $($r => Box::new(Blocks::<K, $r>::of(simd, scaling, pool, x, inputs)),)*
+                        TILE_ROWS if const { K::TILED } => {
+                            Box::new(Blocks::<K, TILE_ROWS>::of(simd, scaling, pool, x, inputs))
+                        }
                         rows => unreachable!("no block has {rows} rows"),
                     }
                 };
             }
-            of!(1 2 3 4 5 6 8 12 16)
+            of!(1 2 3 4 5 6 8 12)
         };
         let (whole, left) = cut(rows, most);
         let mut rest = x;

@@ -5,10 +5,10 @@ use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
 use super::rows::{Family, Floats, Integers, Pairs, panels_of};
-use crate::kernels::Simd;
 use crate::kernels::activations::Scaling;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
+use crate::kernels::{Simd, TILE_ROWS};
 use crate::threads::{Disjoint, Pool};
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, Linear, Result};
@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// Bytes of activations that a core keeps near while all panels pass: a part of its second cache, which has 1 MB and
 /// more on processors of servers.
 const NEAR_BYTES: usize = 256 << 10;
+
+/// Rows that are whole blocks of [`MANY`], and whole pairs of tiles.
+const WHOLE_TILES: usize = 96;
 
 /// A matrix in panels of sixteen outputs, each thread's in its own stretch of memory.
 pub struct PackedLinear {
@@ -208,7 +211,9 @@ impl PackedLinear {
     /// The weights are read by every thread, once for as many rows as its cache holds.
     fn share_rows<K: Family>(&self, x: &[f32], out: &mut [MaybeUninit<f32>]) {
         let block_bytes = K::pieces(self.inputs) * size_of::<K::Piece<MANY>>();
-        let together = (NEAR_BYTES / block_bytes).max(1) * MANY;
+        let near = NEAR_BYTES / block_bytes * MANY;
+        let whole = if K::rows_together(self.simd) == TILE_ROWS { WHOLE_TILES } else { MANY };
+        let together = (near / whole * whole).max(whole);
         self.pool.run_rows(out, self.outputs, together, &|mine, out| {
             let (x, out) =
                 (&x[mine.start * self.inputs..mine.end * self.inputs], Disjoint::new(out));

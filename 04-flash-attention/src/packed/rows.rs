@@ -18,6 +18,9 @@ pub(super) trait Family: Send + Sync + 'static {
     /// Most panels that are taken side by side where rows are few: 1, 2 or 4.
     const BESIDE: usize;
 
+    /// Whether there are tiles for it on some processor.
+    const TILED: bool = false;
+
     /// Rows that are taken together.
     fn rows_together(simd: Simd) -> usize {
         simd.rows_together()
@@ -103,6 +106,7 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
 impl Family for Pairs {
     type Piece<const R: usize> = PairBlock<R>;
     const BESIDE: usize = 4;
+    const TILED: bool = true;
 
     fn rows_together(simd: Simd) -> usize {
         if simd.has_tiles() { TILE_ROWS } else { simd.rows_together() }

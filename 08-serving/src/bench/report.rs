@@ -46,7 +46,8 @@ pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) {
         let (passes, bytes) = (|rate: f64| rate / run.batch as f64, run.bytes_per_pass());
         let parts: Vec<f64> = pairs.map(|(&rate, gb)| passes(rate) * bytes / 1e9 / gb).collect();
         let (rate, part) = (median(&run.decode_tokens_per_second), median(&parts));
-        let cached = if part > 1.0 { ", of which a cache holds a part" } else { "" };
+        let cached =
+            if part > 1.0 { ", more than memory gave: a cache may hold a part" } else { "" };
         println!(
             "  decode  {rate:.0} tokens/s, {:.0} % of the bandwidth for weights, keys and values{cached}",
             100.0 * part

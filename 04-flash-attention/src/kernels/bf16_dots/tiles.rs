@@ -5,6 +5,7 @@ use crate::kernels::amx::{ROW, Tiles};
 use crate::kernels::float_panels::OUTPUTS;
 use crate::kernels::{PREFETCH, Products, TILE_ROWS, prefetch};
 use std::hint::black_box;
+use std::mem::MaybeUninit;
 
 /// Panels side by side, and blocks of rows: a tile that is loaded is multiplied by this many.
 const BESIDE: usize = 2;
@@ -99,44 +100,51 @@ unsafe fn meet<const P: usize, const B: usize, const R: usize>(
         }
         // ANCHOR_END: tiles
     }
-    // SAFETY: passed on.
+    let Products { to, rows, outputs } = products;
+    if rows >= B * R && outputs >= P * OUTPUTS {
+        let stride = to.stride * size_of::<f32>();
+        // SAFETY: the products have room.
+        unsafe { store::<P, B>(tiles, |b, p| to.from(b * R, p * OUTPUTS).start.cast(), stride) };
+        return;
+    }
+    // What has no room goes to a place of its own first.
+    let mut whole = MaybeUninit::<[[[f32; OUTPUTS]; TILE_ROWS]; BESIDE * BESIDE]>::uninit();
+    let whole: *mut [[f32; OUTPUTS]; TILE_ROWS] = whole.as_mut_ptr().cast();
+    // SAFETY: there are four tiles of sixteen rows, and no more than the products have are copied.
     unsafe {
-        store::<0, R>(tiles, products, 0, 0);
-        if P == 2 {
-            store::<1, R>(tiles, products, 0, OUTPUTS);
-        }
-        if B == 2 {
-            store::<2, R>(tiles, products, R, 0);
-        }
-        if P == 2 && B == 2 {
-            store::<3, R>(tiles, products, R, OUTPUTS);
+        store::<P, B>(tiles, |b, p| whole.add(b * P + p).cast(), ROW);
+        for (b, p) in (0..B).flat_map(|b| (0..P).map(move |p| (b, p))) {
+            let (rows, outputs) = (rows - b * R, outputs - p * OUTPUTS);
+            for r in 0..rows.min(R) {
+                let sums = (&raw const (*whole.add(b * P + p))[r]).cast::<f32>();
+                let to = to.from(b * R + r, p * OUTPUTS).start;
+                to.copy_from_nonoverlapping(sums, outputs.min(OUTPUTS));
+            }
         }
     }
 }
 
-/// Writes what there is of a tile's rows and outputs.
+/// Writes all sums, those of block `b` and panel `p` to `at(b, p)`.
 ///
 /// # Safety
-/// The products have room.
+/// There is room for rows that lie `stride` bytes apart.
 #[inline(always)]
-unsafe fn store<const T: usize, const R: usize>(
+unsafe fn store<const P: usize, const B: usize>(
     tiles: &Tiles,
-    products: Products,
-    row: usize,
-    output: usize,
+    mut at: impl FnMut(usize, usize) -> *mut u8,
+    stride: usize,
 ) {
-    let (rows, outputs) = (products.rows - row, products.outputs - output);
-    // SAFETY: passed on. What has no room goes to a place of its own first.
+    // SAFETY: passed on.
     unsafe {
-        let to = products.to.from(row, output);
-        if rows >= R && outputs >= OUTPUTS {
-            tiles.store::<T>(to.start.cast(), to.stride * size_of::<f32>());
-            return;
+        tiles.store::<0>(at(0, 0), stride);
+        if P == 2 {
+            tiles.store::<1>(at(0, 1), stride);
         }
-        let mut whole = [[0.0f32; OUTPUTS]; TILE_ROWS];
-        tiles.store::<T>(whole.as_mut_ptr().cast(), ROW);
-        for (r, sums) in whole[..rows.min(R)].iter().enumerate() {
-            to.row(r).copy_from_nonoverlapping(sums.as_ptr(), outputs.min(OUTPUTS));
+        if B == 2 {
+            tiles.store::<2>(at(1, 0), stride);
+        }
+        if P == 2 && B == 2 {
+            tiles.store::<3>(at(1, 1), stride);
         }
     }
 }
