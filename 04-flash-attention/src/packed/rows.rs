@@ -23,7 +23,7 @@ pub(super) trait Family: Send + Sync + 'static {
 
     /// Rows that are taken together.
     fn rows_together(simd: Simd) -> usize {
-        simd.rows_together()
+        if Self::TILED && simd.has_tiles() { TILE_ROWS } else { simd.rows_together() }
     }
 
     /// Pieces of a row of so many inputs.
@@ -107,10 +107,6 @@ impl Family for Pairs {
     type Piece<const R: usize> = PairBlock<R>;
     const BESIDE: usize = 4;
     const TILED: bool = true;
-
-    fn rows_together(simd: Simd) -> usize {
-        if simd.has_tiles() { TILE_ROWS } else { simd.rows_together() }
-    }
 
     fn pieces(inputs: usize) -> usize {
         inputs.div_ceil(bf16_dots::BLOCK)
