@@ -60,13 +60,14 @@ impl Limits {
         rates.fold(0.0, f64::max)
     }
 
-    /// Operations a second: dot products of bytes for weights that are integers, products of BF16 for its fast mode
-    /// where there are any, multiply-adds of floats for all else.
+    /// Operations a second: dot products of bytes for weights that are integers, two for activations of two
+    /// digits, products of BF16 for its fast mode where there are any, multiply-adds of floats for all else.
     fn arithmetic(&self, format: Option<Format>) -> f64 {
         let dots = match format {
             Some(Format::Q8_0 | Format::Q4_0 | Format::Q4_1) => {
                 Some(self.simd.byte_dot_rate(&self.pool))
             }
+            Some(Format::Int8) => Some(self.simd.digit_dot_rate(&self.pool)),
             Some(Format::Bf16Fast) => self.simd.bf16_dot_rate(&self.pool),
             _ => None,
         };

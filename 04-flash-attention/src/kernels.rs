@@ -10,6 +10,7 @@
 //! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON with and without dot products of bytes |
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
 //! | `bf16_dots.rs`, `bf16_dots/` | BF16's fast mode: products in blocks of 32 inputs |
+//! | `digits.rs`, `digits/` | INT8 with one scale for each output: activations of fifteen bits in two digits |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
 //! | `amx.rs` | AMX's registers, where the processor has them and the system lends them |
 //! | `peak.rs` | the most products a second |
@@ -19,6 +20,7 @@ pub(crate) mod activations;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 pub(crate) mod bf16_dots;
+pub(crate) mod digits;
 pub(crate) mod float_panels;
 pub(crate) mod integer_tiles;
 pub(crate) mod lanes;
@@ -148,6 +150,15 @@ impl Simd {
         }
     }
 
+    /// Whether bytes of weights are multiplied as they are stored, 128 too large.
+    pub(crate) fn takes_biased_bytes(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => true,
+            _ => false,
+        }
+    }
+
     /// Rows of activations that share one walk over a panel: as many as have room in the registers, a sum each.
     pub(crate) fn rows_together(self) -> usize {
         match self.0 {
@@ -260,9 +271,13 @@ unsafe fn run_dotprod<K: Kernel>(kernel: K) {
     unsafe { kernel.run::<lanes::arm::Neon<lanes::arm::DotProd>>() }
 }
 
-/// How far ahead of the multiplication weights are asked for, in bytes. Far enough for memory to answer
-/// in time, near enough that little of it is past the end of a thread's share.
+/// How far ahead of the multiplication weights are asked for where panels lie side by side, in bytes. Far enough for memory
+/// to answer in time, near enough that little of it is past the end of a thread's share.
 const PREFETCH: usize = 4096;
+
+/// The same where panels come one after another: there one stretch of memory has to keep as many requests under way as
+/// several do side by side.
+const PREFETCH_FAR: usize = 16 << 10;
 
 /// Asks memory for a cache line. It may be anywhere, also past the end of what is allocated: it is never read,
 /// only asked for.
@@ -273,6 +288,20 @@ pub fn prefetch(at: *const u8) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch is a hint and has no effect on what the program sees, at any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// As [`prefetch`], into the core's second cache only: that one has more requests under way than the first, and room for what
+/// is asked for long before it is needed.
+#[inline(always)]
+fn prefetch_far(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

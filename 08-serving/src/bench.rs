@@ -35,7 +35,8 @@ pub struct BenchArgs {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// What the weights are stored as: stored (as the file has them), f32, bf16, bf16-fast, f16, fp8, q8_0, q4_0, q4_1;
+    /// What the weights are stored as: stored (as the file has them), f32, bf16, bf16-fast, f16, fp8, q8_0, int8, q4_0,
+    /// q4_1;
     /// several are measured one after another
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', default_value = "stored")]
     weights: Vec<Weights>,

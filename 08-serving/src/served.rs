@@ -23,7 +23,8 @@ pub struct EngineArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// How weights are kept: stored (as the file has them), or all as f32, bf16, bf16-fast (reads prompts faster on
-    /// processors with AMX and on AMD's with dot products of BF16, and rounds activations), f16, fp8, q8_0, q4_1 or q4_0
+    /// processors with AMX and on AMD's with dot products of BF16, and rounds activations), f16, fp8, q8_0, int8 (reads
+    /// prompts faster on processors with AMX), q4_1 or q4_0
     #[arg(long, value_name = "FORMAT", default_value = "stored")]
     weights: Weights,
     /// Bytes for keys and values, all requests together; as much as four texts of the model's whole context

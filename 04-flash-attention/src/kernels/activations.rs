@@ -37,7 +37,7 @@ impl<const R: usize> Group<R> {
 
 /// Activations smaller than this, all of a group, count as zero: below it the reciprocal of their
 /// scale is not a finite number.
-const SMALLEST: f32 = 1e-30;
+pub(super) const SMALLEST: f32 = 1e-30;
 
 /// Which activations share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,8 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
 }
 
 /// Bits of the largest activation of a row, in size.
-fn largest_bits(row: &[f32]) -> u32 {
+#[inline(always)]
+pub(super) fn largest_bits(row: &[f32]) -> u32 {
     row.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff))
 }
 

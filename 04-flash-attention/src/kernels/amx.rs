@@ -20,7 +20,7 @@ const TILES: usize = 8;
 /// Bytes of a row.
 pub(super) const ROW: usize = 64;
 
-/// Whether the processor has tiles for BF16, and the system lets this process use them.
+/// Whether the processor has tiles for BF16 and for bytes, and the system lets this process use them.
 pub(super) fn is_lent() -> bool {
     static LENT: LazyLock<bool> = LazyLock::new(|| has_instructions() && is_saved() && ask());
     *LENT
@@ -28,9 +28,12 @@ pub(super) fn is_lent() -> bool {
 
 #[allow(unused_unsafe, reason = "safe only in newer versions of Rust")]
 fn has_instructions() -> bool {
-    const BF16_AND_TILES: u32 = 1 << 22 | 1 << 24;
+    const BF16_TILES_AND_BYTES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
     // SAFETY: every processor of this architecture has the instruction.
-    unsafe { __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES }
+    unsafe {
+        __cpuid(0).eax >= 7
+            && __cpuid_count(7, 0).edx & BF16_TILES_AND_BYTES == BF16_TILES_AND_BYTES
+    }
 }
 
 /// Whether the system keeps tiles and their shapes when threads change places.
@@ -138,6 +141,16 @@ impl Tiles {
         // SAFETY: the instructions are there, as this is.
         unsafe {
             asm!("tdpbf16ps tmm{s}, tmm{a}, tmm{b}", s = const S, a = const A, b = const B,
+                options(nomem, nostack, preserves_flags));
+        }
+    }
+
+    /// Adds to sums `S`, integers of 32 bits, the products of signed bytes `A` with unsigned bytes `B`.
+    #[inline(always)]
+    pub(super) fn add_bytes<const S: usize, const A: usize, const B: usize>(&self) {
+        // SAFETY: the instructions are there, as this is.
+        unsafe {
+            asm!("tdpbsud tmm{s}, tmm{a}, tmm{b}", s = const S, a = const A, b = const B,
                 options(nomem, nostack, preserves_flags));
         }
     }

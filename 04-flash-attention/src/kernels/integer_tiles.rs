@@ -7,7 +7,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::{GROUP, Group, STEP};
-use super::{Kernel, Lanes, PREFETCH, RowsAt, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH_FAR, RowsAt, Simd, prefetch_far};
 
 /// Outputs in a tile.
 const OUTPUTS: usize = 16;
@@ -174,7 +174,7 @@ impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
                 let mut sums = [V::splat(0.0); R];
                 for x in self.groups {
                     for offset in 0..T::BYTES.div_ceil(64) {
-                        prefetch(tile.wrapping_add(PREFETCH + 64 * offset));
+                        prefetch_far(tile.wrapping_add(PREFETCH_FAR + 64 * offset));
                     }
                     let dots = T::dots::<V, R>(tile, x);
                     let scales = V::from_f16(tile.add(T::SCALES).cast());

@@ -45,7 +45,7 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: sixteen numbers of 16 bits, and the caller vouches for the instructions.
         unsafe { Self::from_f16(halves.as_ptr()) }
     }
-    /// Integers below 2^24 in size, as they are.
+    /// Integers, rounded to the nearest floats, ties to even: below 2^24 in size as they are.
     unsafe fn from_ints(ints: Self::Ints) -> Self;
     /// Writes sixteen floats.
     unsafe fn store(self, to: *mut f32);

@@ -1,8 +1,8 @@
 //! The most products a second that these loops can do.
 
-#[cfg(target_arch = "x86_64")]
-use super::bf16_dots;
 use super::{Kernel, Lanes, Simd};
+#[cfg(target_arch = "x86_64")]
+use super::{bf16_dots, digits};
 use crate::threads::{Disjoint, Pool};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -22,6 +22,19 @@ impl Simd {
     /// products of four bytes in registers.
     pub fn byte_dot_rate(self, pool: &Pool) -> f64 {
         rate(pool, CHAINS * 16 * 4 * 2, &|rounds| self.run(Dots { rounds }))
+    }
+
+    /// The same of bytes with activations of two digits, each of which is a product; in tiles where there are any.
+    pub fn digit_dot_rate(self, pool: &Pool) -> f64 {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_tiles() {
+            let run = |rounds| {
+                // SAFETY: the instructions are there.
+                unsafe { digits::tiles::only_products(rounds) }
+            };
+            return rate(pool, 4 * 16 * 16 * 64 * 2, &run) / 2.0;
+        }
+        self.byte_dot_rate(pool) / 2.0
     }
 
     /// The same of products of BF16 numbers, in tiles or by two; none where there are no instructions for them.

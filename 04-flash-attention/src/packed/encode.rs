@@ -37,11 +37,39 @@ pub(super) fn q8_0(weights: &[f32; GROUP]) -> [u8; 34] {
     let mut block = [0; 34];
     block[..2].copy_from_slice(&scale.to_le_bytes());
     for (byte, &weight) in block[2..].iter_mut().zip(weights) {
-        *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
+        *byte = steps(weight, scale.to_f32(), -127.0, 127.0) as i8 as u8;
     }
     block
 }
 // ANCHOR_END: q8_0
+
+/// Bytes of the scale that a row of INT8 begins with.
+pub(super) const INT8_SCALE: usize = size_of::<f32>();
+
+// ANCHOR: int8
+/// `scale, codes from -127 to 127`: the largest weight of the row in size is 127 scales.
+pub(super) fn int8(row: &[f32], to: &mut [u8]) {
+    let scale = row.iter().fold(0f32, |largest, w| largest.max(w.abs())) / 127.0;
+    let (head, codes) = to.split_at_mut(INT8_SCALE);
+    head.copy_from_slice(&scale.to_le_bytes());
+    for (byte, &weight) in codes.iter_mut().zip(row) {
+        *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
+    }
+}
+// ANCHOR_END: int8
+
+/// The scale of a row of INT8.
+pub(super) fn int8_scale(row: &[u8]) -> f32 {
+    f32::from_le_bytes(*row.first_chunk().expect("a row begins with its scale"))
+}
+
+/// The weights of a row of INT8.
+pub(super) fn from_int8(row: &[u8], to: &mut [f32]) {
+    let scale = int8_scale(row);
+    for (to, &code) in to.iter_mut().zip(&row[INT8_SCALE..]) {
+        *to = f32::from(code as i8) * scale;
+    }
+}
 
 /// A row in [`q8_0`]'s blocks that all have the scale of the row's largest weight.
 pub(super) fn encode_with_one_scale(row: &[f32], to: &mut [u8]) {
@@ -50,7 +78,7 @@ pub(super) fn encode_with_one_scale(row: &[f32], to: &mut [u8]) {
         *block = [0; 34];
         block[..2].copy_from_slice(&scale.to_le_bytes());
         for (byte, &weight) in block[2..].iter_mut().zip(weights) {
-            *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
+            *byte = steps(weight, scale.to_f32(), -127.0, 127.0) as i8 as u8;
         }
     }
 }
@@ -67,7 +95,7 @@ pub(super) fn q4_0(weights: &[f32; GROUP]) -> [u8; 18] {
     let scale = nearest(largest(weights) / -8.0);
     let mut block = [0; 18];
     block[..2].copy_from_slice(&scale.to_le_bytes());
-    let codes = weights.map(|weight| (steps(weight, scale, -8.0, 7.0) + 8) as u8);
+    let codes = weights.map(|weight| (steps(weight, scale.to_f32(), -8.0, 7.0) + 8) as u8);
     block[2..].copy_from_slice(&halves(&codes));
     block
 }
@@ -87,7 +115,8 @@ pub(super) fn q4_1(weights: &[f32; GROUP]) -> [u8; 20] {
     let mut block = [0; 20];
     block[..2].copy_from_slice(&scale.to_le_bytes());
     block[2..4].copy_from_slice(&smallest.to_le_bytes());
-    let codes = weights.map(|weight| steps(weight - smallest.to_f32(), scale, 0.0, 15.0) as u8);
+    let codes =
+        weights.map(|weight| steps(weight - smallest.to_f32(), scale.to_f32(), 0.0, 15.0) as u8);
     block[4..].copy_from_slice(&halves(&codes));
     block
 }
@@ -110,8 +139,7 @@ fn nearest(x: f32) -> f16 {
 
 /// How many scales a weight is, within bounds. The scale is the one that is stored, not the one that
 /// was wanted: its rounding is then made up for.
-fn steps(weight: f32, scale: f16, low: f32, high: f32) -> i32 {
-    let scale = scale.to_f32();
+fn steps(weight: f32, scale: f32, low: f32, high: f32) -> i32 {
     if scale == 0.0 {
         return 0;
     }

@@ -1,6 +1,6 @@
 //! What a weight may be stored as.
 
-use super::encode;
+use super::encode::{self, INT8_SCALE, int8_scale};
 use crate::kernels::activations::GROUP;
 use half::{bf16, f16};
 use naive_decode::{Error, Result};
@@ -22,6 +22,9 @@ pub enum Format {
     Bf16Fast,
     /// FP8: E4M3, a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
     Fp8,
+    /// INT8: a byte each, and one 32-bit scale for a row; 8 bits a weight. Activations have fifteen bits, and one scale for a
+    /// row, too.
+    Int8,
     /// INT8: a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
     Q8_0,
     /// INT4: four bits each, and a 16-bit scale for every 32; 4.5 bits a weight.
@@ -33,13 +36,14 @@ pub enum Format {
 
 impl Format {
     /// Every format, widest first.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 9] = [
         Format::F32,
         Format::Bf16,
         Format::Bf16Fast,
         Format::F16,
         Format::Fp8,
         Format::Q8_0,
+        Format::Int8,
         Format::Q4_1,
         Format::Q4_0,
     ];
@@ -52,6 +56,7 @@ impl Format {
             Format::Bf16 => "bf16",
             Format::Bf16Fast => "bf16-fast",
             Format::Fp8 => "fp8",
+            Format::Int8 => "int8",
             Format::Q8_0 => "q8_0",
             Format::Q4_0 => "q4_0",
             Format::Q4_1 => "q4_1",
@@ -63,11 +68,20 @@ impl Format {
         self == Format::Bf16Fast
     }
 
+    /// Bytes that a row begins with, before its first block.
+    const fn head(self) -> usize {
+        match self {
+            Format::Int8 => INT8_SCALE,
+            _ => 0,
+        }
+    }
+
     /// Inputs of a block, and its bytes. A row is a whole number of blocks.
     pub(super) const fn block(self) -> (usize, usize) {
         match self {
             Format::F32 => (1, 4),
             Format::F16 | Format::Bf16 | Format::Bf16Fast => (1, 2),
+            Format::Int8 => (1, 1),
             Format::Fp8 | Format::Q8_0 => (GROUP, 2 + GROUP),
             Format::Q4_0 => (GROUP, 2 + GROUP / 2),
             Format::Q4_1 => (GROUP, 4 + GROUP / 2),
@@ -77,7 +91,7 @@ impl Format {
     /// Bytes of a row of so many inputs.
     pub fn row_bytes(self, inputs: usize) -> usize {
         let (numbers, bytes) = self.block();
-        inputs.div_ceil(numbers) * bytes
+        self.head() + inputs.div_ceil(numbers) * bytes
     }
 
     /// Stores one row; what is missing of its last block is zeros.
@@ -87,6 +101,7 @@ impl Format {
             Format::F16 => each(row, to, |w| f16::from_f32(w).to_le_bytes()),
             Format::Bf16 | Format::Bf16Fast => each(row, to, |w| bf16::from_f32(w).to_le_bytes()),
             Format::Fp8 => blocks(row, to, encode::fp8),
+            Format::Int8 => encode::int8(row, to),
             Format::Q8_0 => blocks(row, to, encode::q8_0),
             Format::Q4_0 => blocks(row, to, encode::q4_0),
             Format::Q4_1 => blocks(row, to, encode::q4_1),
@@ -100,6 +115,7 @@ impl Format {
             Format::F16 => back(row, to, |b| f16::from_le_bytes(b).to_f32()),
             Format::Bf16 | Format::Bf16Fast => back(row, to, |b| bf16::from_le_bytes(b).to_f32()),
             Format::Fp8 => blocks_back(row, to, encode::from_fp8),
+            Format::Int8 => encode::from_int8(row, to),
             Format::Q8_0 => blocks_back(row, to, encode::from_q8_0),
             Format::Q4_0 => blocks_back(row, to, encode::from_q4_0),
             Format::Q4_1 => blocks_back(row, to, encode::from_q4_1),
@@ -221,6 +237,10 @@ impl<'a> Rows<'a> {
                     true => f32::NAN,
                     false => half(b[0], b[1]),
                 })
+            }
+            Format::Int8 => {
+                let rows = bytes.chunks_exact(self.format.row_bytes(self.inputs));
+                rows.map(int8_scale).find(|scale| !scale.is_finite())
             }
             Format::Q8_0 => odd(bytes, |b: &[u8; 34]| half(b[0], b[1])),
             Format::Q4_0 => odd(bytes, |b: &[u8; 18]| half(b[0], b[1])),

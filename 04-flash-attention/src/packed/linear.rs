@@ -4,7 +4,7 @@ use super::arranged::{Arranged, MANY, Panels, TOGETHER};
 use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
-use super::rows::{Family, Floats, Integers, Pairs, panels_of};
+use super::rows::{Digits, Family, Floats, Integers, Pairs, panels_of};
 use crate::kernels::activations::Scaling;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
@@ -272,6 +272,7 @@ impl Linear for PackedLinear {
             Format::Bf16 => self.multiply::<Floats<Brain>>(x),
             Format::Bf16Fast => self.multiply::<Pairs>(x),
             Format::Fp8 => self.multiply::<Floats<Eighth>>(x),
+            Format::Int8 => self.multiply::<Digits>(x),
             Format::Q8_0 => self.multiply::<Integers<Bytes>>(x),
             Format::Q4_0 => self.multiply::<Integers<Nibbles>>(x),
             Format::Q4_1 => self.multiply::<Integers<NibblesAbove>>(x),

@@ -1,7 +1,9 @@
 //! Rows to panels of sixteen outputs, and back.
 
+use super::encode::INT8_SCALE;
 use super::format::Format;
 use crate::kernels::activations::{GROUP, STEP};
+use crate::kernels::digits;
 use crate::kernels::float_panels::{Brain, Eighth, Float};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove, Tile};
 use naive_decode::numerics::LANES;
@@ -16,6 +18,7 @@ impl Format {
             Format::F32 | Format::F16 => LANES * self.row_bytes(inputs),
             Format::Bf16 | Format::Bf16Fast => Brain::panel_bytes(inputs),
             Format::Fp8 => Eighth::panel_bytes(inputs),
+            Format::Int8 => digits::panel_bytes(inputs),
             Format::Q8_0 => inputs.div_ceil(GROUP) * Bytes::BYTES,
             Format::Q4_0 => inputs.div_ceil(GROUP) * Nibbles::BYTES,
             Format::Q4_1 => inputs.div_ceil(GROUP) * NibblesAbove::BYTES,
@@ -43,6 +46,14 @@ impl Format {
                 spread::<1>(&block[2..], lane, &mut tile[..Eighth::SCALES]);
                 tile[Eighth::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
             }),
+            Format::Int8 => {
+                let (scale, codes) = row.split_at(INT8_SCALE);
+                for (input, code) in codes.iter().enumerate() {
+                    panel[digits::byte_at(input, lane)] = code ^ 128;
+                }
+                let scales = &mut panel[digits::scales_at(codes.len())..];
+                scales[INT8_SCALE * lane..][..INT8_SCALE].copy_from_slice(scale);
+            }
             Format::Q8_0 => tiles::<{ Bytes::BYTES }, 34>(row, panel, |tile, block| {
                 for step in 0..GROUP / STEP {
                     for i in 0..STEP {
@@ -74,6 +85,14 @@ impl Format {
                 gather::<1>(&tile[..Eighth::SCALES], lane, &mut block[2..]);
                 block[..2].copy_from_slice(&tile[Eighth::SCALES + 2 * lane..][..2]);
             }),
+            Format::Int8 => {
+                let (scale, codes) = row.split_at_mut(INT8_SCALE);
+                for (input, code) in codes.iter_mut().enumerate() {
+                    *code = panel[digits::byte_at(input, lane)] ^ 128;
+                }
+                let scales = &panel[digits::scales_at(codes.len())..];
+                scale.copy_from_slice(&scales[INT8_SCALE * lane..][..INT8_SCALE]);
+            }
             Format::Q8_0 => tiles_back::<{ Bytes::BYTES }, 34>(panel, row, |tile, block| {
                 for step in 0..GROUP / STEP {
                     for i in 0..STEP {

@@ -2,6 +2,7 @@
 
 use crate::kernels::activations::{GROUP, Group, Scaling, interleave, quantise};
 use crate::kernels::bf16_dots::{self, PairBlock, round_to_pairs};
+use crate::kernels::digits::{self, DigitBlock, to_digits};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
 use crate::kernels::{Products, RowsAt, Simd, TILE_ROWS};
@@ -69,6 +70,9 @@ pub(super) struct Floats<F>(PhantomData<F>);
 
 /// Weights of BF16, and activations rounded to it.
 pub(super) struct Pairs;
+
+/// Weights of INT8 with one scale for each output, and activations of two digits.
+pub(super) struct Digits;
 
 /// Weights that are small integers.
 pub(super) struct Integers<T>(PhantomData<T>);
@@ -142,6 +146,49 @@ impl Family for Pairs {
     ) -> bool {
         // SAFETY: passed on.
         unsafe { bf16_dots::multiply_in_tiles(simd, panels, blocks, each, products) }
+    }
+}
+
+impl Family for Digits {
+    type Piece<const R: usize> = DigitBlock<R>;
+    const BESIDE: usize = 1;
+    const TILED: bool = true;
+
+    fn pieces(inputs: usize) -> usize {
+        inputs.div_ceil(digits::BLOCK)
+    }
+
+    fn arrange<const R: usize>(
+        simd: Simd,
+        _scaling: Scaling,
+        x: &[f32],
+        inputs: usize,
+        first: usize,
+        to: &mut [MaybeUninit<DigitBlock<R>>],
+    ) {
+        to_digits(simd, x, inputs, first, to);
+    }
+
+    unsafe fn multiply<const P: usize, const R: usize>(
+        simd: Simd,
+        panels: &[u8],
+        rows: &[DigitBlock<R>],
+        to: RowsAt,
+    ) {
+        assert_eq!(P, Self::BESIDE, "panels side by side");
+        // SAFETY: passed on.
+        unsafe { digits::multiply(simd, panels, rows, to) }
+    }
+
+    unsafe fn multiply_in_tiles<const R: usize>(
+        simd: Simd,
+        panels: &[u8],
+        blocks: &[DigitBlock<R>],
+        each: usize,
+        products: Products,
+    ) -> bool {
+        // SAFETY: passed on.
+        unsafe { digits::multiply_in_tiles(simd, panels, blocks, each, products) }
     }
 }
 

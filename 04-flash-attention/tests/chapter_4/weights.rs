@@ -80,6 +80,23 @@ fn awq_in_bits() {
     assert_eq!([128.0, 32.0].map(|group| 4.0 + 32.0 / group), [4.25, 5.0]);
 }
 
+/// One output that is the second of 32 activations, in steps: all other weights are 0.
+#[test]
+fn small_numbers_have_steps_beside_large_ones() {
+    let mut weights = [0.0; 32];
+    weights[1] = 1.0;
+    let mut x = Array2::zeros((1, 32));
+    (x[[0, 0]], x[[0, 1]]) = (1.0, 1.0 / 20_000.0);
+    let (simd, pool, memory) = (Simd::within(Isa::best()), Pool::new(1), Memory::new(1));
+    let steps = |format| {
+        let linear = PackedLinear::from_floats(format, &weights, 1, 32, simd, &pool, &memory);
+        (linear.unwrap().apply(x.view())[[0, 0]] * 16_319.0).round()
+    };
+    assert_eq!((steps(Format::Q8_0), steps(Format::Int8)), (0.0, 1.0));
+    // Beside an outlier a hundred times as large.
+    assert_eq!(f32::floor(16_319.0 / 100.0), 163.0);
+}
+
 /// The sum of 2^24, 1, -2^24 and 0 is 0 in ascending order, and 1 if even and odd inputs are added apart. With
 /// 2^24, -2^24, 1 and 0 it is the other way round.
 #[test]

@@ -13,6 +13,11 @@ fn simd() -> Simd {
     Simd::within(Isa::best())
 }
 
+/// Weights that share a scale, of so many in a row.
+fn group(format: Format, inputs: usize) -> usize {
+    if format == Format::Int8 { inputs } else { 32 }
+}
+
 /// Most that a weight may be off, as a part of its group's largest.
 fn bound(format: Format) -> f32 {
     match format {
@@ -21,6 +26,8 @@ fn bound(format: Format) -> f32 {
         Format::Bf16 | Format::Bf16Fast => 1.0 / 256.0,
         // Half a step of the largest, of which there are 28 to the largest number.
         Format::Fp8 => 0.5 / 14.0 + 0.001,
+        // Half a step, of a row.
+        Format::Int8 => 0.5 / 127.0 + 1e-6,
         // Half a step, and a little for the scale's own rounding.
         Format::Q8_0 => 0.5 / 127.0 + 0.0006,
         Format::Q4_1 => 0.5 * 2.0 / 15.0 + 0.002,
@@ -48,7 +55,8 @@ proptest! {
             numbers(outputs * inputs, seed).iter().map(|w| w * 2f32.powi(power)).collect();
         let linear = packed(format, &weights, [outputs, inputs], simd(), 2);
         for (row, back) in weights.chunks(inputs).zip(unpacked(&linear).chunks(inputs)) {
-            for (row, back) in row.chunks(32).zip(back.chunks(32)) {
+            let group = group(format, inputs);
+            for (row, back) in row.chunks(group).zip(back.chunks(group)) {
                 let largest = row.iter().fold(0f32, |largest, w| largest.max(w.abs()));
                 for (w, b) in row.iter().zip(back) {
                     let off = (w - b).abs();
@@ -79,10 +87,10 @@ proptest! {
     }
 
     /// An integer product is the product of the weights and the activations, but for the activations'
-    /// rounding: half a step of their group's 127th for each.
+    /// rounding: half a step of their group's 127th for each, or of their row's 16,319th.
     #[test]
     fn integer_products_are_within_the_activations_rounding(
-        format in proptest::sample::select(vec![Format::Q8_0, Format::Q4_0, Format::Q4_1]),
+        format in proptest::sample::select(vec![Format::Int8, Format::Q8_0, Format::Q4_0, Format::Q4_1]),
         outputs in 1usize..40,
         inputs in 1usize..200,
         seed: u32,
@@ -93,8 +101,10 @@ proptest! {
         for (x, y) in x.outer_iter().zip(y.outer_iter()) {
             for (row, y) in weights.chunks(inputs).zip(y) {
                 let (mut exact, mut allowed) = (0.0, 1e-5);
-                for (w, x) in row.chunks(32).zip(x.as_slice().unwrap().chunks(32)) {
-                    let step = x.iter().fold(0f32, |most, x| most.max(x.abs())) as f64 / 127.0;
+                let group = group(format, inputs);
+                let steps = if format == Format::Int8 { 16_319.0 } else { 127.0 };
+                for (w, x) in row.chunks(group).zip(x.as_slice().unwrap().chunks(group)) {
+                    let step = x.iter().fold(0f32, |most, x| most.max(x.abs())) as f64 / steps;
                     for (&w, &x) in w.iter().zip(x) {
                         exact += w as f64 * x as f64;
                         allowed += w.abs() as f64 * step * 0.5001;
@@ -125,6 +135,7 @@ fn what_a_format_can_hold_is_held_exactly() {
     let codes =
         (0..32).map(|i| [0x7e, 0x01, 0x81, 0x00].get(i).copied().unwrap_or(5 + 7 * i as u8));
     exact(Format::Fp8, &codes.map(|code| from_e4m3(code) * 0.25).collect::<Vec<_>>());
+    exact(Format::Int8, &(0..50).map(|i| (i * 5 - 127) as f32 * 0.25).collect::<Vec<_>>());
     exact(Format::Q8_0, &(0..32).map(|i| (i * 8 - 127) as f32 * 0.25).collect::<Vec<_>>());
     exact(Format::Q4_0, &(0..32).map(|i| (i % 16 - 8) as f32 * 0.25).collect::<Vec<_>>());
     exact(Format::Q4_1, &(0..32).map(|i| (i % 16) as f32 * 0.25 + 3.0).collect::<Vec<_>>());
@@ -142,17 +153,20 @@ fn sizes_are_what_the_formats_promise() {
         (Format::F16, 16.0),
         (Format::Fp8, 8.5),
         (Format::Q8_0, 8.5),
+        // And a scale of 32 bits for 128.
+        (Format::Int8, 8.25),
         (Format::Q4_1, 5.0),
         (Format::Q4_0, 4.5),
     ] {
-        let linear = packed(format, &numbers(64 * 96, 1), [64, 96], simd(), 2);
-        assert_eq!(linear.bytes() as f64 * 8.0, 64.0 * 96.0 * bits, "{format:?}");
+        let linear = packed(format, &numbers(64 * 128, 1), [64, 128], simd(), 2);
+        assert_eq!(linear.bytes() as f64 * 8.0, 64.0 * 128.0 * bits, "{format:?}");
         assert_eq!(format.name().parse::<Format>().unwrap(), format);
     }
     let said = "q5".parse::<Format>().unwrap_err().to_string();
     assert_eq!(
         said,
-        "weight format is q5, expected one of f32, bf16, bf16-fast, f16, fp8, q8_0, q4_1, q4_0"
+        "weight format is q5, expected one of f32, bf16, bf16-fast, f16, fp8, q8_0, int8, q4_1, \
+         q4_0"
     );
 }
 

@@ -56,7 +56,9 @@ fn packed_f32_is_rung_01_to_the_bit() {
 
 #[test]
 fn every_format_is_the_same_naive_and_cached_on_every_path() {
-    for format in [Format::Bf16, Format::Bf16Fast, Format::Q8_0, Format::Q4_0, Format::Q4_1] {
+    for format in
+        [Format::Bf16, Format::Bf16Fast, Format::Q8_0, Format::Int8, Format::Q4_0, Format::Q4_1]
+    {
         let expected = logits(&NAIVE, &target(format, Isa::best(), 2));
         for isa in Isa::available() {
             let found = logits(&CONTIGUOUS, &target(format, isa, 1));

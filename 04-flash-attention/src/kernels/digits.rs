@@ -1,0 +1,322 @@
+//! INT8 with one scale for each output, and activations of fifteen bits in two digits.
+//!
+//! A row of activations has one scale, too, and sixteen thousand steps of it on either side of zero. Each is
+//! `128 · high + low`, two small integers, so that instructions for bytes multiply it in two goes. Nothing is rounded before
+//! all inputs are added: a row's two sums of products are integers, and an output is
+//! `(128 · high + low) · (scale · scale)`, rounded after the conversion of each sum, the multiply-add and each product.
+//!
+//! A panel is tiles of 64 inputs, `[16 steps][16 outputs][4 inputs]` of bytes that are 128 more than the weight, the last
+//! filled up, and then sixteen scales of 32 bits. Tiles of AMX have the same layout.
+
+#![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod tiles;
+
+use super::activations::{SMALLEST, STEP, largest_bits};
+use super::float_panels::OUTPUTS;
+use super::{Kernel, Lanes, PREFETCH_FAR, Products, RowsAt, Simd, prefetch_far};
+use std::mem::MaybeUninit;
+
+/// Inputs of a tile.
+pub(crate) const BLOCK: usize = 64;
+
+/// Steps of a tile.
+const STEPS: usize = BLOCK / STEP;
+
+/// Bytes of one step of sixteen outputs.
+const STEP_BYTES: usize = OUTPUTS * STEP;
+
+/// Bytes of a tile.
+const TILE: usize = BLOCK * OUTPUTS;
+
+/// Bytes of a panel's scales.
+const SCALES: usize = OUTPUTS * size_of::<f32>();
+
+/// How many low digits there are: what a high one counts.
+const BASE: i32 = 128;
+
+/// The largest activation of a row in size, in steps: 127 of the high digit, and as much of the low one as rounds down.
+const MOST: f32 = 16_319.0;
+
+/// Bytes of a panel.
+pub(crate) const fn panel_bytes(inputs: usize) -> usize {
+    scales_at(inputs) + SCALES
+}
+
+/// Where a panel's scales begin.
+pub(crate) const fn scales_at(inputs: usize) -> usize {
+    inputs.div_ceil(BLOCK) * TILE
+}
+
+/// Where a panel has a weight.
+pub(crate) const fn byte_at(input: usize, output: usize) -> usize {
+    input / STEP * STEP_BYTES + output * STEP + input % STEP
+}
+
+/// A block of `R` rows of activations.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct DigitBlock<const R: usize> {
+    /// `[high, low][row][step][input]`
+    digits: [[[[i8; STEP]; STEPS]; R]; 2],
+    /// What each row's sums of this block begin with: it takes off what weights are stored too large by.
+    starts: [[i32; R]; 2],
+    /// Each row's scale, the same in all its blocks.
+    scales: [f32; R],
+}
+
+impl<const R: usize> DigitBlock<R> {
+    const ZERO: Self =
+        DigitBlock { digits: [[[[0; STEP]; STEPS]; R]; 2], starts: [[0; R]; 2], scales: [0.0; R] };
+}
+
+/// What the sums of a row of blocks begin with.
+#[inline(always)]
+fn starts<const R: usize>(blocks: &[DigitBlock<R>]) -> [[i32; R]; 2] {
+    let mut sums = [[0i32; R]; 2];
+    for block in blocks {
+        for (sums, starts) in sums.iter_mut().zip(&block.starts) {
+            sums.iter_mut().zip(starts).for_each(|(sum, start)| *sum = sum.wrapping_add(*start));
+        }
+    }
+    sums
+}
+
+/// Quantises `R` rows of `width` activations, which lie one after another in `x`, to blocks, from block `first` on. What is
+/// past the width is zero.
+///
+/// An activation that is not finite makes its row's scale, and so all its outputs, not finite.
+///
+/// # Panics
+/// If `x` or `blocks` does not fit `width`.
+pub(crate) fn to_digits<const R: usize>(
+    simd: Simd,
+    x: &[f32],
+    width: usize,
+    first: usize,
+    blocks: &mut [MaybeUninit<DigitBlock<R>>],
+) {
+    assert_eq!(x.len(), R * width, "rows");
+    assert!(first + blocks.len() <= width.div_ceil(BLOCK), "blocks of a row");
+    simd.run(ToDigits { x, width, first, biased: simd.takes_biased_bytes(), blocks });
+}
+
+struct ToDigits<'a, const R: usize> {
+    x: &'a [f32],
+    width: usize,
+    first: usize,
+    /// Whether weights are multiplied as they are stored.
+    biased: bool,
+    blocks: &'a mut [MaybeUninit<DigitBlock<R>>],
+}
+
+impl<const R: usize> Kernel for ToDigits<'_, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let row = |r: usize| &self.x[r * self.width..][..self.width];
+        let scales: [_; R] = std::array::from_fn(|r| match f32::from_bits(largest_bits(row(r))) {
+            ..SMALLEST => (0.0, 0.0),
+            largest if largest.is_finite() => (largest * (1.0 / MOST), MOST / largest),
+            _ => (f32::NAN, 0.0),
+        });
+        let bias = if self.biased { BASE } else { 0 };
+        for (i, to) in (self.first..).zip(self.blocks) {
+            let block = to.write(DigitBlock::ZERO);
+            let [highs, lows] = &mut block.digits;
+            for (r, (scale, inverse)) in scales.into_iter().enumerate() {
+                let x = &row(r)[i * BLOCK..];
+                let (high, low) = (highs[r].as_flattened_mut(), lows[r].as_flattened_mut());
+                let sums = digits(&x[..x.len().min(BLOCK)], inverse, high, low);
+                for (starts, sum) in block.starts.iter_mut().zip(sums) {
+                    starts[r] = sum.wrapping_mul(-bias);
+                }
+                block.scales[r] = scale;
+            }
+        }
+    }
+}
+
+// ANCHOR: digits
+/// Numbers times `by`, rounded to integers, ties to even, as high and low digits; gives the digits' sums.
+#[inline(always)]
+fn digits(x: &[f32], by: f32, high: &mut [i8], low: &mut [i8]) -> [i32; 2] {
+    // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which stands in its lowest bits.
+    const MAGIC: f32 = 12_582_912.0;
+    let mut sums = [0; 2];
+    for ((x, high), low) in x.iter().zip(high).zip(low) {
+        // Of what is no number they are anything, as its scale is none either.
+        let steps = ((x * by + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
+        let tops = (steps.wrapping_add(BASE / 2)) >> BASE.ilog2();
+        let rest = steps.wrapping_sub(tops << BASE.ilog2());
+        (*high, *low) = (tops as i8, rest as i8);
+        sums = [sums[0] + tops, sums[1] + rest];
+    }
+    sums
+}
+// ANCHOR_END: digits
+
+/// Sixteen outputs of each of `R` rows from each of some neighbouring panels: one panel after another, as two digits are
+/// chains enough for memory to be slower.
+///
+/// # Panics
+/// If `panels` is not a number of panels of as many blocks.
+///
+/// # Safety
+/// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
+pub(crate) unsafe fn multiply<const R: usize>(
+    simd: Simd,
+    panels: &[u8],
+    blocks: &[DigitBlock<R>],
+    to: RowsAt,
+) {
+    let panel_bytes = panel_bytes(blocks.len() * BLOCK);
+    assert!(panels.len().is_multiple_of(panel_bytes), "a tile for each block");
+    let (count, panels) = (panels.len() / panel_bytes, panels.as_ptr());
+    simd.run(Multiply { panels, count, blocks, to });
+}
+
+struct Multiply<'a, const R: usize> {
+    panels: *const u8,
+    count: usize,
+    blocks: &'a [DigitBlock<R>],
+    to: RowsAt,
+}
+
+impl<const R: usize> Kernel for Multiply<'_, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let starts = starts(self.blocks);
+        let mut at = self.panels;
+        for panel in 0..self.count {
+            // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
+            // here for the instructions.
+            unsafe {
+                // ANCHOR: sums
+                let mut sums = [[V::splat_int(0); R]; 2];
+                for digit in 0..2 {
+                    for r in 0..R {
+                        sums[digit][r] = V::splat_int(starts[digit][r]);
+                    }
+                }
+                for x in self.blocks {
+                    for step in 0..STEPS {
+                        prefetch_far(at.wrapping_add(PREFETCH_FAR));
+                        let weights = V::bytes(at);
+                        for digit in 0..2 {
+                            for r in 0..R {
+                                let x = x.digits[digit][r][step];
+                                sums[digit][r] = V::dot_bytes(sums[digit][r], weights, x);
+                            }
+                        }
+                        at = at.add(STEP_BYTES);
+                    }
+                }
+                // ANCHOR_END: sums
+                let scales = V::from_f32(at.cast());
+                for r in 0..R {
+                    let (high, low) = (V::from_ints(sums[0][r]), V::from_ints(sums[1][r]));
+                    let sum = low.plus_product(high, V::splat(BASE as f32));
+                    let both = scales.times(V::splat(self.blocks[0].scales[r]));
+                    sum.times(both).store(self.to.row(r).add(panel * OUTPUTS));
+                }
+                at = at.add(SCALES);
+            }
+        }
+    }
+}
+
+/// Rows from which on tiles are faster than instructions for one row at a time, of which there are two for each row.
+const ENOUGH_FOR_TILES: usize = 8;
+
+/// The same in tiles, of all blocks of `R` rows, each row `each` blocks of inputs long; false if there are no tiles, or too
+/// few rows for them.
+///
+/// # Panics
+/// If `panels` is not a number of panels of `each` blocks.
+///
+/// # Safety
+/// All of `products` has room, which nobody else reads or writes meanwhile, and there are so many panels and rows.
+pub(crate) unsafe fn multiply_in_tiles<const R: usize>(
+    simd: Simd,
+    panels: &[u8],
+    blocks: &[DigitBlock<R>],
+    each: usize,
+    products: Products,
+) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if simd.has_tiles() && R >= ENOUGH_FOR_TILES {
+        assert!(panels.len().is_multiple_of(panel_bytes(each * BLOCK)), "a tile for each block");
+        // SAFETY: tiles are there, the length was checked, and the caller vouches for `products`.
+        unsafe { tiles::multiply(simd, panels, blocks, each, products) };
+        return true;
+    }
+    let _ = (simd, panels, blocks, each, products);
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks_of<const R: usize>(simd: Simd, x: &[f32], first: usize) -> Vec<DigitBlock<R>> {
+        let width = x.len() / R;
+        let mut blocks = vec![MaybeUninit::uninit(); width.div_ceil(BLOCK) - first];
+        to_digits(simd, x, width, first, &mut blocks);
+        // SAFETY: `to_digits` fills all blocks.
+        blocks.into_iter().map(|block| unsafe { block.assume_init() }).collect()
+    }
+
+    #[test]
+    fn digits_are_the_nearest_steps_of_a_row() {
+        for simd in Simd::available() {
+            let width = 150;
+            let x: Vec<f32> =
+                (0..3 * width).map(|i| ((i * 37 % 301) as f32 - 150.0).sin()).collect();
+            for first in 0..3 {
+                let blocks = blocks_of::<3>(simd, &x, first);
+                for (r, row) in x.chunks(width).enumerate() {
+                    let largest = row.iter().fold(0f32, |most, x| most.max(x.abs()));
+                    for (i, block) in (first..).zip(&blocks) {
+                        assert_eq!(block.scales[r], largest * (1.0 / MOST), "{simd:?}: row {r}");
+                        let digit = |digit: usize, k: usize| {
+                            i32::from(block.digits[digit][r][k / STEP][k % STEP])
+                        };
+                        for k in 0..BLOCK {
+                            let x = row.get(i * BLOCK + k).copied().unwrap_or(0.0);
+                            let steps = (x * (MOST / largest)).round_ties_even() as i32;
+                            let (high, low) = (digit(0, k), digit(1, k));
+                            assert_eq!(BASE * high + low, steps, "{simd:?}: row {r}, input {k}");
+                            assert!(high.abs() <= 127 && (-64..64).contains(&low), "{high}, {low}");
+                        }
+                        let bias = if simd.takes_biased_bytes() { -BASE } else { 0 };
+                        for digits in 0..2 {
+                            let sum: i32 = (0..BLOCK).map(|k| digit(digits, k)).sum();
+                            assert_eq!(block.starts[digits][r], bias * sum, "{simd:?}: row {r}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_not_finite_or_next_to_nothing_have_scales_that_say_so() {
+        for simd in Simd::available() {
+            for (x, zero) in [(f32::NAN, false), (f32::INFINITY, false), (1e-31, true), (0.0, true)]
+            {
+                let block = &blocks_of::<2>(simd, &[1.0, x, x, x], 0)[0];
+                assert_eq!(block.scales[1] == 0.0, zero, "{simd:?}: {x}");
+                assert_eq!(block.scales[1].is_nan(), !zero, "{simd:?}: {x}");
+                assert!(!zero || block.digits[0][1] == [[0; STEP]; STEPS], "{simd:?}: {x}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "blocks of a row"]
+    fn blocks_past_a_row_are_refused() {
+        let mut blocks = vec![MaybeUninit::<DigitBlock<2>>::uninit(); 2];
+        to_digits(Simd::available()[0], &[0.0; 140], 70, 1, &mut blocks);
+    }
+}
