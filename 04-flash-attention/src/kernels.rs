@@ -141,8 +141,8 @@ impl Simd {
         }
     }
 
-    /// Whether there are tiles: [`TILE_ROWS`] rows of activations that meet a panel in one instruction.
-    pub(crate) fn has_tiles(self) -> bool {
+    /// Whether there are AMX's tiles: sixteen rows of activations meet a panel in one instruction, of BF16 or of bytes.
+    pub fn has_tiles(self) -> bool {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Path::Amx => true,

@@ -110,10 +110,15 @@ pub fn load_packed(
             files.release_pages();
         }
     };
-    if weights == Weights::As(Format::Bf16Fast)
-        && !Simd::within(options.isa).has_bf16_instructions()
-    {
-        eprintln!("no instructions for BF16 on this processor: bf16-fast is slower than bf16");
+    let simd = Simd::within(options.isa);
+    match weights {
+        Weights::As(Format::Bf16Fast) if !simd.has_bf16_instructions() => {
+            eprintln!("no instructions for BF16 on this processor: bf16-fast is slower than bf16");
+        }
+        Weights::As(Format::Int8) if !simd.has_tiles() => {
+            eprintln!("no AMX on this processor: int8 reads prompts more slowly than q8_0");
+        }
+        _ => {}
     }
     let stored = |name: &str| rows(files, name);
     let mut packer = Packer::new(weights, options.isa, pool, &stored).with_progress(&progress);

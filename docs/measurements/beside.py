@@ -34,7 +34,7 @@ def ladder(options, file, load, depth, kv):
     report = json.loads(
         run(options.ladder, "bench", "--model", file, "--weights", options.weights, "--threads", str(options.threads),
             "--samples", "2", "--kv", kv, "--prefill", str(load["prefill"]), "--decode", str(load["decode"]),
-            "--depth", str(depth), "--batch", str(load["batch"]), "--keep", "always", "--json"))
+            "--depth", str(depth), "--batch", str(load["batch"]), "--json"))
     [one] = report["runs"]
     return report, one
 

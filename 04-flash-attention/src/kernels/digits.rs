@@ -114,24 +114,24 @@ struct ToDigits<'a, const R: usize> {
 impl<const R: usize> Kernel for ToDigits<'_, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let row = |r: usize| &self.x[r * self.width..][..self.width];
-        let scales: [_; R] = std::array::from_fn(|r| match f32::from_bits(largest_bits(row(r))) {
-            ..SMALLEST => (0.0, 0.0),
-            largest if largest.is_finite() => (largest * (1.0 / MOST), MOST / largest),
-            _ => (f32::NAN, 0.0),
-        });
+        let (mut scales, mut inverses) = ([0.0; R], [0.0; R]);
+        for (r, row) in self.x.chunks_exact(self.width).enumerate() {
+            (scales[r], inverses[r]) = match f32::from_bits(largest_bits(row)) {
+                ..SMALLEST => (0.0, 0.0),
+                largest if largest.is_finite() => (largest * (1.0 / MOST), MOST / largest),
+                _ => (f32::NAN, 0.0),
+            };
+        }
         let bias = if self.biased { BASE } else { 0 };
         for (i, to) in (self.first..).zip(self.blocks) {
-            let block = to.write(DigitBlock::ZERO);
+            let block = to.write(DigitBlock { scales, ..DigitBlock::ZERO });
             let [highs, lows] = &mut block.digits;
-            for (r, (scale, inverse)) in scales.into_iter().enumerate() {
-                let x = &row(r)[i * BLOCK..];
+            for (r, row) in self.x.chunks_exact(self.width).enumerate() {
+                let x = &row[i * BLOCK..self.width.min((i + 1) * BLOCK)];
                 let (high, low) = (highs[r].as_flattened_mut(), lows[r].as_flattened_mut());
-                let sums = digits(&x[..x.len().min(BLOCK)], inverse, high, low);
-                for (starts, sum) in block.starts.iter_mut().zip(sums) {
-                    starts[r] = sum.wrapping_mul(-bias);
-                }
-                block.scales[r] = scale;
+                let [high, low] = digits(x, inverses[r], high, low);
+                block.starts[0][r] = high.wrapping_mul(-bias);
+                block.starts[1][r] = low.wrapping_mul(-bias);
             }
         }
     }
