@@ -150,15 +150,6 @@ impl Simd {
         }
     }
 
-    /// Whether bytes of weights are multiplied as they are stored, 128 too large.
-    pub(crate) fn takes_biased_bytes(self) -> bool {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => true,
-            _ => false,
-        }
-    }
-
     /// Rows of activations that share one walk over a panel: as many as have room in the registers, a sum each.
     pub(crate) fn rows_together(self) -> usize {
         match self.0 {

@@ -46,7 +46,6 @@ pub(super) fn q8_0(weights: &[f32; GROUP]) -> [u8; 34] {
 /// Bytes of the scale that a row of INT8 begins with.
 pub(super) const INT8_SCALE: usize = size_of::<f32>();
 
-// ANCHOR: int8
 /// `scale, codes from -127 to 127`: the largest weight of the row in size is 127 scales.
 pub(super) fn int8(row: &[f32], to: &mut [u8]) {
     let scale = row.iter().fold(0f32, |largest, w| largest.max(w.abs())) / 127.0;
@@ -56,7 +55,6 @@ pub(super) fn int8(row: &[f32], to: &mut [u8]) {
         *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
     }
 }
-// ANCHOR_END: int8
 
 /// The scale of a row of INT8.
 pub(super) fn int8_scale(row: &[u8]) -> f32 {
