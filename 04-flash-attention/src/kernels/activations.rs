@@ -37,7 +37,7 @@ impl<const R: usize> Group<R> {
 
 /// Activations smaller than this, all of a group, count as zero: below it the reciprocal of their
 /// scale is not a finite number.
-pub(super) const SMALLEST: f32 = 1e-30;
+const SMALLEST: f32 = 1e-30;
 
 /// Which activations share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +102,17 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     }
 }
 
+/// The scale of activations of which the largest in size is to be `most` steps, and what they are multiplied by to be steps.
+/// Next to nothing counts as zero; a scale that is no number says that an activation is not finite.
+#[inline(always)]
+pub(super) fn scale_and_inverse(largest: f32, most: f32) -> (f32, f32) {
+    match largest {
+        ..SMALLEST => (0.0, 0.0),
+        largest if largest.is_finite() => (largest * (1.0 / most), most / largest),
+        _ => (f32::NAN, 0.0),
+    }
+}
+
 /// Bits of the largest activation of a row, in size.
 #[inline(always)]
 pub(super) fn largest_bits(row: &[f32]) -> u32 {
@@ -121,11 +132,7 @@ unsafe fn quantise_group<V: Lanes, const R: usize>(
 ) {
     // SAFETY: the caller vouches for the instruction set.
     let largest = f32::from_bits(shared.unwrap_or_else(|| unsafe { V::largest(x) }));
-    let (scale, inverse) = match largest {
-        ..SMALLEST => (0.0, 0.0),
-        largest if largest.is_finite() => (largest * (1.0 / 127.0), 127.0 / largest),
-        _ => (f32::NAN, 0.0),
-    };
+    let (scale, inverse) = scale_and_inverse(largest, 127.0);
     let codes =
         group.codes[r].as_flattened_mut().first_chunk_mut().expect("as many as a group has");
     // SAFETY: as above.

@@ -13,8 +13,9 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod tiles;
 
-use super::activations::{SMALLEST, STEP, largest_bits};
+use super::activations::{STEP, largest_bits, scale_and_inverse};
 use super::float_panels::OUTPUTS;
+use super::integer_tiles::{Bytes, Tile};
 use super::{Kernel, Lanes, PREFETCH_FAR, Products, RowsAt, Simd, prefetch_far};
 use std::mem::MaybeUninit;
 
@@ -114,13 +115,10 @@ impl<const R: usize> Kernel for ToDigits<'_, R> {
     unsafe fn run<V: Lanes>(self) {
         let (mut scales, mut inverses) = ([0.0; R], [0.0; R]);
         for (r, row) in self.x.chunks_exact(self.width).enumerate() {
-            (scales[r], inverses[r]) = match f32::from_bits(largest_bits(row)) {
-                ..SMALLEST => (0.0, 0.0),
-                largest if largest.is_finite() => (largest * (1.0 / MOST), MOST / largest),
-                _ => (f32::NAN, 0.0),
-            };
+            let largest = f32::from_bits(largest_bits(row));
+            (scales[r], inverses[r]) = scale_and_inverse(largest, MOST);
         }
-        let bias = if V::BIASED { 128 } else { 0 };
+        let bias = Bytes::bias::<V>();
         for (i, to) in (self.first..).zip(self.blocks) {
             let block = to.write(DigitBlock { scales, ..DigitBlock::ZERO });
             let [highs, lows] = &mut block.digits;
