@@ -11,7 +11,7 @@ mod vector;
 pub use elementwise::{add_norm, gelu_gate, silu_gate, soft_cap};
 pub use vector::Vector;
 
-use crate::numerics::{LANES, exp2_parts, join_lanes, power_of_two, to_int};
+use crate::numerics::{LANES, exp2_below, join_lanes, to_int};
 
 /// An instruction set that this machine has been found to have.
 ///
@@ -261,13 +261,19 @@ impl Kernel for SoftmaxWeights<'_> {
                 high[lane] = if tile[lane] > high[lane] { tile[lane] } else { high[lane] };
             }
         }
-        let maximum = to_int(high.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s)).floor());
+        // None of them is NaN, so any order gives the same: halves side by side, as registers can.
+        for half in [8, 4, 2, 1] {
+            for lane in 0..half {
+                let other = high[lane + half];
+                high[lane] = if other > high[lane] { other } else { high[lane] };
+            }
+        }
+        let maximum = to_int(high[0].floor());
         let mut sums = [0.0f32; LANES];
         for tile in self.scores {
             for lane in 0..LANES {
                 let s = tile[lane];
-                let (p, i) = exp2_parts(s);
-                let weight = p * power_of_two(i.saturating_sub(maximum));
+                let weight = exp2_below(s, maximum as f32);
                 tile[lane] = if s == f32::NEG_INFINITY { 0.0 } else { weight };
                 sums[lane] += tile[lane];
             }

@@ -72,7 +72,7 @@ pub use executor::{CpuExecutor, Executor, Hidden, Logits};
 pub use feed_forward::{FeedForward, SwiGlu};
 pub use generate::{Generate, Request, Step, generate};
 pub use kernels::Isa;
-pub use linear::{DenseLinear, Linear};
+pub use linear::{DenseLinear, Join, Linear};
 pub use load::{EmbeddingAndHead, LoadOptions, Pack, Packing, Tensors, dense, random_tensors};
 pub use micro_gpt::{Lists, MicroConfig, MicroGpt};
 pub use model::{Block, Model};

@@ -8,6 +8,9 @@ use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 use std::sync::Arc;
 
+/// What makes one row of two, in place of the first.
+pub type Join<'a> = dyn Fn(&mut [f32], &[f32]) + Sync + 'a;
+
 /// A weight matrix that can be applied to rows of activations.
 ///
 /// Rung 01 has plain f32. Later rungs swap in narrower formats behind the same trait.
@@ -18,6 +21,23 @@ pub trait Linear: Send + Sync {
     /// # Panics
     /// If `x` has another width than [`Linear::inputs`]; the model's construction rules that out.
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32>;
+    /// As [`Linear::apply`], of two matrices of as many outputs, one after the other: `[rows, outputs / 2]` are what `join`
+    /// makes in place of a part of the first one's row, given the same part of the second one's.
+    ///
+    /// # Panics
+    /// As [`Linear::apply`], and if there is an odd number of outputs.
+    fn apply_joined(&self, x: ArrayView2<f32>, join: &Join) -> Array2<f32> {
+        assert!(self.outputs().is_multiple_of(2), "two matrices of as many outputs");
+        let (rows, half) = (x.nrows(), self.outputs() / 2);
+        let mut both = self.apply(x).into_raw_vec_and_offset().0;
+        for row in 0..rows {
+            let (first, second) = both[2 * row * half..][..2 * half].split_at_mut(half);
+            join(first, second);
+            both.copy_within(2 * row * half..(2 * row + 1) * half, row * half);
+        }
+        both.truncate(rows * half);
+        Array2::from_shape_vec((rows, half), both).expect("half of the outputs")
+    }
     /// Width of the rows it takes.
     fn inputs(&self) -> usize;
     /// Width of the rows it gives.

@@ -26,17 +26,36 @@ pub const LANES: usize = 16;
 #[inline(always)]
 pub fn exp2_parts(s: f32) -> (f32, i32) {
     let whole = s.floor();
-    let f = s - whole;
+    (exp2_of_fraction(s - whole), to_int(whole))
+}
+
+/// `2^f` for `f` in `[0, 1]`.
+#[inline(always)]
+fn exp2_of_fraction(f: f32) -> f32 {
     let mut p = 0.000_216_129_24_f32;
     p = p.mul_add(f, 0.001_246_784_5);
     p = p.mul_add(f, 0.009_675_452);
     p = p.mul_add(f, 0.055_485_282);
     p = p.mul_add(f, 0.240_229_31);
     p = p.mul_add(f, 0.693_147_06);
-    p = p.mul_add(f, 1.0);
-    (p, to_int(whole))
+    p.mul_add(f, 1.0)
 }
 // ANCHOR_END: exp2
+
+/// `2^(s - maximum)` for a whole `maximum` of at least `floor(s)`, with the bits that [`exp2_parts`] and [`power_of_two`]
+/// give; where it is below 2^-126, zero.
+///
+/// Of the difference of two whole numbers only a small one matters, and floats have that exactly.
+#[expect(clippy::manual_clamp, reason = "`clamp` would let NaN through")]
+#[inline(always)]
+pub fn exp2_below(s: f32, maximum: f32) -> f32 {
+    let whole = s.floor();
+    // An integer would have ended at these, as a maximum has.
+    let e = (whole.max(-2_147_483_648.0) - maximum).max(-127.0).min(0.0);
+    // SAFETY: a whole number from -127 to 0: `max` gives the other number for NaN.
+    let e: i32 = unsafe { e.to_int_unchecked() };
+    exp2_of_fraction(s - whole) * f32::from_bits(((e + 127) as u32) << 23)
+}
 
 /// A whole number as an integer: below and above what an `i32` holds, the nearest float that one does; NaN is
 /// the lowest.
@@ -170,6 +189,25 @@ mod tests {
         }
         let (p, e) = exp2_parts(-1e-10);
         assert_eq!(p * power_of_two(e), 1.0);
+    }
+
+    #[test]
+    fn below_a_maximum_exp2_has_the_bits_of_its_parts() {
+        let ends =
+            [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 3e9, -3e9, 1e-40];
+        let some =
+            (0..40_000).map(|i| (i as f32 * 0.37 - 7_000.0) * if i % 3 == 0 { 4e5 } else { 0.03 });
+        for s in ends.into_iter().chain(some) {
+            for above in [0, 1, 7, 125, 126, 127, 128, 1_000, i32::MAX] {
+                let (p, e) = exp2_parts(s);
+                // A maximum is some score's: what a float becomes.
+                let maximum = to_int((e.saturating_add(above) as f32).max(e as f32));
+                let parts = p * power_of_two(e.saturating_sub(maximum));
+                let found = exp2_below(s, maximum as f32);
+                let same = found.to_bits() == parts.to_bits() || found.is_nan() && parts.is_nan();
+                assert!(same, "{s} below {maximum}: {found:e}, expected {parts:e}");
+            }
+        }
     }
 
     #[test]

@@ -8,13 +8,13 @@ use naive_decode::{
     AddThenNorm, EmbeddingAndHead, FeedForward, Isa, KeysValues, KvSize, Linear, Pack, Packing,
     Parts, Projected, Projection, Residual, Result, Rope, Tensors,
 };
-use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
+use ndarray::{Array2, Array3, ArrayView2, s};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Rows that a thread takes through a feed-forward together: few enough that what lies between its matrices stays in a
 /// core's own cache, enough that weights are not read all too often.
-const ROWS_TOGETHER: usize = 48;
+const ROWS_TOGETHER: usize = 96;
 
 /// Packs as `pack` does, and stacks the matrices of Llama's blocks as [`fuse`] finds that they can be.
 ///
@@ -163,13 +163,31 @@ impl Projection for FusedProjection {
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
         let all = self.qkv.apply(x);
         let (rows, dim) = (all.nrows(), self.head_dim);
-        let all = all.into_shape_with_order((rows, self.heads + 2 * self.kv_heads, dim));
-        let all = all.expect("a whole number of heads");
-        let (k_first, v_first) = (self.heads, self.heads + self.kv_heads);
-        let rope = Some((positions, rope));
-        let q = self.taken(all.slice(s![.., ..k_first, ..]), rope)?;
-        let k = self.taken(all.slice(s![.., k_first..v_first, ..]), rope)?;
-        let v = self.taken(all.slice(s![.., v_first.., ..]), None)?;
+        let counts = [self.heads, self.kv_heads, self.kv_heads];
+        let widths = counts.map(|heads| heads * dim);
+        let all = all.as_slice().expect("Linear gives contiguous rows");
+        let failed = OnceLock::new();
+        // Each row is taken apart, and turned while it is near.
+        let parts = self.pool.make_rows(rows, widths, ROWS_TOGETHER, &|mine, [q, k, v]| {
+            for row in mine {
+                let (queries, rest) = all[row * widths.iter().sum::<usize>()..].split_at(widths[0]);
+                let (keys, rest) = rest.split_at(widths[1]);
+                v.add(&rest[..widths[2]]);
+                for heads in [q.add(queries), k.add(keys)] {
+                    if let Err(error) = rope.rotate(heads, positions[row]) {
+                        failed.get_or_init(|| error);
+                    }
+                }
+            }
+        });
+        if let Some(error) = failed.into_inner() {
+            return Err(error);
+        }
+        let mut counts = counts.into_iter();
+        let [q, k, v] = parts.map(|part| {
+            let heads = counts.next().expect("as many as there are parts");
+            Array3::from_shape_vec((rows, heads, dim), part).expect("a number for each place")
+        });
         Ok(Projected { q, kv: Some(KeysValues { k, v }) })
     }
 
@@ -181,31 +199,6 @@ impl Projection for FusedProjection {
 
     fn bytes(&self) -> usize {
         self.qkv.bytes() + self.o.bytes()
-    }
-}
-
-impl FusedProjection {
-    /// A copy of some heads `[rows, heads, D]`, each row turned, if it is to be, while it is copied.
-    fn taken(
-        &self,
-        heads: ArrayView3<f32>,
-        rope: Option<(&[usize], &Rope)>,
-    ) -> Result<Array3<f32>> {
-        let (rows, count, dim) = heads.dim();
-        let failed = OnceLock::new();
-        let copy = self.pool.make_rows(rows, count * dim, ROWS_TOGETHER, &|mine, copy| {
-            for row in mine {
-                let from = heads.index_axis(Axis(0), row);
-                let to = copy.add(from.to_slice().expect("a row's heads are neighbours"));
-                if let Some((positions, rope)) = rope
-                    && let Err(error) = rope.rotate(to, positions[row])
-                {
-                    failed.get_or_init(|| error);
-                }
-            }
-        });
-        let copy = Array3::from_shape_vec(heads.dim(), copy).expect("a number for each place");
-        failed.into_inner().map_or(Ok(copy), Err)
     }
 }
 
@@ -261,16 +254,7 @@ pub struct FusedSwiGlu {
 impl FusedSwiGlu {
     // ANCHOR: gate_up
     fn of_rows(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let both = self.gate_up.apply(x);
-        let (rows, wide) = (both.nrows(), both.ncols() / 2);
-        let both = both.as_slice().expect("Linear gives contiguous rows");
-        let gated = self.pool.make_rows(rows, wide, ROWS_TOGETHER, &|mine, gated| {
-            for both in both[2 * mine.start * wide..2 * mine.end * wide].chunks_exact(2 * wide) {
-                let (gate, up) = both.split_at(wide);
-                silu_gate(self.isa, gated.add(gate), up);
-            }
-        });
-        let gated = Array2::from_shape_vec((rows, wide), gated).expect("a number for each place");
+        let gated = self.gate_up.apply_joined(x, &|gate, up| silu_gate(self.isa, gate, up));
         self.down.apply(gated.view())
     }
     // ANCHOR_END: gate_up
@@ -284,7 +268,7 @@ impl FeedForward for FusedSwiGlu {
         }
         // A thread takes its rows through both matrices. In a region of the pool, matrices are multiplied by the thread
         // that asks.
-        let out = self.pool.make_rows(rows, width, ROWS_TOGETHER, &|mine, out| {
+        let [out] = self.pool.make_rows(rows, [width], ROWS_TOGETHER, &|mine, [out]| {
             let y = self.of_rows(x.slice(s![mine, ..]));
             out.add(y.as_slice().expect("Linear gives contiguous rows"));
         });

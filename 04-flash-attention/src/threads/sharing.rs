@@ -62,15 +62,21 @@ impl Pool {
         task: &(dyn Fn(Range<usize>, &mut [T]) + Sync),
     ) {
         assert!(width > 0 && items.len().is_multiple_of(width), "whole rows");
-        let (rows, together) = (items.len() / width, together.next_multiple_of(MANY));
+        let (rows, items) = (items.len() / width, Disjoint::new(items));
+        self.over_rows(rows, together, &|mine| {
+            // SAFETY: every row is handed out once.
+            let items = unsafe { items.part(mine.start * width..mine.end * width) };
+            task(mine, items);
+        });
+    }
+
+    /// Hands out each of some rows once, as [`Pool::run_rows`] says.
+    fn over_rows(&self, rows: usize, together: usize, task: &(dyn Fn(Range<usize>) + Sync)) {
+        let together = together.next_multiple_of(MANY);
         let few = rows <= MANY && rows < self.threads() * ENOUGH_ROWS_NEAR;
-        let items = Disjoint::new(items);
         let take = |Range { start: first, end }: Range<usize>| {
             for start in (first..end).step_by(together) {
-                let mine = start..end.min(start + together);
-                // SAFETY: shares of different threads have no row in common.
-                let items = unsafe { items.part(mine.start * width..mine.end * width) };
-                task(mine, items);
+                task(start..end.min(start + together));
             }
         };
         match few || !self.is_free() {
@@ -86,26 +92,38 @@ impl Pool {
         rows >= self.threads() * enough || !self.is_free()
     }
 
-    /// As [`Pool::run_rows`], of `rows` rows that are not there before: each call of `make` adds the numbers of its rows.
+    /// As [`Pool::run_rows`], of `rows` rows that are not there before, of some matrices together: each call of `make` adds
+    /// the numbers of its rows to each.
     ///
     /// # Panics
     /// If a call adds fewer or more, or a part panics.
-    pub fn make_rows(
+    pub fn make_rows<const N: usize>(
         &self,
         rows: usize,
-        width: usize,
+        widths: [usize; N],
         together: usize,
-        make: &(dyn Fn(Range<usize>, &mut Growing) + Sync),
-    ) -> Vec<f32> {
-        let mut all = Vec::with_capacity(rows * width);
-        let room = &mut all.spare_capacity_mut()[..rows * width];
-        self.run_rows(room, width, together, &|mine, room| {
-            let mut growing = Growing { room, length: 0 };
-            make(mine, &mut growing);
-            assert_eq!(growing.length, growing.room.len(), "all numbers of the rows");
+        make: &(dyn Fn(Range<usize>, &mut [Growing; N]) + Sync),
+    ) -> [Vec<f32>; N] {
+        let mut all = widths.map(|width| Vec::with_capacity(rows * width));
+        let mut widths_of = widths.into_iter();
+        let room = all.each_mut().map(|all: &mut Vec<f32>| {
+            let width = widths_of.next().expect("as many as there are matrices");
+            Disjoint::new(&mut all.spare_capacity_mut()[..rows * width])
         });
-        // SAFETY: `run_rows` hands out every row, and each part has been filled.
-        unsafe { all.set_len(rows * width) };
+        self.over_rows(rows, together, &|mine| {
+            let mut growing = std::array::from_fn(|i| {
+                let own = mine.start * widths[i]..mine.end * widths[i];
+                // SAFETY: every row is handed out once.
+                Growing { room: unsafe { room[i].part(own) }, length: 0 }
+            });
+            make(mine, &mut growing);
+            let full = |growing: &Growing| growing.length == growing.room.len();
+            assert!(growing.iter().all(full), "all numbers of the rows");
+        });
+        for (all, width) in all.iter_mut().zip(widths) {
+            // SAFETY: every row was handed out, and each part has been filled.
+            unsafe { all.set_len(rows * width) };
+        }
         all
     }
 

@@ -122,6 +122,29 @@ fn rows_are_shared_out_whole_and_each_once() {
     }
 }
 
+#[test]
+fn matrices_that_are_made_together_have_their_own_rows() {
+    for (rows, threads) in [(0, 2), (1, 3), (11, 4), (97, 1), (97, 3)] {
+        let pool = Pool::new(threads);
+        let [a, b] = pool.make_rows(rows, [2, 3], 12, &|mine, [a, b]| {
+            for row in mine {
+                a.add(&[row as f32; 2]);
+                b.add(&[0.5 + row as f32; 3])[0] = -1.0;
+            }
+        });
+        let expected: Vec<f32> = (0..rows).flat_map(|row| [row as f32; 2]).collect();
+        assert_eq!(a, expected);
+        let expected = (0..rows).flat_map(|row| [-1.0, 0.5 + row as f32, 0.5 + row as f32]);
+        assert_eq!(b, expected.collect::<Vec<f32>>());
+    }
+}
+
+#[test]
+#[should_panic = "all numbers of the rows"]
+fn rows_that_are_not_filled_are_refused() {
+    Pool::new(1).make_rows(3, [2, 1], 12, &|mine, [a, _]| mine.for_each(|_| _ = a.add(&[0.0; 2])));
+}
+
 /// Cut up among threads that are not there, a kernel would have fewer rows at once.
 #[test]
 fn inside_a_region_one_thread_takes_all_rows_together() {

@@ -2,10 +2,10 @@
 
 use super::{numbers, packed, rows, unpacked};
 use flash_attention::kernels::Simd;
-use flash_attention::packed::Format;
+use flash_attention::packed::{Format, PackedLinear};
 use half::bf16;
 use naive_decode::{DenseLinear, Isa, Linear};
-use ndarray::s;
+use ndarray::{Array2, ArrayView2, Axis, s};
 use proptest::prelude::*;
 
 fn best() -> Simd {
@@ -14,6 +14,24 @@ fn best() -> Simd {
 
 fn any_format() -> impl Strategy<Value = Format> {
     proptest::sample::select(Format::ALL.to_vec())
+}
+
+/// A matrix that joins as [`Linear`] does by itself.
+struct Whole(PackedLinear);
+
+impl Linear for Whole {
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+        self.0.apply(x)
+    }
+    fn inputs(&self) -> usize {
+        self.0.inputs()
+    }
+    fn outputs(&self) -> usize {
+        self.0.outputs()
+    }
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
 }
 
 proptest! {
@@ -59,6 +77,28 @@ proptest! {
             let part = s![first..count.min(first + 7), ..];
             prop_assert_eq!(linear.apply(x.slice(part)), long.slice(part));
         }
+    }
+
+    /// Joined while they are near, two matrices give what joins all of their outputs.
+    #[test]
+    fn two_matrices_are_joined_as_if_each_were_whole(
+        format in any_format(),
+        half in prop_oneof![1usize..70, Just(64), Just(160)],
+        inputs in 1usize..70,
+        count in prop_oneof![1usize..20, 90usize..250],
+        threads in 1usize..5,
+        seed: u32,
+    ) {
+        let linear = packed(format, &numbers(2 * half * inputs, seed), [2 * half, inputs], best(), threads);
+        let x = rows(count, inputs, seed ^ 7);
+        let join = |first: &mut [f32], second: &[f32]| {
+            first.iter_mut().zip(second).for_each(|(a, b)| *a = *a * 0.5 - b);
+        };
+        let both = linear.apply(x.view());
+        let (first, second) = both.view().split_at(Axis(1), half);
+        let expected = &first * 0.5 - second;
+        prop_assert_eq!(&linear.apply_joined(x.view(), &join), &expected);
+        prop_assert_eq!(&Whole(linear).apply_joined(x.view(), &join), &expected, "by default");
     }
 
     /// Rung 01 multiplies the same weights to the same bits.

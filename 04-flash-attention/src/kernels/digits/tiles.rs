@@ -19,8 +19,9 @@ const fn shapes(rows: usize) -> [(usize, usize); 8] {
     [x, x, x, x, x, x, weights, weights]
 }
 
-/// Sums of one block of rows: `[high, low][panel][row][output]`.
-type Sums = [[[[i32; OUTPUTS]; TILE_ROWS]; BESIDE]; 2];
+/// Sums of one block of rows: `[high, low][panel][row][output]`. A row is a cache line, and not parts of two.
+#[repr(align(64))]
+struct Sums([[[[i32; OUTPUTS]; TILE_ROWS]; BESIDE]; 2]);
 
 /// Panels against blocks of `R` rows, both in `each` parts of 64 inputs.
 ///
@@ -145,7 +146,7 @@ impl<const R: usize> Kernel for Finish<'_, R> {
                 for i in 0..OUTPUTS {
                     // SAFETY: `meet` wrote the sums of all rows of this panel.
                     let [high, low] =
-                        unsafe { [(*self.sums)[0][p][r][i], (*self.sums)[1][p][r][i]] };
+                        unsafe { [(*self.sums).0[0][p][r][i], (*self.sums).0[1][p][r][i]] };
                     let high = high.wrapping_add(self.starts[0][r]) as f32;
                     let low = low.wrapping_add(self.starts[1][r]) as f32;
                     out[i] = high.mul_add(BASE as f32, low) * (scales[i] * self.row_scales[r]);
