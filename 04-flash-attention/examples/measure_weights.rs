@@ -1,21 +1,21 @@
-//! What each format of weights costs in quality, and what it buys.
+//! What each format of weights, and of keys and values, costs in quality, and what it buys.
 //!
 //!     cargo run --release -p flash-attention --example measure_weights
 
 use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
+use flash_attention::FlashCache;
 use flash_attention::packed::{
     Calibration, Format, Packer, Rows, THRESHOLD, Weights, awq_packer, outlier_packer,
 };
 use flash_attention::threads::Pool;
-use gqa_mla::quality::{Judge, Material, Quality};
-use kv_cache::CONTIGUOUS;
+use flash_attention::tile_attention::KvType;
+use gqa_mla::quality::{self, Judge, Make, Material, Quality};
 use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
-use naive_decode::{LoadOptions, Model, NaiveAttention, Pack, Pass, Settings, Span, Want};
+use naive_decode::{Element, LoadOptions, Model, NaiveAttention, Pack, Pass, Span, Want};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Tokens of one sample of speed, and samples.
@@ -25,7 +25,7 @@ const SAMPLES: usize = 5;
 /// Longest text that the judge reads: the embedded model's.
 const CONTEXT: usize = 512;
 
-/// Judges every format of weights.
+/// Judges every format of weights, and of keys and values.
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -75,6 +75,18 @@ fn main() -> Result<()> {
         let packer = awq_packer(format, &seen, options.isa, &pool);
         rows.push(measure(name, assemble(&packer)?, &judge)?);
     }
+    let stored = |_: &str| Ok(None::<Rows>);
+    let packer = Packer::new(Weights::As(Format::F32), options.isa, &pool, &stored);
+    let packed = assemble(&packer)?;
+    for kept in [Element::Bf16.into(), KvType::Bf16Fast, KvType::Int8] {
+        let make: Make = &|model, capacity, sequences| {
+            let sizes: Vec<_> = model.blocks.iter().map(|block| block.projection.kv()).collect();
+            let cache = FlashCache::of_sizes(&sizes, kept, model.isa, capacity, sequences);
+            Ok(Box::new(cache.on_threads(pool.clone())))
+        };
+        let quality = judge.judge(make)?;
+        rows.push(timed(format!("f32, {kept} K/V"), &packed, quality, make)?);
+    }
     print_table(&rows);
     let series = rows.iter().flat_map(samples).collect();
     Measurement::by("flash-attention", "measure_weights", series)
@@ -84,19 +96,26 @@ fn main() -> Result<()> {
 
 fn measure(name: &str, model: Model, judge: &Judge) -> Result<Row> {
     let quality = judge.judge_model(&model)?;
-    let (bytes, model) = (model.weight_bytes(), Arc::new(model));
+    timed(name.into(), &model, quality, &quality::full)
+}
+
+/// Times decoding with a cache of some kind.
+fn timed(name: String, model: &Model, quality: Quality, make: Make) -> Result<Row> {
     let mut tokens_per_second = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
-        let settings = Settings { capacity: TOKENS + 1, prefill_chunk: None };
-        let mut decoder = (CONTIGUOUS.start)(model.clone(), settings)?;
-        decoder.feed(&[1])?;
+        let mut cache = make(model, TOKENS + 1, 1)?;
+        let mut feed = |slot: usize, token: u32| {
+            let pass = Pass::one(Span::new(0, slot, &[token], Want::Last));
+            model.forward(&pass, &mut *cache)
+        };
+        feed(0, 1)?;
         let began = Instant::now();
-        for token in 0..TOKENS as u32 {
-            decoder.feed(&[token + 5])?;
+        for token in 0..TOKENS {
+            feed(token + 1, token as u32 + 5)?;
         }
         tokens_per_second.push(TOKENS as f64 / began.elapsed().as_secs_f64());
     }
-    Ok(Row { name: name.into(), bytes, quality, tokens_per_second })
+    Ok(Row { name, bytes: model.weight_bytes(), quality, tokens_per_second })
 }
 
 fn print_table(rows: &[Row]) {

@@ -6,7 +6,7 @@
 mod tiled;
 
 use crate::threads::Pool;
-use crate::tile_attention::{self, KvType, Workers};
+use crate::tile_attention::{self, KvType, Paired, Workers};
 use half::{bf16, f16};
 use kv_cache::{CachedDecoder, KvCache, Lengths};
 use naive_decode::{
@@ -33,6 +33,7 @@ pub struct FlashCache {
 enum Layer {
     F32(Tiled<f32>),
     Bf16(Tiled<bf16>),
+    Bf16Fast(Tiled<Paired>),
     F16(Tiled<f16>),
     Int8(Tiled<i8>),
 }
@@ -43,6 +44,7 @@ macro_rules! on_layer {
         match $layer {
             Layer::F32($tiled) => $code,
             Layer::Bf16($tiled) => $code,
+            Layer::Bf16Fast($tiled) => $code,
             Layer::F16($tiled) => $code,
             Layer::Int8($tiled) => $code,
         }
@@ -66,6 +68,9 @@ impl FlashCache {
 
     /// The same for layers of these sizes, whatever model they are of; none for a layer that shares an
     /// earlier one's keys and values.
+    ///
+    /// # Panics
+    /// If a layer's cannot be kept so ([`KvType::check`]).
     pub fn of_sizes(
         sizes: &[Option<KvSize>],
         kept: KvType,
@@ -73,10 +78,13 @@ impl FlashCache {
         capacity: usize,
         sequences: usize,
     ) -> Self {
+        let check = |size: &KvSize| kept.check(*size);
+        sizes.iter().flatten().try_for_each(check).expect("keys that can be kept so");
         let layer = |size: KvSize| match kept {
             KvType::Exact(Element::F32) => Layer::F32(Tiled::new(size, capacity, sequences)),
             KvType::Exact(Element::Bf16) => Layer::Bf16(Tiled::new(size, capacity, sequences)),
             KvType::Exact(Element::F16) => Layer::F16(Tiled::new(size, capacity, sequences)),
+            KvType::Bf16Fast => Layer::Bf16Fast(Tiled::new(size, capacity, sequences)),
             KvType::Int8 => Layer::Int8(Tiled::new(size, capacity, sequences)),
         };
         FlashCache {
@@ -141,7 +149,6 @@ impl Attention for FlashCache {
             let expected = "a layer that makes its own";
             return Err(Error::invalid("layer of keys and values", layer.kv_layer, expected));
         };
-        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
         on_layer!(kept, tiled => {
             // A layer that shares an earlier one's keys and values finds them written.
             if layer.kv_layer == layer.index {
@@ -150,9 +157,8 @@ impl Attention for FlashCache {
                     tiled.write(span.sequence, span.start, k, v.slice(s![rows, .., ..]));
                 }
             }
-            tile_attention::attend(self.isa, layer, pass, q, tiled, out.view_mut(), &mut self.workers);
-        });
-        Ok(out)
+            Ok(tile_attention::attend(self.isa, layer, pass, q, tiled, v.dim().2, &mut self.workers))
+        })
     }
     // ANCHOR_END: attend
 

@@ -18,7 +18,7 @@
 
 pub(crate) mod activations;
 #[cfg(target_arch = "x86_64")]
-mod amx;
+pub(crate) mod amx;
 pub(crate) mod bf16_dots;
 pub(crate) mod digits;
 pub(crate) mod float_panels;
@@ -147,6 +147,15 @@ impl Simd {
             #[cfg(target_arch = "x86_64")]
             Path::Amx => true,
             _ => false,
+        }
+    }
+
+    /// The same without tiles, which take long to be given their shapes.
+    pub(crate) fn without_tiles(self) -> Self {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Amx => Simd(Path::Avx512Bf16),
+            _ => self,
         }
     }
 

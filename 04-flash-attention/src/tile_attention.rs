@@ -10,27 +10,31 @@
 //! | File | Holds |
 //! |---|---|
 //! | `source.rs` | where tiles lie |
-//! | `element.rs` | the type of one number: f32, bf16, f16, INT8 |
+//! | `element.rs` | the type of one number: f32, bf16, pairs of bf16, f16, INT8 |
 //! | `line.rs` | the places that rows see, as runs of tiles |
 //! | `work.rs` | what is shared out among threads |
 //! | `tiles.rs` | the tiles of one split, in order |
 //! | `run.rs` | one split of attention over what is kept |
-//! | `scores.rs`, `values.rs` | the two kernels |
+//! | `ways.rs` | the two ways of multiplying: floats, and pairs of BF16 |
+//! | `scores.rs`, `values.rs` | the two kernels of floats |
 //! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
+//! | `pairs.rs`, `pairs/` | the two kernels of pairs |
 //! | `blocks.rs` | queries by the handful |
 
 mod blocks;
 mod columns;
 mod element;
 mod line;
+mod pairs;
 mod run;
 mod scores;
 mod source;
 mod tiles;
 mod values;
+mod ways;
 mod work;
 
-pub use element::{KvType, TileElement};
+pub use element::{KvType, Paired, TileElement, put_key, put_value};
 pub use run::Run;
 pub use source::{Gathered, TileSource};
 pub use work::{Workers, attend};

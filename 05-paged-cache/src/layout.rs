@@ -64,7 +64,8 @@ impl Layout {
     /// The layout for a model's keys and values, `tokens` to a block.
     ///
     /// # Errors
-    /// If `tokens` is not a power of two from 1 to 256, or the model's first layer makes no keys and values.
+    /// If `tokens` is not a power of two from 1 to 256, the model's first layer makes no keys and values, or some cannot be
+    /// kept so.
     pub fn new(model: &Model, tokens: usize, kept: KvType, behind: Behind) -> Result<Self> {
         let mut made = makers(model)?;
         if behind == Behind::Kept {
@@ -76,7 +77,7 @@ impl Layout {
     /// The same for layers of these sizes and windows, whatever model they are of.
     ///
     /// # Errors
-    /// If `tokens` is not a power of two from 1 to 256, or no layer makes keys and values.
+    /// If `tokens` is not a power of two from 1 to 256, no layer makes keys and values, or some cannot be kept so.
     pub fn of(made: &[Option<Maker>], tokens: usize, kept: KvType) -> Result<Self> {
         if !tokens.is_power_of_two() || tokens > 256 {
             let expected = "a power of two from 1 to 256";
@@ -87,6 +88,7 @@ impl Layout {
             let what = "layers that make keys and values";
             return Err(Error::invalid(what, 0, "at least 1"));
         }
+        made.iter().flatten().try_for_each(|maker| kept.check(maker.size))?;
         let mut layers = vec![None; made.len()];
         let (mut most, mut most_scales) = (0, 0);
         for (index, group) in groups.iter().enumerate() {
@@ -141,11 +143,7 @@ impl Layout {
 
     /// Bytes of one block.
     pub fn block_bytes(&self) -> usize {
-        let number = match self.kept {
-            KvType::Exact(element) => element.bytes(),
-            KvType::Int8 => 1,
-        };
-        self.numbers * number + self.scales * size_of::<f32>()
+        self.numbers * self.kept.number_bytes() + self.scales * size_of::<f32>()
     }
 
     /// Bytes of one token's keys and values in all layers.

@@ -14,7 +14,7 @@ use crate::offload::{BlockBytes, BlockMemory};
 use crate::pages::Pages;
 use crate::table::Tables;
 use flash_attention::threads;
-use flash_attention::tile_attention::{KvType, Workers};
+use flash_attention::tile_attention::{KvType, Paired, Workers};
 use gqa_mla::Maker;
 use half::{bf16, f16};
 use kv_cache::{KvCache, Lengths};
@@ -75,6 +75,7 @@ pub struct PagedCache {
 pub(crate) enum Pool {
     F32(Pages<f32>),
     Bf16(Pages<bf16>),
+    Bf16Fast(Pages<Paired>),
     F16(Pages<f16>),
     Int8(Pages<i8>),
     /// A device's, which attends to it itself.
@@ -87,6 +88,7 @@ macro_rules! on_pages {
         match $pool {
             Pool::F32($pages) => $code,
             Pool::Bf16($pages) => $code,
+            Pool::Bf16Fast($pages) => $code,
             Pool::F16($pages) => $code,
             Pool::Int8($pages) => $code,
             Pool::Elsewhere($memory) => $other,
@@ -132,6 +134,7 @@ impl PagedCache {
             KvType::Exact(Element::F32) => Pool::F32(Pages::new(&layout, count)?),
             KvType::Exact(Element::Bf16) => Pool::Bf16(Pages::new(&layout, count)?),
             KvType::Exact(Element::F16) => Pool::F16(Pages::new(&layout, count)?),
+            KvType::Bf16Fast => Pool::Bf16Fast(Pages::new(&layout, count)?),
             KvType::Int8 => Pool::Int8(Pages::new(&layout, count)?),
         };
         let mut cache = PagedCache::with_pool(layout, pool, count, room.capacity, isa);

@@ -7,7 +7,7 @@ use crate::layout::{LayerPlace, Layout};
 use crate::offload::BlockBytes;
 use crate::table::Tables;
 use flash_attention::kernels::prefetch;
-use flash_attention::tile_attention::{Gathered, Run, TileElement, TileSource};
+use flash_attention::tile_attention::{Gathered, Run, TileElement, TileSource, put_key, put_value};
 use memory::Memory;
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, KvSize, Result};
@@ -29,7 +29,8 @@ fn next<'a, T>(rest: &mut &'a mut [T], skipped: usize, count: usize) -> &'a mut 
 ///
 /// A block's bytes follow each other, whatever layers they are of, so that a block is copied, offloaded and
 /// brought back in one piece. In a layer, keys are `[kv_heads][tokens / lanes][D][lanes]`, tiles as rung 04
-/// keeps them, and values `[kv_heads][tokens][width]`. Blocks of fewer than sixteen tokens have tiles of as many lanes.
+/// keeps them, and values `[kv_heads][tokens][width]`, both in pairs if that is their way. Blocks of fewer than
+/// sixteen tokens have tiles of as many lanes.
 pub(crate) struct Pages<E> {
     tokens: usize,
     numbers_per_block: usize,
@@ -134,23 +135,18 @@ impl<E: TileElement> Page<'_, E> {
     ) {
         let (tokens, lanes, dim) = (self.tokens, self.lanes, layer.size.key_dim);
         let page = &mut self.numbers;
-        let tile = layer.keys + (kv_head * tokens + offset / lanes * lanes) * dim;
-        let tile = page[tile..][..dim * lanes].chunks_exact_mut(lanes);
-        let (lane, scale) = (offset % lanes, E::scale(key));
-        tile.zip(key).for_each(|(lanes, &number)| lanes[lane] = E::narrow(number, scale));
         let slot = kv_head * tokens + offset;
-        let value_scale = E::scale(value);
-        if layer.width > 0 {
-            let kept = &mut page[layer.values + slot * layer.width..][..layer.width];
-            for (to, &number) in kept.iter_mut().zip(value) {
-                *to = E::narrow(number, value_scale);
-            }
-        }
+        let tile = layer.keys + (kv_head * tokens + offset / lanes * lanes) * dim;
+        let scale = put_key(&mut page[tile..][..dim * lanes], lanes, offset % lanes, key);
         if E::SCALED {
-            if layer.width > 0 {
-                self.scales[layer.value_scales + slot] = value_scale;
-            }
             self.scales[layer.key_scales + slot] = scale;
+        }
+        if layer.width > 0 {
+            let values = &mut page[layer.values + kv_head * tokens * layer.width..];
+            let scale = put_value(values, lanes, layer.width, offset, value);
+            if E::SCALED {
+                self.scales[layer.value_scales + slot] = scale;
+            }
         }
     }
     // ANCHOR_END: write
@@ -172,16 +168,19 @@ impl<E: TileElement> Pages<E> {
             let slot = kv_head * tokens;
             let key = |page: usize, offset: usize, d: usize| {
                 let tile = keys + (slot + offset / lanes * lanes) * size.key_dim;
-                page + tile + d * lanes + offset % lanes
+                page + tile + E::key_at(lanes, offset % lanes, d)
             };
             for d in 0..size.key_dim {
                 self.numbers[key(to_page, to_offset, d)] =
                     self.numbers[key(from_page, from_offset, d)];
             }
-            let value = |page: usize, offset: usize| page + values + (slot + offset) * width;
-            let from_value = value(from_page, from_offset);
-            let to_value = value(to_page, to_offset);
-            self.numbers.copy_within(from_value..from_value + width, to_value);
+            let value = |page: usize, offset: usize, column: usize| {
+                page + values + slot * width + E::value_at(lanes, width, offset, column)
+            };
+            for column in 0..width {
+                self.numbers[value(to_page, to_offset, column)] =
+                    self.numbers[value(from_page, from_offset, column)];
+            }
             if E::SCALED {
                 // Where both are the same, the second copy changes nothing.
                 for scales in [key_scales, value_scales] {
@@ -289,15 +288,13 @@ impl<E: TileElement> TileSource for PagedLayer<'_, E> {
         let LayerPlace { size, width, keys, values, key_scales, value_scales, .. } = self.place;
         let (tokens, lanes) = (self.pages.tokens, self.pages.lanes());
         let (offset, page) = (slot % tokens, &self.pages.numbers[self.pages.numbers_of(block)]);
+        let scales = &self.pages.scales[self.pages.scales_of(block)];
         let tile = keys + (kv_head * tokens + offset / lanes * lanes) * size.key_dim;
-        for (d, to) in copy.tile.iter_mut().enumerate() {
-            to[copy.lane] = page[tile + d * lanes + offset % lanes];
-        }
-        let place = kv_head * tokens + offset;
-        copy.value.copy_from_slice(&page[values + place * width..][..width]);
-        if let Some((key, value)) = copy.scales {
-            let scales = &self.pages.scales[self.pages.scales_of(block)];
-            (*key, *value) = (scales[key_scales + place], scales[value_scales + place]);
-        }
+        let (values, place) = (values + kv_head * tokens * width, kv_head * tokens + offset);
+        copy.fill(
+            |d| page[tile + E::key_at(lanes, offset % lanes, d)],
+            |column| page[values + E::value_at(lanes, width, offset, column)],
+            || (scales[key_scales + place], scales[value_scales + place]),
+        );
     }
 }

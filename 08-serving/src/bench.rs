@@ -40,8 +40,8 @@ pub struct BenchArgs {
     /// several are measured one after another
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', default_value = "stored")]
     weights: Vec<Weights>,
-    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something; if not given, f32 on the
-    /// processor and bf16 on a GPU
+    /// What keys and values are kept as: f32, bf16, f16, int8, which loses something, or bf16-fast, which rounds
+    /// what they meet to bf16, too; if not given, f32 on the processor and bf16 on a GPU
     #[arg(long, value_name = "TYPE")]
     kv: Option<KvType>,
     /// Tokens of a prompt, run in one pass

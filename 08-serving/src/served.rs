@@ -31,8 +31,8 @@ pub struct EngineArgs {
     /// if not given, and 2 GiB at most. Units may be written: 2GiB, 500MB
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     pool_bytes: Option<usize>,
-    /// What keys and values are kept as: f32, bf16, f16, or int8, which loses something; if not given, f32 on the
-    /// processor and bf16 on a GPU
+    /// What keys and values are kept as: f32, bf16, f16, int8, which loses something, or bf16-fast, which rounds
+    /// what they meet to bf16, too; if not given, f32 on the processor and bf16 on a GPU
     #[arg(long, visible_alias = "kv-cache-dtype", value_name = "TYPE")]
     kv: Option<KvType>,
     /// Bytes of memory besides the pool for keys and values that it has no room for

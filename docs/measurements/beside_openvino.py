@@ -24,7 +24,8 @@ LOADS = {
     "32 together, 128 in, 128 out": dict(prefill=128, decode=128, batch=32),
 }
 
-SIDES = ["OpenVINO GenAI", "here, bf16 keys and values", "here, f32 keys and values"]
+KEYS_AND_VALUES = ["bf16-fast", "bf16", "f32"]
+SIDES = ["OpenVINO GenAI"] + [f"here, {kv} keys and values" for kv in KEYS_AND_VALUES]
 
 
 def peer(options, file, load):
@@ -84,7 +85,7 @@ def main():
 
     def sample(file, load, keep):
         keep(SIDES[0], openvino(options, file, load))
-        for side, kv in [(SIDES[1], "bf16"), (SIDES[2], "f32")]:
+        for side, kv in zip(SIDES[1:], KEYS_AND_VALUES):
             rate, machine = ladder(options, file, load, kv)
             keep(side, rate)
         return machine

@@ -1,12 +1,13 @@
 //! Keys and values of one layer in one stretch of memory.
 
-use crate::tile_attention::{Gathered, Run, TileElement, TileSource};
+use crate::tile_attention::{Gathered, Run, TileElement, TileSource, put_key, put_value};
 use naive_decode::KvSize;
 use naive_decode::numerics::LANES;
 use ndarray::{ArrayView1, ArrayView3};
 
 // ANCHOR: layout
-/// Keys in tiles whose lanes are positions, values position by position.
+/// Keys in tiles whose lanes are positions, values position by position; two neighbouring numbers of a key, or two
+/// positions' numbers of a column, beside each other if they are pairs.
 ///
 /// Keys: `[sequences][kv_heads][capacity / 16][D][16 positions]`. A tile is a panel whose outputs are
 /// sixteen scores, so the kernel reads keys straight forward, and no lane adds to its neighbour.
@@ -71,23 +72,19 @@ impl<E: TileElement> Tiled<E> {
     /// A key `[D]` is one lane of its tile.
     fn write_key(&mut self, head: usize, slot: usize, k: ArrayView1<f32>) {
         let dim = self.size.key_dim;
-        let scale = E::scale(k);
         let tile = &mut self.keys[(head * self.tiles + slot / LANES) * dim..][..dim];
-        for (lanes, &k) in tile.iter_mut().zip(k) {
-            lanes[slot % LANES] = E::narrow(k, scale);
-        }
+        let scale = put_key(tile.as_flattened_mut(), LANES, slot % LANES, k);
         if E::SCALED {
             self.key_scales[head * self.tiles * LANES + slot] = scale;
         }
     }
 
     fn write_value(&mut self, head: usize, slot: usize, v: ArrayView1<f32>) {
-        let scale = E::scale(v);
-        let place = head * self.tiles * LANES + slot;
-        let kept = &mut self.values[place * self.width..][..self.width];
-        kept.iter_mut().zip(v).for_each(|(to, &from)| *to = E::narrow(from, scale));
+        let first = head * self.tiles * LANES;
+        let kept = &mut self.values[first * self.width..][..self.tiles * LANES * self.width];
+        let scale = put_value(kept, LANES, self.width, slot, v);
         if E::SCALED {
-            self.value_scales[place] = scale;
+            self.value_scales[first + slot] = scale;
         }
     }
 }

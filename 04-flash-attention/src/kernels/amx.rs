@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 const TILES: usize = 8;
 
 /// Bytes of a row.
-pub(super) const ROW: usize = 64;
+pub(crate) const ROW: usize = 64;
 
 /// Whether the processor has tiles for BF16 and for bytes, and the system lets this process use them.
 pub(super) fn is_lent() -> bool {
@@ -75,7 +75,7 @@ struct Shapes {
 }
 
 /// The tiles of this thread while it uses them. They begin as zeros.
-pub(super) struct Tiles(PhantomData<*const ()>);
+pub(crate) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
     /// Tiles of so many rows and bytes in a row.
@@ -85,7 +85,7 @@ impl Tiles {
     ///
     /// # Safety
     /// [`is_lent`], and this thread has no other.
-    pub(super) unsafe fn new(shapes: [(usize, usize); TILES]) -> Self {
+    pub(crate) unsafe fn new(shapes: [(usize, usize); TILES]) -> Self {
         let fits = |&(rows, bytes): &(usize, usize)| rows <= 16 && bytes <= ROW;
         assert!(shapes.iter().all(fits), "a tile's shape: {shapes:?}");
         let shapes = Shapes {
@@ -107,7 +107,7 @@ impl Tiles {
     /// # Safety
     /// As many rows as the tile's shape has lie there.
     #[inline(always)]
-    pub(super) unsafe fn load<const T: usize>(&self, at: *const u8, stride: usize) {
+    pub(crate) unsafe fn load<const T: usize>(&self, at: *const u8, stride: usize) {
         // SAFETY: the instructions are there, as this is; the caller vouches for what is read.
         unsafe {
             asm!("tileloadd tmm{t}, [{at} + {stride}]", t = const T, at = in(reg) at, stride = in(reg) stride,
@@ -120,7 +120,7 @@ impl Tiles {
     /// # Safety
     /// As many rows as the tile's shape has have room there.
     #[inline(always)]
-    pub(super) unsafe fn store<const T: usize>(&self, at: *mut u8, stride: usize) {
+    pub(crate) unsafe fn store<const T: usize>(&self, at: *mut u8, stride: usize) {
         // SAFETY: the instructions are there, as this is; the caller vouches for what is written.
         unsafe {
             asm!("tilestored [{at} + {stride}], tmm{t}", t = const T, at = in(reg) at, stride = in(reg) stride,
@@ -130,14 +130,14 @@ impl Tiles {
 
     /// Fills tile `T` with zeros.
     #[inline(always)]
-    pub(super) fn clear<const T: usize>(&self) {
+    pub(crate) fn clear<const T: usize>(&self) {
         // SAFETY: the instructions are there, as this is.
         unsafe { asm!("tilezero tmm{t}", t = const T, options(nomem, nostack, preserves_flags)) };
     }
 
     /// Adds to sums `S`, floats of 32 bits, the products of BF16 numbers `A` with BF16 numbers `B`.
     #[inline(always)]
-    pub(super) fn add_bf16<const S: usize, const A: usize, const B: usize>(&self) {
+    pub(crate) fn add_bf16<const S: usize, const A: usize, const B: usize>(&self) {
         // SAFETY: the instructions are there, as this is.
         unsafe {
             asm!("tdpbf16ps tmm{s}, tmm{a}, tmm{b}", s = const S, a = const A, b = const B,
@@ -147,7 +147,7 @@ impl Tiles {
 
     /// Adds to sums `S`, integers of 32 bits, the products of signed bytes `A` with unsigned bytes `B`.
     #[inline(always)]
-    pub(super) fn add_bytes<const S: usize, const A: usize, const B: usize>(&self) {
+    pub(crate) fn add_bytes<const S: usize, const A: usize, const B: usize>(&self) {
         // SAFETY: the instructions are there, as this is.
         unsafe {
             asm!("tdpbsud tmm{s}, tmm{a}, tmm{b}", s = const S, a = const A, b = const B,

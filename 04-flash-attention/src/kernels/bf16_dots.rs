@@ -14,22 +14,23 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod native;
+pub(crate) mod sums;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod tiles;
 
 use super::float_panels::{Brain, Float, OUTPUTS};
 use super::{Kernel, Lanes, PREFETCH, Products, RowsAt, Simd, prefetch};
-use naive_decode::numerics::to_bf16;
 use std::mem::MaybeUninit;
-
-/// Two numbers of BF16, the first in the lower half.
-type Pair = u32;
+use sums::{Pair, PairKernel, Sums, round_row};
 
 /// Inputs of a block.
 pub(crate) const BLOCK: usize = Brain::BLOCK;
 
 /// Pairs of a block.
 const PAIRS: usize = BLOCK / 2;
+
+/// Bytes of two inputs' weights.
+const PAIR_BYTES: usize = 2 * OUTPUTS * Brain::BYTES;
 
 /// Bytes of a block's weights.
 const BLOCK_BYTES: usize = BLOCK * OUTPUTS * Brain::BYTES;
@@ -80,30 +81,10 @@ impl<const R: usize> Kernel for Round<'_, R> {
                     last[..rest.len()].copy_from_slice(rest);
                     &last
                 });
-                for (to, [first, second]) in to.iter_mut().zip(x.as_chunks::<2>().0) {
-                    *to = half(*first) | half(*second) << 16;
-                }
-                if self.crossed {
-                    for pairs in to.as_chunks_mut().0 {
-                        *pairs = cross(*pairs);
-                    }
-                }
+                round_row(x, 1.0, self.crossed, to);
             }
         }
     }
-}
-
-/// Inputs 0 and 1, and 2 and 3: the even ones, and the odd ones, each time the later one first.
-#[inline(always)]
-fn cross([one, two]: [Pair; 2]) -> [Pair; 2] {
-    [one << 16 | two & 0xffff, one & 0xffff_0000 | two >> 16]
-}
-
-/// The bits of the nearest BF16; of one that is subnormal, zero of the same sign.
-#[inline(always)]
-fn half(x: f32) -> u32 {
-    let bits = u32::from(to_bf16(x).to_bits());
-    if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits }
 }
 
 /// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `P` at a time. `blocks` is the rows'
@@ -125,13 +106,7 @@ pub(crate) unsafe fn multiply<const P: usize, const R: usize>(
     assert!(!simd.has_tiles(), "pairs for tiles");
     let multiply =
         Multiply::<P, R> { panels: panels.as_ptr(), count: panels.len() / beside, blocks, to };
-    #[cfg(target_arch = "x86_64")]
-    if simd.has_bf16_instructions() {
-        // SAFETY: the instruction is there, the length was checked, and the caller vouches for `to`.
-        unsafe { native::run(multiply) };
-        return;
-    }
-    simd.run(multiply);
+    sums::run(simd, multiply);
 }
 
 /// The same in tiles, of all blocks of `R` rows, each row `each` blocks of inputs long; false if there are no tiles.
@@ -160,94 +135,6 @@ pub(crate) unsafe fn multiply_in_tiles<const R: usize>(
     false
 }
 
-/// Sums of products, one for each of sixteen outputs.
-///
-/// # Safety
-/// As [`Lanes`].
-trait Sums: Copy {
-    /// Two weights for each output.
-    type Weights: Copy;
-
-    unsafe fn zero() -> Self;
-    /// The weights of four inputs that lie at `at`: those of the even ones, and of the odd ones, as [`cross`] has them.
-    unsafe fn weights(at: *const u8) -> [Self::Weights; 2];
-    /// Adds two products to each sum, the second first.
-    unsafe fn plus_products(self, weights: Self::Weights, x: Pair) -> Self;
-    /// Adds a sum to each.
-    unsafe fn plus(self, other: Self) -> Self;
-    /// Writes sixteen sums.
-    unsafe fn store(self, to: *mut f32);
-}
-
-/// The instructions in the steps they consist of.
-#[derive(Clone, Copy)]
-struct InSteps<V>(V);
-
-impl<V: Lanes> Sums for InSteps<V> {
-    type Weights = [V; 2];
-
-    #[inline(always)]
-    unsafe fn zero() -> Self {
-        // SAFETY: here and in all that follows, the trait's condition.
-        InSteps(unsafe { V::splat(0.0) })
-    }
-    #[inline(always)]
-    unsafe fn weights(at: *const u8) -> [[V; 2]; 2] {
-        let at: *const u16 = at.cast();
-        // SAFETY: the trait's condition.
-        unsafe {
-            let ([a, b], [c, d]) =
-                (V::from_bf16_pairs(at), V::from_bf16_pairs(at.add(2 * OUTPUTS)));
-            let least = f32::MIN_POSITIVE;
-            let [a, b] = [a.zero_where(a, least), b.zero_where(b, least)];
-            let [c, d] = [c.zero_where(c, least), d.zero_where(d, least)];
-            [[c, a], [d, b]]
-        }
-    }
-    // ANCHOR: in_steps
-    #[inline(always)]
-    unsafe fn plus_products(self, weights: [V; 2], x: Pair) -> Self {
-        let x = [x << 16, x & 0xffff_0000].map(f32::from_bits);
-        // SAFETY: the trait's condition.
-        unsafe {
-            let sum = plus_product(self.0, weights[1], x[1]);
-            InSteps(plus_product(sum, weights[0], x[0]))
-        }
-    }
-    // ANCHOR_END: in_steps
-    #[inline(always)]
-    unsafe fn plus(self, other: Self) -> Self {
-        // SAFETY: the trait's condition. Small sums are exact, so what is small is so before rounding, too.
-        unsafe {
-            let sum = self.0.plus_product(other.0, V::splat(1.0));
-            InSteps(sum.zero_where(sum, f32::MIN_POSITIVE))
-        }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the trait's condition.
-        unsafe { self.0.store(to) }
-    }
-}
-
-/// `sum + weights · x`, rounded once; what is then smaller than 2^-126 is zero of the same sign.
-///
-/// "Then" is after a rounding to 24 bits. Below 2^-126 a multiply-add of floats keeps fewer of them, and may round up
-/// to 2^-126 what should be zero. Of numbers 2^64 times as large it keeps them all.
-///
-/// # Safety
-/// As [`Lanes`].
-#[inline(always)]
-unsafe fn plus_product<V: Lanes>(sum: V, weights: V, x: f32) -> V {
-    const SCALE: f32 = (1u128 << 64) as f32;
-    // SAFETY: passed on. What is too large when scaled is infinite or no number, and so not small.
-    unsafe {
-        let exact = sum.times(V::splat(SCALE)).plus_product(V::splat(x * SCALE), weights);
-        let sum = sum.plus_product(V::splat(x), weights);
-        sum.zero_where(exact, f32::MIN_POSITIVE * SCALE)
-    }
-}
-
 struct Multiply<'a, const P: usize, const R: usize> {
     panels: *const u8,
     /// So many times `P` panels.
@@ -256,19 +143,9 @@ struct Multiply<'a, const P: usize, const R: usize> {
     to: RowsAt,
 }
 
-impl<const P: usize, const R: usize> Kernel for Multiply<'_, P, R> {
+impl<const P: usize, const R: usize> PairKernel for Multiply<'_, P, R> {
     #[inline(always)]
-    unsafe fn run<V: Lanes>(self) {
-        // SAFETY: passed on.
-        unsafe { self.sum::<InSteps<V>>() }
-    }
-}
-
-impl<const P: usize, const R: usize> Multiply<'_, P, R> {
-    /// # Safety
-    /// As [`Kernel::run`].
-    #[inline(always)]
-    unsafe fn sum<S: Sums>(self) {
+    unsafe fn run<S: Sums>(self) {
         let panel_bytes = self.blocks.len() * BLOCK_BYTES;
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
@@ -285,7 +162,7 @@ impl<const P: usize, const R: usize> Multiply<'_, P, R> {
                             let at = block.add(four * BLOCK_BYTES / (PAIRS / 2));
                             prefetch(at.wrapping_add(PREFETCH));
                             prefetch(at.wrapping_add(PREFETCH + 64));
-                            let [evens, odds] = S::weights(at);
+                            let [evens, odds] = S::weights(at, at.add(PAIR_BYTES));
                             for r in 0..R {
                                 even[p][r] = even[p][r].plus_products(evens, x.pairs[r][2 * four]);
                                 odd[p][r] = odd[p][r].plus_products(odds, x.pairs[r][2 * four + 1]);
@@ -312,6 +189,7 @@ impl<const P: usize, const R: usize> Multiply<'_, P, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use naive_decode::numerics::to_bf16;
     use std::ops::Range;
 
     fn check<const R: usize>(simd: Simd, width: usize, Range { start, end }: Range<usize>) {

@@ -1,7 +1,5 @@
 //! Queries by the handful: as many as a kernel keeps in registers together.
 
-use ndarray::ArrayView1;
-
 /// Runs `$code` with the constant `$R` equal to `$rows`, the size of a [`Block`], and how many registers share
 /// each of a query's numbers: `$WIDE` where registers are wide and many, else `$NARROW`.
 ///
@@ -28,7 +26,7 @@ macro_rules! on_rows {
 
 /// Some neighbouring queries that a kernel takes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Block {
+pub struct Block {
     /// First of them.
     pub(super) first: usize,
     /// How many: 8, 4, 3, 2 or 1.
@@ -46,15 +44,9 @@ pub(super) fn blocks(queries: usize) -> impl Iterator<Item = Block> {
 }
 
 /// Appends the block's queries to `packed`, `[D][R]`.
-pub(super) fn pack<'a>(
-    block: Block,
-    query: impl Fn(usize) -> ArrayView1<'a, f32>,
-    packed: &mut Vec<f32>,
-) {
+pub(super) fn pack<'a>(block: Block, query: impl Fn(usize) -> &'a [f32], packed: &mut Vec<f32>) {
     on_rows!(block.rows, |R, _WIDE, _NARROW| {
-        let queries: [_; R] = std::array::from_fn(|r| {
-            query(block.first + r).to_slice().expect("a query's numbers are neighbours")
-        });
+        let queries: [_; R] = std::array::from_fn(|r| query(block.first + r));
         let (start, length) = (packed.len(), queries[0].len());
         let queries = queries.map(|query: &[f32]| &query[..length]);
         packed.resize(start + R * length, 0.0);

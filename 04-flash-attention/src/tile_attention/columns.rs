@@ -4,7 +4,7 @@
 //! do. So registers go the other way here. Their lanes are *queries*, of which latent attention has many for its
 //! one key-value head, and each number of the tile meets the weights of sixteen of them.
 
-use super::element::TileElement;
+use super::element::Widened;
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
@@ -31,7 +31,7 @@ impl Room {
 
     /// Adds the values in a tile's first `places` lanes; `tile` is `[D_v][16 places]`, and the weight of
     /// place `p` for query `q` is `weights[q * row + first + p]`.
-    pub(super) fn add<E: TileElement>(
+    pub(super) fn add<E: Widened>(
         &mut self,
         isa: Isa,
         (weights, row, first): (&[f32], usize, usize),
@@ -65,7 +65,7 @@ struct Widen<'a, E> {
     wide: &'a mut [[f32; LANES]],
 }
 
-impl<E: TileElement> Kernel for Widen<'_, E> {
+impl<E: Widened> Kernel for Widen<'_, E> {
     type Result = ();
 
     #[inline(always)]

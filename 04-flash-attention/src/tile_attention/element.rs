@@ -1,5 +1,7 @@
-//! The type of one kept number, and how a kernel reads it.
+//! The type of one kept number, and where in a tile it lies.
 
+use super::ways::{InFloats, InPairs, Way};
+use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
 use naive_decode::numerics::{LANES, from_f16, to_bf16, to_f16};
@@ -13,6 +15,8 @@ use std::str::FromStr;
 pub enum KvType {
     /// Numbers as the model made them, in the type that it rounds them to.
     Exact(Element),
+    /// BF16 as the fast mode of attention meets it, which rounds queries and weights to BF16, too.
+    Bf16Fast,
     /// A byte for each number, and a scale for each key and each value of a head.
     Int8,
 }
@@ -26,14 +30,18 @@ impl From<Element> for KvType {
 impl FromStr for KvType {
     type Err = Error;
 
-    /// "f32", "bf16", "f16" or "int8".
+    /// "f32", "bf16", "bf16-fast", "f16" or "int8".
     fn from_str(name: &str) -> Result<Self> {
         match name {
             "f32" => Ok(Element::F32.into()),
             "bf16" => Ok(Element::Bf16.into()),
+            "bf16-fast" => Ok(KvType::Bf16Fast),
             "f16" => Ok(Element::F16.into()),
             "int8" => Ok(KvType::Int8),
-            _ => Err(Error::invalid("type of keys and values", name, "f32, bf16, f16 or int8")),
+            _ => {
+                let expected = "f32, bf16, bf16-fast, f16 or int8";
+                Err(Error::invalid("type of keys and values", name, expected))
+            }
         }
     }
 }
@@ -44,6 +52,7 @@ impl Display for KvType {
             KvType::Exact(Element::F32) => "f32",
             KvType::Exact(Element::Bf16) => "bf16",
             KvType::Exact(Element::F16) => "f16",
+            KvType::Bf16Fast => "bf16-fast",
             KvType::Int8 => "int8",
         })
     }
@@ -54,27 +63,50 @@ impl KvType {
     pub fn rounded_to(self) -> Element {
         match self {
             KvType::Exact(element) => element,
+            KvType::Bf16Fast => Element::Bf16,
             KvType::Int8 => Element::F32,
+        }
+    }
+
+    /// Bytes of one number.
+    pub fn number_bytes(self) -> usize {
+        match self {
+            KvType::Exact(element) => element.bytes(),
+            KvType::Bf16Fast => size_of::<bf16>(),
+            KvType::Int8 => 1,
         }
     }
 
     /// Bytes that one token of a layer costs.
     pub fn bytes(self, size: KvSize) -> usize {
-        let values_apart = usize::from(size.value_dim > 0);
-        match self {
-            KvType::Exact(element) => size.numbers() * element.bytes(),
-            KvType::Int8 => size.numbers() + size.heads * (1 + values_apart) * size_of::<f32>(),
+        let scales = match self {
+            KvType::Int8 => size.heads * (1 + usize::from(size.value_dim > 0)),
+            _ => 0,
+        };
+        size.numbers() * self.number_bytes() + scales * size_of::<f32>()
+    }
+
+    /// Whether a layer's keys and values can be kept so.
+    ///
+    /// # Errors
+    /// If keys of the fast mode are no whole number of fours.
+    pub fn check(self, size: KvSize) -> Result<()> {
+        if self == KvType::Bf16Fast && !size.key_dim.is_multiple_of(4) {
+            let what = "width of a head kept as bf16-fast";
+            return Err(Error::invalid(what, size.key_dim, "a multiple of 4"));
         }
+        Ok(())
     }
 }
 
-// ANCHOR: element
 /// A number as the cache keeps it.
-///
-/// Kernels read it through [`TileElement::load`]: widened in the register, never beforehand in memory.
-pub trait TileElement: bytemuck::Pod + Default + Send + Sync {
+pub trait TileElement: Pod + Default + Send + Sync {
+    /// How kernels meet it.
+    type Way: Way<Self>;
     /// Whether numbers are codes: a key or a value is its codes times a scale of its own.
-    const SCALED: bool;
+    const SCALED: bool = false;
+    /// Neighbouring numbers of a key, or of a column of values, that lie together: instructions for pairs take two.
+    const TOGETHER: usize = 1;
     /// The scale of a key or a value; 1 if numbers are not codes.
     fn scale(_row: ArrayView1<f32>) -> f32 {
         1.0
@@ -82,6 +114,56 @@ pub trait TileElement: bytemuck::Pod + Default + Send + Sync {
     /// The nearest number that this type holds. Unless it is a code, nothing is lost: keys and values were
     /// rounded to the type where they were made.
     fn narrow(value: f32, scale: f32) -> Self;
+
+    /// Where a tile of `lanes` keys has number `d` of the one in `lane`.
+    #[inline(always)]
+    fn key_at(lanes: usize, lane: usize, d: usize) -> usize {
+        (d / Self::TOGETHER * lanes + lane) * Self::TOGETHER + d % Self::TOGETHER
+    }
+
+    /// Where values of `width` numbers have number `column` of the one at `place`; a tile is of `lanes` places.
+    #[inline(always)]
+    fn value_at(lanes: usize, width: usize, place: usize, column: usize) -> usize {
+        let together = Self::TOGETHER.min(lanes);
+        (place / together * width + column) * together + place % together
+    }
+}
+
+/// Writes a key `[D]` to its lane of a tile of `lanes` keys, and gives its scale.
+pub fn put_key<E: TileElement>(
+    tile: &mut [E],
+    lanes: usize,
+    lane: usize,
+    key: ArrayView1<f32>,
+) -> f32 {
+    let scale = E::scale(key);
+    let mut numbers = key.iter();
+    for lanes in tile.chunks_exact_mut(lanes * E::TOGETHER) {
+        let own = &mut lanes[lane * E::TOGETHER..][..E::TOGETHER];
+        own.iter_mut().zip(&mut numbers).for_each(|(to, &number)| *to = E::narrow(number, scale));
+    }
+    scale
+}
+
+/// Writes a value `[D_v]` to its place among values of `width` numbers, of which tiles have `lanes`, and gives its scale.
+pub fn put_value<E: TileElement>(
+    values: &mut [E],
+    lanes: usize,
+    width: usize,
+    place: usize,
+    value: ArrayView1<f32>,
+) -> f32 {
+    let scale = E::scale(value);
+    let together = E::TOGETHER.min(lanes);
+    let own = &mut values[place / together * together * width..][..together * width];
+    let columns = own.iter_mut().skip(place % together).step_by(together);
+    columns.zip(value).for_each(|(to, &number)| *to = E::narrow(number, scale));
+    scale
+}
+
+// ANCHOR: element
+/// A number that kernels widen to a float in the register, never beforehand in memory.
+pub trait Widened: TileElement {
     /// The first [`Vector::WIDTH`] numbers of a slice at least that long.
     ///
     /// # Safety
@@ -90,11 +172,32 @@ pub trait TileElement: bytemuck::Pod + Default + Send + Sync {
 }
 // ANCHOR_END: element
 
+/// A BF16 number that lies beside its neighbour, which is multiplied with it.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct Paired(bf16);
+
+// SAFETY: it is what a `bf16` is, all of whose bits mean something.
+unsafe impl Zeroable for Paired {}
+// SAFETY: as above.
+unsafe impl Pod for Paired {}
+
+impl TileElement for Paired {
+    type Way = InPairs;
+    const TOGETHER: usize = 2;
+    fn narrow(value: f32, _scale: f32) -> Self {
+        Paired(to_bf16(value))
+    }
+}
+
 impl TileElement for f32 {
-    const SCALED: bool = false;
+    type Way = InFloats;
     fn narrow(value: f32, _scale: f32) -> Self {
         value
     }
+}
+
+impl Widened for f32 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
         // SAFETY: the caller vouches for the instruction set and the length.
@@ -103,10 +206,13 @@ impl TileElement for f32 {
 }
 
 impl TileElement for bf16 {
-    const SCALED: bool = false;
+    type Way = InFloats;
     fn narrow(value: f32, _scale: f32) -> Self {
         to_bf16(value)
     }
+}
+
+impl Widened for bf16 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
         // SAFETY: the caller vouches for the instruction set and the length.
@@ -115,10 +221,13 @@ impl TileElement for bf16 {
 }
 
 impl TileElement for f16 {
-    const SCALED: bool = false;
+    type Way = InFloats;
     fn narrow(value: f32, _scale: f32) -> Self {
         to_f16(value)
     }
+}
+
+impl Widened for f16 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
         let mut wide = [0.0; LANES];
@@ -132,6 +241,7 @@ impl TileElement for f16 {
 
 /// Symmetric codes: the largest number of a row becomes 127.
 impl TileElement for i8 {
+    type Way = InFloats;
     const SCALED: bool = true;
     fn scale(row: ArrayView1<f32>) -> f32 {
         let largest = row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
@@ -140,6 +250,9 @@ impl TileElement for i8 {
     fn narrow(value: f32, scale: f32) -> Self {
         (value / scale).round() as i8
     }
+}
+
+impl Widened for i8 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
         let mut wide = [0.0; LANES];

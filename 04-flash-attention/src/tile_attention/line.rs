@@ -55,10 +55,6 @@ impl<'a, S: TileSource> Line<'a, S> {
         Line { source, sequence, kv_head, branch, gathered_from, gathered }
     }
 
-    pub(super) fn size(&self) -> KvSize {
-        self.source.size()
-    }
-
     /// Copies what must be copied of `places`, which begin with a whole tile.
     pub(super) fn gather(&mut self, places: &Range<usize>) {
         let start = places.start.max(self.gathered_from);
@@ -111,10 +107,10 @@ impl<E: TileElement> Copied<E> {
 
     /// Room for the `i`-th of the places.
     fn place(&mut self, i: usize, key_dim: usize, width: usize) -> Gathered<'_, E> {
-        let tile = &mut self.keys[i / LANES * key_dim..][..key_dim];
-        let value = &mut self.values[i * width..][..width];
+        let keys = &mut self.keys[i / LANES * key_dim..][..key_dim];
+        let values = &mut self.values[i / LANES * LANES * width..][..LANES * width];
         let scales = self.key_scales.get_mut(i).zip(self.value_scales.get_mut(i));
-        Gathered { tile, lane: i % LANES, value, scales }
+        Gathered { keys, lane: i % LANES, values, scales }
     }
 
     fn run(&self, size: KvSize) -> Run<'_, E> {

@@ -5,7 +5,8 @@ use super::element::TileElement;
 use super::line::Line;
 use super::source::{Gathered, TileSource};
 use super::tiles::Tiles;
-use super::{columns, scores, values};
+use super::ways::{Packed, Way, WayRoom};
+use crate::kernels::Simd;
 use naive_decode::kernels::{soft_cap, softmax_weights};
 use naive_decode::numerics::LANES;
 use naive_decode::{Isa, Partial, SPLIT};
@@ -53,29 +54,24 @@ impl<E: TileElement> Run<'_, E> {
     pub fn copy_to(&self, slot: usize, copy: Gathered<'_, E>) {
         let place = slot - self.first;
         let tile = &self.keys[place / LANES * self.key_dim..][..self.key_dim];
-        for (to, from) in copy.tile.iter_mut().zip(tile) {
-            to[copy.lane] = from[place % LANES];
-        }
-        copy.value.copy_from_slice(&self.values[place * self.width..][..self.width]);
-        if let Some((key, value)) = copy.scales {
-            (*key, *value) = (self.key_scales[place], self.value_scales[place]);
-        }
+        copy.fill(
+            |d| tile.as_flattened()[E::key_at(LANES, place % LANES, d)],
+            |column| self.values[E::value_at(LANES, self.width, place, column)],
+            || (self.key_scales[place], self.value_scales[place]),
+        );
     }
 }
 
-/// Tiles of values that are asked for of memory while the last keys are met.
-const AFTER: usize = 4;
-
 /// Queries of one task, packed, and what each sees.
-pub(super) struct Queries<'a> {
+pub struct Queries<'a> {
     pub(super) isa: Isa,
+    pub(super) simd: Simd,
     /// Factor on the scores, the change to base 2 in it.
     pub(super) scale: f32,
     /// Bound that scores are bent towards, in base 2 as they are.
     pub(super) score_cap: Option<f32>,
     pub(super) blocks: &'a [Block],
-    /// `[blocks][D][R]`
-    pub(super) packed: &'a [f32],
+    pub(super) packed: &'a Packed,
     /// Places that each query sees, `[queries]`.
     pub(super) sees: &'a [Range<usize>],
 }
@@ -87,7 +83,7 @@ pub(super) struct Room {
     scores: Vec<[f32; LANES]>,
     /// `[queries][width]`
     sums: Vec<f32>,
-    columns: columns::Room,
+    way: WayRoom,
 }
 
 impl Queries<'_> {
@@ -109,9 +105,7 @@ impl Queries<'_> {
         let tiles = Tiles::of(line.runs(&places), &places);
         room.scores.resize(self.sees.len() * tiles.count, [0.0; LANES]);
         if tiles.count > 0 {
-            let queries = (self.blocks, self.packed);
-            let (keys, after) = (tiles.keys(), &tiles.values()[..tiles.count.min(AFTER)]);
-            scores::score(self.isa, self.scale, queries, keys, after, &mut room.scores);
+            <S::Element as TileElement>::Way::score(self, &tiles, &mut room.scores);
         }
         let row = tiles.count * LANES;
         if S::Element::SCALED {
@@ -128,61 +122,20 @@ impl Queries<'_> {
             }
             let scores = &mut room.scores[i * tiles.count..][..tiles.count];
             (partial.maximum, partial.sum) = softmax_weights(self.isa, scores, mask);
+            <S::Element as TileElement>::Way::take_weights(self.simd, i, scores, &mut room.way);
         }
         if S::Element::SCALED {
             multiply(&mut room.scores, row, tiles.value_scales());
         }
-        let size = line.size();
-        match size.value_dim {
-            0 => {
-                let width = partials[0].values.len().min(size.key_dim);
-                self.add_columns(&tiles, places.len(), width, room, partials);
-            }
-            _ => self.add_values(&tiles, room, partials),
-        }
-    }
-
-    /// Weighted values of some tiles.
-    fn add_values<E: TileElement>(
-        &self,
-        tiles: &Tiles<E>,
-        room: &mut Room,
-        partials: &mut [Partial],
-    ) {
-        let Room { scores, sums, .. } = room;
         let width = partials[0].values.len();
+        let Room { scores, sums, way } = room;
         sums.clear();
         sums.resize(partials.len() * width, 0.0);
-        values::add_values(
-            self.isa,
-            self.blocks,
-            scores.as_flattened(),
-            tiles.values(),
-            width,
-            sums,
-        );
+        if tiles.count > 0 {
+            <S::Element as TileElement>::Way::add_values(self, &tiles, scores, (sums, width), way);
+        }
         for (partial, sums) in partials.iter_mut().zip(sums.chunks_exact(width)) {
             partial.values.copy_from_slice(sums);
-        }
-    }
-
-    /// The same where a value is the first `width` numbers of its key.
-    fn add_columns<E: TileElement>(
-        &self,
-        tiles: &Tiles<E>,
-        places: usize,
-        width: usize,
-        room: &mut Room,
-        partials: &mut [Partial],
-    ) {
-        let Room { scores, columns, .. } = room;
-        columns.begin(partials.len(), width);
-        for (i, tile) in tiles.keys().iter().enumerate() {
-            let weights = (scores.as_flattened(), tiles.count * LANES, i * LANES);
-            columns.add(self.isa, weights, (places - i * LANES).min(LANES), &tile[..width]);
-        }
-        for (query, partial) in partials.iter_mut().enumerate() {
-            partial.values.iter_mut().zip(columns.sum(query)).for_each(|(to, sum)| *to = sum);
         }
     }
 }

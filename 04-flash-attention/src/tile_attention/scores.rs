@@ -3,7 +3,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::blocks::{Block, on_rows};
-use super::element::TileElement;
+use super::element::Widened;
 use crate::kernels::prefetch;
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
@@ -20,7 +20,7 @@ const FEW: usize = 4;
 ///
 /// `queries` is packed as [`Block`]s say, `[blocks][D][R]`. `scores` is `[queries][tiles]`. `after` is what will
 /// be read once the last tile has been.
-pub(super) fn score<E: TileElement>(
+pub(super) fn score<E: Widened>(
     isa: Isa,
     scale: f32,
     (blocks, queries): (&[Block], &[f32]),
@@ -61,7 +61,7 @@ struct Scores<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> {
     at: usize,
 }
 
-impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
+impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
     for Scores<'_, E, R, WIDE, NARROW>
 {
     type Result = ();
@@ -79,7 +79,7 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize> Ker
     }
 }
 
-impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
+impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
     Scores<'_, E, R, WIDE, NARROW>
 {
     #[inline(always)]

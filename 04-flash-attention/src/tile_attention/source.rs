@@ -35,11 +35,32 @@ pub trait TileSource: Sync {
 /// Room for one slot's key and value among others.
 pub struct Gathered<'a, E> {
     /// `[D][16]`: the tile that the key is a lane of.
-    pub tile: &'a mut [[E; LANES]],
+    pub(super) keys: &'a mut [[E; LANES]],
     /// Which lane.
-    pub lane: usize,
-    /// `[width]`; none if a value is the beginning of its key.
-    pub value: &'a mut [E],
+    pub(super) lane: usize,
+    /// `[16][width]`: the tile of the value; none if a value is the beginning of its key.
+    pub(super) values: &'a mut [E],
     /// Scales of key and value, where numbers are codes.
-    pub scales: Option<(&'a mut f32, &'a mut f32)>,
+    pub(super) scales: Option<(&'a mut f32, &'a mut f32)>,
+}
+
+impl<E: TileElement> Gathered<'_, E> {
+    /// Copies a key `[D]`, a value `[width]`, and their scales if numbers are codes.
+    pub fn fill(
+        self,
+        key: impl Fn(usize) -> E,
+        value: impl Fn(usize) -> E,
+        scales: impl FnOnce() -> (f32, f32),
+    ) {
+        let width = self.values.len() / LANES;
+        for d in 0..self.keys.len() {
+            self.keys.as_flattened_mut()[E::key_at(LANES, self.lane, d)] = key(d);
+        }
+        for column in 0..width {
+            self.values[E::value_at(LANES, width, self.lane, column)] = value(column);
+        }
+        if let Some((of_key, of_value)) = self.scales {
+            (*of_key, *of_value) = scales();
+        }
+    }
 }

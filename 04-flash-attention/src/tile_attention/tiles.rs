@@ -14,11 +14,14 @@ use std::ops::Range;
 const MOST: usize = SPLIT / LANES;
 
 /// Tiles that cover some places, the first of which begins a tile.
-pub(super) struct Tiles<'a, E> {
+pub struct Tiles<'a, E> {
     pub(super) count: usize,
+    /// Places asked for of the last tile.
+    pub(super) last: usize,
     /// Of each tile `[D][16 places]`.
     keys: [&'a [[E; LANES]]; MOST],
-    /// `[16 places][width]`, of the last tile only the places asked for; none if values are parts of keys.
+    /// `[16 places][width]`, of the last tile only the places asked for, unless numbers are pairs; none if values are parts
+    /// of keys.
     values: [&'a [E]; MOST],
     /// `[16 places]`; none unless numbers are codes.
     key_scales: [&'a [f32]; MOST],
@@ -30,6 +33,7 @@ impl<'a, E: TileElement> Tiles<'a, E> {
     pub(super) fn of(runs: impl Iterator<Item = Run<'a, E>>, places: &Range<usize>) -> Self {
         let mut tiles = Tiles {
             count: 0,
+            last: 0,
             keys: [&[]; MOST],
             values: [&[]; MOST],
             key_scales: [&[]; MOST],
@@ -41,9 +45,12 @@ impl<'a, E: TileElement> Tiles<'a, E> {
             let end = places.end.min(run.end());
             for place in (places.start.max(run.first)..end).step_by(LANES) {
                 let (i, at) = (tiles.count, place - run.first);
-                let until = at + (end - place).min(LANES);
+                tiles.last = (end - place).min(LANES);
+                let until = at + tiles.last;
                 tiles.keys[i] = &run.keys[at / LANES * run.key_dim..][..run.key_dim];
-                tiles.values[i] = &run.values[at * run.width..until * run.width];
+                // What has not been written yet, or is another text's, is a number too, and its weight is zero.
+                let values = at..if E::TOGETHER > 1 { at + LANES } else { until };
+                tiles.values[i] = &run.values[values.start * run.width..values.end * run.width];
                 tiles.key_scales[i] = scale(run.key_scales, at..until);
                 tiles.value_scales[i] = scale(run.value_scales, at..until);
                 tiles.count += 1;
@@ -58,6 +65,11 @@ impl<'a, E: TileElement> Tiles<'a, E> {
 
     pub(super) fn values(&self) -> &[&'a [E]] {
         &self.values[..self.count]
+    }
+
+    /// Whether values are kept, and are not the beginnings of keys.
+    pub(super) fn have_values(&self) -> bool {
+        !self.values[0].is_empty()
     }
 
     pub(super) fn key_scales(&self) -> &[&'a [f32]] {

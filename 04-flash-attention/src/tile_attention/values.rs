@@ -3,7 +3,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::blocks::{Block, on_rows};
-use super::element::TileElement;
+use super::element::Widened;
 use crate::kernels::prefetch;
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
@@ -23,7 +23,7 @@ const FEW: usize = 4;
 ///
 /// Each of `values` is a tile's, `[16 positions][width]`, the last perhaps of fewer; `width` is whole registers of
 /// any kind. `weights` is `[queries][tiles · 16]`, and `sums` `[queries][width]`.
-pub(super) fn add_values<E: TileElement>(
+pub(super) fn add_values<E: Widened>(
     isa: Isa,
     blocks: &[Block],
     weights: &[f32],
@@ -61,7 +61,7 @@ struct AddValues<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> 
     sums: &'a mut [f32],
 }
 
-impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
+impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
     for AddValues<'_, E, R, WIDE, NARROW>
 {
     type Result = ();
@@ -79,7 +79,7 @@ impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize> Ker
     }
 }
 
-impl<E: TileElement, const R: usize, const WIDE: usize, const NARROW: usize>
+impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
     AddValues<'_, E, R, WIDE, NARROW>
 {
     #[inline(always)]

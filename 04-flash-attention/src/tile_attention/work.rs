@@ -1,19 +1,26 @@
 //! How attention of one layer is shared out among threads.
 
-use super::blocks::{Block, blocks, pack};
+use super::blocks::{Block, blocks};
+use super::element::TileElement;
 use super::line::Line;
 use super::run::{Queries, Room};
 use super::source::TileSource;
+use super::ways::{Packed, Way};
+use crate::kernels::Simd;
 use crate::threads::Pool;
 use naive_decode::{Isa, LayerSpec, Partial, Pass, SPLIT, Visible};
-use ndarray::{ArrayView3, ArrayViewMut3, Axis, s};
+use ndarray::{Array3, ArrayView3, ArrayViewMut3, Axis, s};
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Queries that one task takes together, about: enough to share each key among, few enough for their
 /// scores to stay in a near cache.
 const QUERIES_TOGETHER: usize = 48;
+
+/// Queries from which on AMX's tiles are worth their shapes.
+const MANY_QUERIES: usize = 8;
 
 /// Below this many multiply-adds, waking another thread costs more than it saves.
 const SERIAL_WORK: usize = 1 << 17;
@@ -53,11 +60,10 @@ struct Unit<'a> {
     /// `[rows, group, D]`
     q: ArrayView3<'a, f32>,
     /// `[rows, group, D_v]`
-    out: ArrayViewMut3<'a, f32>,
+    out: ArrayViewMut3<'a, MaybeUninit<f32>>,
 }
 
-/// Attention of all rows of a pass over what a layer keeps: `q [rows, heads, D]` →
-/// `out [rows, heads, D_v]`.
+/// Attention of all rows of a pass over what a layer keeps: `q [rows, heads, D]` → `[rows, heads, value_dim]`.
 ///
 /// Work is shared out by key-value head and rows; where that gives too few pieces, as for a single row
 /// over a long past, also by split (Flash-Decoding, Dao et al. 2023).
@@ -70,24 +76,35 @@ pub fn attend<S: TileSource>(
     pass: &Pass,
     q: ArrayView3<f32>,
     kept: &S,
-    out: ArrayViewMut3<f32>,
+    value_dim: usize,
     workers: &mut Workers,
-) {
+) -> Array3<f32> {
     let Workers { threads, partials } = workers;
-    let width = out.dim().2.next_multiple_of(naive_decode::numerics::LANES);
+    let width = value_dim.next_multiple_of(naive_decode::numerics::LANES);
+    // Not filled with zeros: that would take as long as writing the answers does.
+    let mut out = Array3::uninit((q.dim().0, q.dim().1, value_dim));
     // ANCHOR: share_out
     let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
     let serial = threads.threads() == 1 || q.len() * reach < SERIAL_WORK;
-    let mut units = units(pass, q, kept.size().heads, out);
+    let mut units = units(pass, q, kept.size().heads, out.view_mut());
     let whole = |unit: &mut Unit| unit.attend(isa, layer, kept, width);
+    let enough = UNITS_PER_THREAD * threads.threads();
+    // The last rows of a prompt see most: nobody should begin with them when the others are done.
+    units.reverse();
     if serial {
         units.iter_mut().for_each(whole);
-    } else if units.len() >= UNITS_PER_THREAD * threads.threads() || reach <= SPLIT {
+    } else if units.len() >= enough * kept.size().heads {
+        // All heads of the same rows, which lie together in memory.
+        let mut heads: Vec<_> = units.chunks_mut(kept.size().heads).collect();
+        threads.run_each(&mut heads, &|units| units.iter_mut().for_each(whole));
+    } else if units.len() >= enough || reach <= SPLIT {
         threads.run_each(&mut units, &whole);
     } else {
         attend_splits(threads, isa, layer, kept, width, &mut units, partials);
     }
     // ANCHOR_END: share_out
+    // SAFETY: units are all rows and heads, and each has written an answer for every query.
+    unsafe { out.assume_init() }
 }
 
 /// Cuts a pass into units. Rows of a draft tree stand alone: each has a line of slots of its own.
@@ -95,7 +112,7 @@ fn units<'a>(
     pass: &'a Pass,
     q: ArrayView3<'a, f32>,
     kv_heads: usize,
-    mut out: ArrayViewMut3<'a, f32>,
+    mut out: ArrayViewMut3<'a, MaybeUninit<f32>>,
 ) -> Vec<Unit<'a>> {
     let heads = q.dim().1;
     assert!(heads.is_multiple_of(kv_heads), "whole groups of query heads");
@@ -168,7 +185,7 @@ fn attend_splits<S: TileSource>(
 struct Bench {
     room: Room,
     blocks: Vec<Block>,
-    packed: Vec<f32>,
+    packed: Packed,
     sees: Vec<Range<usize>>,
 }
 
@@ -222,20 +239,21 @@ impl Unit<'_> {
         let group = self.q.dim().1;
         handfuls.clear();
         handfuls.extend(blocks(self.queries()));
-        packed.clear();
-        for &block in handfuls.iter() {
-            let query = |i| {
-                let row = self.q.index_axis(Axis(0), i / group);
-                row.index_axis_move(Axis(0), i % group)
-            };
-            pack(block, query, packed);
-        }
+        let simd = Simd::within(isa);
+        let simd = if self.queries() < MANY_QUERIES { simd.without_tiles() } else { simd };
+        let scale = layer.scale * std::f32::consts::LOG2_E;
+        let query = |i| {
+            let row = self.q.index_axis(Axis(0), i / group);
+            row.index_axis_move(Axis(0), i % group)
+                .to_slice()
+                .expect("a query's numbers are neighbours")
+        };
+        <S::Element as TileElement>::Way::pack(simd, scale, handfuls, query, packed);
         sees.clear();
         let places = self.sees.iter().map(|sees| sees.places(layer.window));
         sees.extend(places.flat_map(|places| std::iter::repeat_n(places, group)));
-        let scale = layer.scale * std::f32::consts::LOG2_E;
         let score_cap = layer.score_cap.map(|cap| cap * std::f32::consts::LOG2_E);
-        let queries = Queries { isa, scale, score_cap, blocks: handfuls, packed, sees };
+        let queries = Queries { isa, simd, scale, score_cap, blocks: handfuls, packed, sees };
         run(room, &queries, &mut Line::new(kept, self.sequence, self.kv_head, self.sees));
         BENCH.set(bench);
     }
@@ -246,7 +264,8 @@ impl Unit<'_> {
         let row = self.out.index_axis_mut(Axis(0), query / group);
         let out = row.index_axis_move(Axis(0), query % group);
         let out = out.into_slice().expect("answers are contiguous");
-        out.iter_mut().zip(whole.finish()).for_each(|(out, value)| *out = value);
+        assert!(out.len() <= whole.values.len(), "a number for each place");
+        out.iter_mut().zip(whole.finish()).for_each(|(out, value)| _ = out.write(value));
     }
 }
 

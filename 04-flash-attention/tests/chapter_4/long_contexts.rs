@@ -1,12 +1,13 @@
 //! A long past.
 
 use super::head;
+use flash_attention::tile_attention::KvType;
 use flash_attention::traffic::Traffic;
 use flash_attention::{FlashCache, flash_decoding};
 use kv_cache::KvCache;
 use naive_decode::break_it::noise;
-use naive_decode::{Element, Isa, KvSize, Partial, SPLIT};
-use ndarray::Array2;
+use naive_decode::{Attention, Element, Isa, KvSize, LayerSpec, Partial, Pass, SPLIT, Span, Want};
+use ndarray::{Array2, Array3, array};
 
 #[test]
 fn two_parts_merged_by_hand() {
@@ -32,6 +33,27 @@ fn at_most_one_worker_for_each_split() {
     for workers in [2, 3, 8, 100] {
         assert_eq!(flash_decoding(&head, workers, &Traffic::new()), alone);
     }
+}
+
+#[test]
+fn a_weight_is_rounded_once_it_has_been_added() {
+    let answer = |kept: KvType| {
+        let size = KvSize { heads: 1, key_dim: 4, value_dim: 1 };
+        let mut cache = FlashCache::of_sizes(&[Some(size)], kept, Isa::best(), 2, 1);
+        let pass = Pass::one(Span::new(0, 0, &[0, 0], Want::All));
+        let scale = 1.0 / std::f32::consts::LOG2_E;
+        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale, score_cap: None };
+        let rows = |first: [f32; 2]| {
+            Array3::from_shape_fn((2, 1, 4), |(row, _, d)| if d == 0 { first[row] } else { 0.0 })
+        };
+        let (q, k, v) = (rows([1.0, 1.0]), rows([0.0, -0.5]), array![[[0.0]], [[1.0]]]);
+        cache.begin(&pass).unwrap();
+        cache.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap()[[1, 0, 0]]
+    };
+    let rounded = |answer: f32| (f64::from(answer) * 1e5).round() / 1e5;
+    let (fast, exact) = (answer(KvType::Bf16Fast), answer(Element::Bf16.into()));
+    assert_eq!(rounded(fast), 0.41417);
+    assert_eq!(rounded(exact), 0.41421);
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn a_row_that_sees_nothing_is_answered_with_zeros() {
     for absorbed in [false, true] {
         let heads = Heads { kv_heads: 2, group: 2, key_dim: 24, value_dim: 20, absorbed };
         let size = KvSize { heads: 2, key_dim: 24, value_dim: if absorbed { 0 } else { 20 } };
-        for kept in exact.into_iter().chain([KvType::Int8]) {
+        for kept in exact.into_iter().chain([KvType::Int8, KvType::Bf16Fast]) {
             for isa in Isa::available() {
                 let mut cache = FlashCache::of_sizes(&[Some(size)], kept, isa, 40, 1);
                 let mut attend = |pass: &Pass| {

@@ -11,6 +11,7 @@
 
 mod bytes;
 mod case;
+mod fast_attention;
 mod flash_cache;
 mod fusion;
 mod textbook;

@@ -38,7 +38,6 @@ impl Attention for PagedCache {
             self.check_visible(layer, place.group, span)?;
         }
         let PagedCache { pool, tables, workers, isa, layout, .. } = self;
-        let mut out = Array3::zeros((q.dim().0, q.dim().1, v.dim().2));
         on_pages!(pool, pages => {
             // A layer that shares an earlier one's keys and values finds them written.
             if layer.kv_layer == layer.index {
@@ -46,12 +45,11 @@ impl Attention for PagedCache {
                 write(pages, &place, tables, own, pass, (k, v), workers);
             }
             let kept = PagedLayer { pages, place, tables };
-            tile_attention::attend(*isa, layer, pass, q, &kept, out.view_mut(), workers);
+            Ok(tile_attention::attend(*isa, layer, pass, q, &kept, v.dim().2, workers))
         }, _memory => {
             let expected = "those of the processor's memory";
-            return Err(Error::invalid("keys and values to attend to", "a device's", expected));
-        });
-        Ok(out)
+            Err(Error::invalid("keys and values to attend to", "a device's", expected))
+        })
     }
     // ANCHOR_END: attend
 

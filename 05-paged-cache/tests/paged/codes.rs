@@ -1,4 +1,4 @@
-//! INT8 keys and values: the same codes in blocks and in one stretch.
+//! Keys and values that are codes, or pairs: the same in blocks and in one stretch.
 
 use crate::world::assert_same_bits;
 use flash_attention::FlashCache;
@@ -64,26 +64,37 @@ fn passes(chunks: &[usize]) -> Vec<Span> {
 }
 
 #[test]
-fn codes_in_blocks_are_codes_in_one_stretch() {
-    for size in SIZES {
-        for block in [1, 4, 16, 32, 256] {
+fn what_is_in_blocks_is_what_is_in_one_stretch() {
+    for (size, kept) in
+        SIZES.into_iter().flat_map(|size| [KvType::Int8, KvType::Bf16Fast].map(|kept| (size, kept)))
+    {
+        for block in [1, 2, 4, 16, 32, 256] {
             for isa in Isa::available() {
                 let passes = passes(&[1, 30, 500, 17, 1, 9]);
-                let mut tiles = FlashCache::of_sizes(&[Some(size)], KvType::Int8, isa, CAPACITY, 1);
+                let mut tiles = FlashCache::of_sizes(&[Some(size)], kept, isa, CAPACITY, 1);
                 let expected = answers(&mut tiles, size, &passes);
-                let found = answers(&mut paged(size, block, isa), size, &passes);
+                let found = answers(&mut paged(size, block, kept, isa), size, &passes);
                 for (pass, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    assert_same_bits(found, expected, &format!("blocks of {block}, pass {pass}"));
+                    let what = format!("{kept}, blocks of {block}, pass {pass}");
+                    assert_same_bits(found, expected, &what);
                 }
             }
         }
     }
 }
 
-fn paged(size: KvSize, block: usize, isa: Isa) -> PagedCache {
-    let layout = Layout::of(&[Some(Maker { size, window: None })], block, KvType::Int8).unwrap();
+#[test]
+fn keys_that_pairs_cannot_hold_are_refused() {
+    let size = KvSize { heads: 1, key_dim: 30, value_dim: 32 };
+    let made = [Some(Maker { size, window: None })];
+    let said = Layout::of(&made, 16, KvType::Bf16Fast).unwrap_err().to_string();
+    assert!(said.contains("bf16-fast is 30, expected a multiple of 4"), "{said}");
+}
+
+fn paged(size: KvSize, block: usize, kept: KvType, isa: Isa) -> PagedCache {
+    let layout = Layout::of(&[Some(Maker { size, window: None })], block, kept).unwrap();
     let bytes = layout.blocks_for(CAPACITY) * layout.block_bytes();
-    let (kept, behind) = (KvType::Int8, Behind::Kept);
+    let behind = Behind::Kept;
     let room = Room { bytes, block, capacity: CAPACITY, kept, behind, rollback: 0 };
     let mut cache = PagedCache::over(layout, room, isa).unwrap();
     cache.open();

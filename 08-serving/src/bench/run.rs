@@ -50,7 +50,7 @@ pub(super) struct Run {
     /// What keys and values are kept as.
     #[serde(serialize_with = "name")]
     kv: KvType,
-    /// Whether sums are in the order that all rungs keep ("exact"), or in BF16's faster one ("fast").
+    /// Whether sums are in the order that all rungs keep ("exact"), or some in BF16's faster one ("fast").
     mode: &'static str,
     threads: usize,
     prefill: usize,
@@ -78,7 +78,8 @@ impl Run {
         threads: usize,
         cache: &PagedCache,
     ) -> Self {
-        let is_fast = loaded.packed.iter().any(|entry| entry.format.is_fast());
+        let is_fast =
+            load.kv == KvType::Bf16Fast || loaded.packed.iter().any(|entry| entry.format.is_fast());
         Run {
             weights: loaded.weights(),
             kv: load.kv,

@@ -3,6 +3,7 @@
 use crate::world::{
     Answer, Asked, Dice, Wild, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
 };
+use flash_attention::tile_attention::KvType;
 use naive_decode::Sampling;
 use prefix_radix::Salt;
 use proptest::prelude::*;
@@ -22,6 +23,23 @@ fn each_request_has_the_tokens_that_it_has_alone() {
             assert_as_alone(&asked, &answers, &format!("{running} at once, {rows} rows"));
             assert_empty(&engine);
         }
+    }
+}
+
+/// Naive and cached, alone and in any batch: the fast mode of attention has one order of sums, too.
+#[test]
+fn the_fast_mode_of_attention_is_itself_in_any_company() {
+    let greedy =
+        |asked: Asked| Asked { sampling: Sampling::default(), end_tokens: vec![], ..asked };
+    let asked: Vec<Asked> = crowd(4, 16).into_iter().map(greedy).collect();
+    let expected: Vec<_> = asked.iter().map(Asked::alone_in_fast_mode).collect();
+    for (running, rows) in [(1, 24), (7, 24), (16, 256)] {
+        let kept = KvType::Bf16Fast;
+        let mut engine = engine(EngineOptions { running, rows, kept, ..options(ROOMY) });
+        for (answer, expected) in serve(&mut engine, &asked).iter().zip(&expected) {
+            assert_eq!(&answer.tokens, expected, "{running} at once, {rows} rows");
+        }
+        assert_empty(&engine);
     }
 }
 

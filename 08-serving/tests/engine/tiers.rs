@@ -54,7 +54,7 @@ fn file_in(directory: &Path) -> PathBuf {
 #[test]
 fn after_a_restart_what_was_said_is_known() {
     let types = [Element::F32, Element::Bf16].map(KvType::from);
-    for kept in types.into_iter().chain([KvType::Int8]) {
+    for kept in types.into_iter().chain([KvType::Bf16Fast, KvType::Int8]) {
         let folder = tempfile::tempdir().unwrap();
         let start = || engine(EngineOptions { kept, ..with_file(folder.path(), 900) });
         let asked = prompts(6);
@@ -74,7 +74,7 @@ fn after_a_restart_what_was_said_is_known() {
             // Whole blocks of four, and never the whole prompt.
             assert_eq!(*cached, 44, "{kept}");
         }
-        if kept != KvType::Int8 {
+        if let KvType::Exact(_) = kept {
             let answers = serve(&mut start(), &asked);
             assert_as_alone(&asked, &answers, "out of the file");
         }

@@ -1,8 +1,10 @@
 //! A small model, requests, what each answers alone, and an engine stepped by hand.
 
+use flash_attention::FlashCache;
+use flash_attention::tile_attention::KvType;
 use naive_decode::{
-    Config, Element, Isa, LoadOptions, Model, Request, Result, Sampler, Sampling, Settings,
-    generate,
+    Config, Element, Isa, LoadOptions, Model, Pass, Request, Result, Sampler, Sampling, Settings,
+    Span, Want, argmax, generate,
 };
 use paged_cache::{Behind, Layout};
 use serving::engine::{
@@ -79,6 +81,20 @@ impl Asked {
         let request = Request { prompt, tokens, end_tokens: self.end_tokens.clone() };
         let steps = generate(&mut *decoder, sampler, request).unwrap();
         steps.map(|step| step.unwrap().token).collect()
+    }
+
+    /// The same to a greedy request in the fast mode of attention, with nothing kept from one token to the next.
+    pub(crate) fn alone_in_fast_mode(&self) -> Vec<u32> {
+        let (model, mut text) = (model(), self.prompt.clone());
+        for _ in 0..self.tokens {
+            let sizes: Vec<_> = model.blocks.iter().map(|block| block.projection.kv()).collect();
+            let mut cache =
+                FlashCache::of_sizes(&sizes, KvType::Bf16Fast, model.isa, text.len(), 1);
+            let pass = Pass::one(Span::new(0, 0, &text, Want::Last));
+            let logits = model.forward(&pass, &mut cache).unwrap();
+            text.push(argmax(logits.row(0).as_slice().unwrap()).unwrap());
+        }
+        text.split_off(self.prompt.len())
     }
 }
 

@@ -50,7 +50,7 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--port", "65536"], "65536"),
         (["--timeout", "0"], "more than 0"),
         (["--timeout", "1e300"], "more than 0"),
-        (["--kv", "q3"], "f32, bf16, f16 or int8"),
+        (["--kv", "q3"], "f32, bf16, bf16-fast, f16 or int8"),
         (["--kv-dir-bytes", "1"], "--kv-dir"),
         (["--weights", "q9"], "q8_0"),
     ] {

@@ -114,7 +114,7 @@ fn a_file_that_cannot_be_believed_is_dropped_with_one_line() {
 fn keys_and_values_of_any_type_are_served() {
     let prompts = &prompts()[..2];
     let expected = expected(prompts);
-    for (kv, same) in [("f32", true), ("bf16", false), ("int8", false)] {
+    for (kv, same) in [("f32", true), ("bf16", false), ("bf16-fast", false), ("int8", false)] {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().to_str().unwrap();
         let arguments =

@@ -1,15 +1,16 @@
 //! The fast mode of BF16 on processors with dot products of two.
 
-use super::{Lanes, Multiply, Pair, Sums};
+use super::sums::{Pair, PairKernel, Sums};
+use crate::kernels::Lanes;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
 /// # Safety
-/// AVX-512 is there with its BF16 extension, and all that [`Multiply`] points to.
+/// AVX-512 is there with its BF16 extension, and all that the kernel points to.
 #[target_feature(enable = "avx512f,avx512bf16")]
-pub(super) unsafe fn run<const P: usize, const R: usize>(multiply: Multiply<P, R>) {
+pub(super) unsafe fn run<K: PairKernel>(kernel: K) {
     // SAFETY: passed on.
-    unsafe { multiply.sum::<__m512>() }
+    unsafe { kernel.run::<__m512>() }
 }
 
 /// `rounds` products of sixteen pairs for each of `CHAINS` sums, all in registers.
@@ -18,9 +19,10 @@ pub(super) unsafe fn run<const P: usize, const R: usize>(multiply: Multiply<P, R
 /// AVX-512 is there with its BF16 extension.
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub(in crate::kernels) unsafe fn only_products<const CHAINS: usize>(rounds: usize) {
-    // SAFETY: the caller vouches for the instruction, and 128 bytes are there.
+    // SAFETY: the caller vouches for the instruction, and 64 bytes are there.
     unsafe {
-        let [weights, _] = __m512::weights(black_box([0x3c; 128]).as_ptr());
+        let pairs = black_box([0x3c; 64]);
+        let [weights, _] = __m512::weights(pairs.as_ptr(), pairs.as_ptr());
         let x = black_box(0x3c3c_3c3c);
         let mut sums = [__m512::zero(); CHAINS];
         for _ in 0..rounds {
@@ -41,11 +43,16 @@ impl Sums for __m512 {
         unsafe { _mm512_setzero_ps() }
     }
     #[inline(always)]
-    unsafe fn weights(at: *const u8) -> [__m512i; 2] {
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn weights(one: *const u8, two: *const u8) -> [__m512i; 2] {
         // SAFETY: the trait's condition.
         unsafe {
-            let one = _mm512_loadu_si512(at.cast());
-            let two = _mm512_loadu_si512(at.add(64).cast());
+            let one = _mm512_loadu_si512(one.cast());
+            let two = _mm512_loadu_si512(two.cast());
             let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
             // Where `upper` has ones the bits of the first, elsewhere those of the second.
             [
