@@ -80,8 +80,7 @@ fn main() -> Result<()> {
     let packed = assemble(&packer)?;
     for kept in [Element::Bf16.into(), KvType::Bf16Fast, KvType::Int8] {
         let make: Make = &|model, capacity, sequences| {
-            let sizes: Vec<_> = model.blocks.iter().map(|block| block.projection.kv()).collect();
-            let cache = FlashCache::of_sizes(&sizes, kept, model.isa, capacity, sequences);
+            let cache = FlashCache::with_kept(model, kept, capacity, sequences)?;
             Ok(Box::new(cache.on_threads(pool.clone())))
         };
         let quality = judge.judge(make)?;

@@ -57,12 +57,25 @@ impl FlashCache {
     /// # Errors
     /// If the first layer makes no keys and values: such a model cannot run.
     pub fn new(model: &Model, capacity: usize, sequences: usize) -> Result<Self> {
+        FlashCache::with_kept(model, model.kv_element.into(), capacity, sequences)
+    }
+
+    /// The same, with keys and values kept as another type than the model rounds them to.
+    ///
+    /// # Errors
+    /// As [`FlashCache::new`], and if the model's keys cannot be kept so ([`KvType::check`]).
+    pub fn with_kept(
+        model: &Model,
+        kept: KvType,
+        capacity: usize,
+        sequences: usize,
+    ) -> Result<Self> {
         let sizes: Vec<_> = model.blocks.iter().map(|block| block.projection.kv()).collect();
         if sizes.first().is_some_and(Option::is_none) {
             let expected = "its own: none come before";
             return Err(Error::invalid("layer 0's keys and values", "none", expected));
         }
-        let kept = KvType::Exact(model.kv_element);
+        sizes.iter().flatten().try_for_each(|&size| kept.check(size))?;
         Ok(FlashCache::of_sizes(&sizes, kept, model.isa, capacity, sequences))
     }
 
@@ -78,7 +91,7 @@ impl FlashCache {
         capacity: usize,
         sequences: usize,
     ) -> Self {
-        let check = |size: &KvSize| kept.check(*size);
+        let check = |&size| kept.check(size);
         sizes.iter().flatten().try_for_each(check).expect("keys that can be kept so");
         let layer = |size: KvSize| match kept {
             KvType::Exact(Element::F32) => Layer::F32(Tiled::new(size, capacity, sequences)),

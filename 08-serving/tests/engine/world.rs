@@ -87,9 +87,7 @@ impl Asked {
     pub(crate) fn alone_in_fast_mode(&self) -> Vec<u32> {
         let (model, mut text) = (model(), self.prompt.clone());
         for _ in 0..self.tokens {
-            let sizes: Vec<_> = model.blocks.iter().map(|block| block.projection.kv()).collect();
-            let mut cache =
-                FlashCache::of_sizes(&sizes, KvType::Bf16Fast, model.isa, text.len(), 1);
+            let mut cache = FlashCache::with_kept(&model, KvType::Bf16Fast, text.len(), 1).unwrap();
             let pass = Pass::one(Span::new(0, 0, &text, Want::Last));
             let logits = model.forward(&pass, &mut cache).unwrap();
             text.push(argmax(logits.row(0).as_slice().unwrap()).unwrap());
