@@ -296,7 +296,7 @@ pub fn prefetch(at: *const u8) {
 /// As [`prefetch`], into the core's second cache only: that one has more requests under way than the first, and room for what
 /// is asked for long before it is needed.
 #[inline(always)]
-fn prefetch_far(at: *const u8) {
+pub(crate) fn prefetch_far(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

@@ -12,10 +12,12 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `ahead.rs` | what a thread reads next, asked for while it waits |
 //! | `counter.rs` | a number that one thread raises and another waits for: look, give way, sleep |
 //! | `cores.rs` | which cores threads are on, so that nobody looks where another works |
 //! | `sharing.rs` | who does which part, and slices that are written part by part |
 
+pub(crate) mod ahead;
 mod cores;
 mod counter;
 mod sharing;

@@ -9,7 +9,7 @@ use crate::kernels::activations::Scaling;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
 use crate::kernels::{Simd, TILE_ROWS};
-use crate::threads::{Disjoint, Pool};
+use crate::threads::{Disjoint, Pool, ahead};
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, Join, Linear, Result};
 use ndarray::{Array2, ArrayView2};
@@ -214,9 +214,12 @@ impl PackedLinear {
                 let arranged =
                     |pool| Arranged::new::<K>(self.simd, self.scaling, pool, x, self.inputs);
                 let together = (x.len() >= TOGETHER).then(|| arranged(Some(&*self.pool)));
-                self.pool.run(&|thread| match &together {
-                    Some(x) => self.multiply_share(thread, x, &to),
-                    None => self.multiply_share(thread, &arranged(None), &to),
+                self.pool.run(&|thread| {
+                    match &together {
+                        Some(x) => self.multiply_share(thread, x, &to),
+                        None => self.multiply_share(thread, &arranged(None), &to),
+                    }
+                    ahead::goes_on_at(self.shares[thread].bytes().as_ptr_range().end);
                 });
             }
         }
@@ -393,5 +396,27 @@ impl Linear for PackedLinear {
 
     fn bytes(&self) -> usize {
         self.shares.iter().map(|share| share.bytes().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::LINE;
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_read_its_part_of_a_matrix_asks_for_that_of_the_next() {
+        let (simd, pool, memory) = (Simd::available()[0], Pool::new(1), Memory::new(1));
+        let pack = |format| {
+            let weights = [0.5; 20 * 36];
+            PackedLinear::from_floats(format, &weights, 20, 36, simd, &pool, &memory).unwrap()
+        };
+        let matrices = [Format::Q8_0, Format::F32, Format::Int8].map(pack);
+        for (matrix, after) in matrices.iter().zip(&matrices[1..]) {
+            matrix.apply(Array2::ones((1, 36)).view());
+            let (at, _) = ahead::next();
+            let to_next = after.shares[0].bytes().as_ptr().addr() - at.addr();
+            assert!(to_next < LINE, "{to_next} bytes");
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Waiting for another thread: look, give way, sleep.
 
+use super::ahead;
 use super::cores::Cores;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long a waiting thread does nothing but look. The gaps between a token's matrices are shorter.
+/// How long a waiting thread looks, and asks for what it reads next. The gaps between a token's matrices are shorter.
 const LOOK: Duration = Duration::from_micros(20);
 
 /// How long it then still looks, but lets others have the core in between. The gap between two tokens
@@ -61,7 +62,9 @@ impl Counter {
                 if self.is(value) {
                     return true;
                 }
-                std::hint::spin_loop();
+                if !ahead::ask() {
+                    std::hint::spin_loop();
+                }
             }
             let waited = began.get_or_insert_with(Instant::now).elapsed();
             step_aside();

@@ -14,9 +14,9 @@ const ENOUGH_ROWS: usize = 48;
 /// The same where weights are near: reading them once more takes next to nothing.
 const ENOUGH_ROWS_NEAR: usize = 5;
 
-/// Bytes of weights that are near, as likely as not: the model that such a matrix is of lies in a cache that threads share,
-/// or it comes from memory once, as all of them read it at the same time.
-const NEAR_WEIGHTS: usize = 1 << 20;
+/// Bytes of weights that are near, as likely as not: a thread's second cache has room for all of them beside its rows. Of
+/// larger matrices each thread reads a part of its own, and what follows it while it waits.
+const NEAR_WEIGHTS: usize = 256 << 10;
 
 /// Which of `count` things thread `thread` of `threads` does: neighbours stay together, in order, and no
 /// thread has more than one thing more than another.
