@@ -8,7 +8,7 @@
 mod elementwise;
 mod vector;
 
-pub use elementwise::{add_norm, gelu_gate, silu_gate, soft_cap};
+pub use elementwise::{add_norm, gelu_gate, round_to, silu_gate, soft_cap};
 pub use vector::Vector;
 
 use crate::numerics::{LANES, exp2_below, join_lanes, to_int};
@@ -246,7 +246,6 @@ impl Kernel for SoftmaxWeights<'_> {
     /// Plain loops over sixteen lanes, which the compiler turns into the instruction set's own.
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> (i32, f32) {
-        let mut high = [f32::NEG_INFINITY; LANES];
         for (tile, &visible) in self.scores.iter_mut().zip(self.visible) {
             // Nearly every tile is seen whole. What may not be seen scores minus infinity, whose weight is
             // exactly zero.
@@ -257,18 +256,13 @@ impl Kernel for SoftmaxWeights<'_> {
                     }
                 }
             }
-            for lane in 0..LANES {
-                high[lane] = if tile[lane] > high[lane] { tile[lane] } else { high[lane] };
-            }
         }
-        // None of them is NaN, so any order gives the same: halves side by side, as registers can.
-        for half in [8, 4, 2, 1] {
-            for lane in 0..half {
-                let other = high[lane + half];
-                high[lane] = if other > high[lane] { other } else { high[lane] };
-            }
-        }
-        let maximum = to_int(high[0].floor());
+        // None of them is NaN, so any order gives the same: integers in the same order as the floats are compared.
+        let ordered = |bits: i32| bits ^ (bits >> 31 & i32::MAX);
+        let scores = self.scores.as_flattened().iter();
+        let lowest = ordered(f32::NEG_INFINITY.to_bits() as i32);
+        let high = scores.fold(lowest, |high, score| high.max(ordered(score.to_bits() as i32)));
+        let maximum = to_int(f32::from_bits(ordered(high) as u32).floor());
         let mut sums = [0.0f32; LANES];
         for tile in self.scores {
             for lane in 0..LANES {

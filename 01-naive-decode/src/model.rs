@@ -7,9 +7,9 @@ use crate::attention::{Attention, LayerSpec};
 use crate::embedding::Embedding;
 use crate::error::{Error, Result};
 use crate::feed_forward::FeedForward;
-use crate::kernels::Isa;
+use crate::kernels::{Isa, round_to};
 use crate::linear::Linear;
-use crate::numerics::{Element, all_finite};
+use crate::numerics::Element;
 use crate::pass::Pass;
 use crate::projection::{KeysValues, Projection};
 use crate::residual::Residual;
@@ -132,10 +132,9 @@ impl Model {
             if let Some(mut kv) = projected.kv {
                 for values in [&mut kv.k, &mut kv.v] {
                     let values = values.as_slice_mut().expect("projections are contiguous");
-                    self.kv_element.round(values);
                     // A value that nobody may see still meets a weight of zero, and zero times
                     // infinity is not zero.
-                    if !all_finite(values)
+                    if !round_to(self.isa, self.kv_element, values)
                         && let Some(odd) = values.iter().find(|v| !v.is_finite())
                     {
                         let what = format!("a key or value of layer {index}");

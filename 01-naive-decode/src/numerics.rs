@@ -131,11 +131,6 @@ pub fn rms_norm_row(row: &mut [f32], weight: &[f32], epsilon: f32) {
 }
 // ANCHOR_END: rms_norm
 
-/// Whether all are numbers, and none infinite. Looks at all of them, many at once.
-pub fn all_finite(values: &[f32]) -> bool {
-    values.iter().fold(true, |finite, value| finite & value.is_finite())
-}
-
 /// Number type in which keys and values are kept.
 ///
 /// Rounding happens where they are made, in every rung, whether or not that rung stores anything:
@@ -161,11 +156,20 @@ impl Element {
     }
 
     /// Rounds every value to the nearest one this type can hold.
+    #[inline(always)]
     pub fn round(self, values: &mut [f32]) {
         match self {
             Element::F32 => {}
-            Element::Bf16 => values.iter_mut().for_each(|v| *v = round_to_bf16(*v)),
-            Element::F16 => values.iter_mut().for_each(|v| *v = round_to_f16(*v)),
+            Element::Bf16 => {
+                for value in values {
+                    *value = round_to_bf16(*value);
+                }
+            }
+            Element::F16 => {
+                for value in values {
+                    *value = round_to_f16(*value);
+                }
+            }
         }
     }
 }

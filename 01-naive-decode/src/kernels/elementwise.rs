@@ -3,7 +3,10 @@
 //! Plain loops, which the compiler turns into each instruction set's own.
 
 use super::{Isa, Kernel, Vector};
-use crate::numerics::{gelu, rms_norm_row, silu, tanh};
+use crate::numerics::{Element, gelu, rms_norm_row, silu, tanh};
+
+/// Numbers that stay in a core's first cache.
+const NEAR: usize = 1024;
 
 /// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
 ///
@@ -59,6 +62,33 @@ impl Kernel for AddNorm<'_> {
         rms_norm_row(self.made, self.weight, self.epsilon);
     }
     // ANCHOR_END: add_norm
+}
+
+/// Rounds keys or values to the type in which they are kept; says whether all are numbers then, and none infinite.
+pub fn round_to(isa: Isa, element: Element, values: &mut [f32]) -> bool {
+    isa.run(RoundTo { element, values })
+}
+
+struct RoundTo<'a> {
+    element: Element,
+    values: &'a mut [f32],
+}
+
+impl Kernel for RoundTo<'_> {
+    type Result = bool;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> bool {
+        let mut finite = true;
+        // What has just been rounded is looked at while it is near.
+        for values in self.values.chunks_mut(NEAR) {
+            self.element.round(values);
+            for value in values {
+                finite &= value.is_finite();
+            }
+        }
+        finite
+    }
 }
 
 /// GeGLU's gate: `gate = gelu(gate) · up`, element by element.

@@ -117,9 +117,7 @@ impl Queries<'_> {
         for (i, (seen, partial)) in self.sees.iter().zip(partials.iter_mut()).enumerate() {
             let mut mask = [0u16; SPLIT / LANES];
             let mask = &mut mask[..tiles.count];
-            for (mask, first) in mask.iter_mut().zip((first..).step_by(LANES)) {
-                *mask = low_bits(seen.end, first) & !low_bits(seen.start, first);
-            }
+            seen_of_tiles(seen, first, mask);
             let scores = &mut room.scores[i * tiles.count..][..tiles.count];
             (partial.maximum, partial.sum) = softmax_weights(self.isa, scores, mask);
             <S::Element as TileElement>::Way::take_weights(self.simd, i, scores, &mut room.way);
@@ -153,10 +151,51 @@ fn multiply(rows: &mut [[f32; LANES]], row: usize, scales: &[&[f32]]) {
     }
 }
 
+/// Which lanes of each tile are seen, of tiles that begin with place `first`. Nearly all of them are seen whole: only those
+/// at the two ends are looked at.
+fn seen_of_tiles(seen: &Range<usize>, first: usize, tiles: &mut [u16]) {
+    tiles.fill(u16::MAX);
+    let place = |tile: usize| first + tile * LANES;
+    let whole_up_to = seen.end.saturating_sub(first) / LANES;
+    for (tile, lanes) in tiles.iter_mut().enumerate().skip(whole_up_to) {
+        *lanes = low_bits(seen.end, place(tile));
+    }
+    let whole_from = seen.start.saturating_sub(first).div_ceil(LANES);
+    for (tile, lanes) in tiles.iter_mut().enumerate().take(whole_from) {
+        *lanes &= !low_bits(seen.start, place(tile));
+    }
+}
+
 /// Bits of the lanes whose places, counted from `first`, lie below `end`.
 fn low_bits(end: usize, first: usize) -> u16 {
     match end.saturating_sub(first) {
         lanes @ 0..LANES => (1 << lanes) - 1,
         _ => u16::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_seen_if_its_place_is() {
+        for (first, start, end) in [
+            (0, 0, 0),
+            (0, 0, 5),
+            (16, 3, 90),
+            (32, 40, 44),
+            (32, 70, 80),
+            (64, 0, 20),
+            (0, 16, 64),
+        ] {
+            let mut tiles = [7; 5];
+            seen_of_tiles(&(start..end), first, &mut tiles);
+            for place in first..first + tiles.len() * LANES {
+                let lanes = tiles[(place - first) / LANES];
+                let seen = lanes >> (place % LANES) & 1 == 1;
+                assert_eq!(seen, (start..end).contains(&place), "{place} of {start}..{end}");
+            }
+        }
     }
 }
