@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_asks_for_so_much_and_no_more() {
-        assert!(!ask(), "of a thread that has read nothing");
+        let asked = std::thread::spawn(ask).join().unwrap();
+        assert!(!asked, "a thread that has read nothing");
         let weights = [0u8; LINE];
         for _ in 0..2 {
             goes_on_at(weights.as_ptr());
