@@ -44,7 +44,7 @@ pub struct BenchArgs {
     /// what they meet to bf16, too; if not given, f32 on the processor and bf16 on a GPU
     #[arg(long, value_name = "TYPE")]
     kv: Option<KvType>,
-    /// Tokens of a prompt, run in one pass
+    /// Tokens of each sequence's prompt; long ones run in a pass of their own, short ones share it
     #[arg(long, default_value_t = 512)]
     prefill: usize,
     /// Tokens to decode, one at a time

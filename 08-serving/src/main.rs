@@ -2,6 +2,7 @@
 
 use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use serving::bench::{BenchArgs, bench};
 use serving::break_its;
 use serving::chat::{ChatArgs, chat};
@@ -14,6 +15,11 @@ use serving::serve::{ServeArgs, serve};
 use serving::simulate::{self, SimulateArgs};
 use serving::trace::{TraceArgs, trace};
 use std::process::ExitCode;
+
+// A pass makes and drops some arrays for each layer. This allocator has them at the beginnings of cache lines, and the
+// same memory again for the next.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Climb LLM inference rung by rung: same model, same prompt, same bits, one change at a time
 #[derive(Parser)]

@@ -50,7 +50,8 @@ def keep(options, machine, samples, **more):
 
 def compare(options, loads, sides, sample):
     """Asks `sample(file, load, kept)` to add one sample of each side to what is kept, round by round; the first of
-    `sides` is the peer. Samples go to the file that was named, medians to the screen."""
+    `sides` is the peer, and not every side need have every load. Samples go to the file that was named, medians to
+    the screen."""
     files = dict(file.split("=", 1) for file in options.files)
     samples = {f"{name}: {load}": {} for name in files for load in loads}
     machine = None
@@ -61,6 +62,6 @@ def compare(options, loads, sides, sample):
                 print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
     keep(options, machine, samples, unit="tokens a second")
     for what, kept in samples.items():
-        first, *ours = [statistics.median(kept[side]) for side in sides]
+        first, *ours = [statistics.median(kept[side]) for side in sides if side in kept]
         ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)
         print(f"{what:40} {first:7.0f} {ratios}")

@@ -23,6 +23,9 @@ LOADS = {
 # Unless told otherwise llama.cpp keeps keys and values as f16; bf16 is as wide, and what the kernels here are for.
 SIDES = ["llama.cpp, f16 keys and values", "here, bf16 keys and values", "here, f32 keys and values"]
 
+# Eight bits for each, and a scale, where keys and values count. llama.cpp keeps values so with flash attention only.
+EIGHT_BITS = ["llama.cpp, q8_0 keys and values", "here, int8 keys and values"]
+
 
 def ladder(options, file, load, kv):
     report, one = beside.ladder(options, file, load, load["depth"], kv)
@@ -30,17 +33,18 @@ def ladder(options, file, load, kv):
     return rate, report["bandwidth_gb_per_s"][1], report["machine"]
 
 
-def llama(options, file, load, flash):
+def llama(options, file, load, flash, kv="f16"):
     threads = str(options.threads)
+    kept_as = ["-fa", flash, "-ctk", kv, "-ctv", kv]
     if load["batch"] > 1:
         words = beside.run(
             f"{options.llama}/llama-batched-bench", "-m", file, "-c", "16384", "-b", "2048", "-ub", "512",
             "-npp", str(load["depth"]), "-ntg", str(load["decode"]), "-npl", str(load["batch"]),
-            "-t", threads, "-tb", threads, "-fa", flash, "--output-format", "jsonl")
+            "-t", threads, "-tb", threads, *kept_as, "--output-format", "jsonl")
         [line] = [line for line in words.splitlines() if line.startswith("{")]
         return json.loads(line)["speed_tg"]
     line = beside.run(
-        f"{options.llama}/llama-bench", "-m", file, "-t", threads, "-r", "1", "-fa", str(int(flash == "on")), "-o", "jsonl",
+        f"{options.llama}/llama-bench", "-m", file, "-t", threads, "-r", "1", *kept_as, "-o", "jsonl",
         "-p", str(load["prefill"]), "-n", str(load["decode"]), "-d", str(load["depth"]))
     return json.loads(line.splitlines()[-1])["avg_ts"]
 
@@ -56,13 +60,17 @@ def main():
         for flash, rate in rates.items():
             keep(f"llama.cpp, flash attention {flash}", rate)
         keep(SIDES[0], max(rates.values()))
-        for side, kv in [(SIDES[1], "bf16"), (SIDES[2], "f32")]:
+        ours = [(SIDES[1], "bf16"), (SIDES[2], "f32")]
+        if load["depth"] > 0:
+            keep(EIGHT_BITS[0], llama(options, file, load, "on", "q8_0"))
+            ours.append((EIGHT_BITS[1], "int8"))
+        for side, kv in ours:
             rate, gigabytes, machine = ladder(options, file, load, kv)
             keep(side, rate)
             keep("memory read, GB/s", gigabytes)
         return machine
 
-    beside.compare(options, LOADS, SIDES, sample)
+    beside.compare(options, LOADS, SIDES + EIGHT_BITS, sample)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,31 @@ pub trait TileElement: Pod + Default + Send + Sync {
     }
 }
 
+/// Numbers that are narrowed in registers before they go to their places, which lie apart.
+const NARROWED: usize = 64;
+
+/// Calls `put` with some numbers of a row as the cache keeps them, and where in the row they begin, until all were there;
+/// gives the row's scale.
+#[inline(always)]
+fn narrowed<E: TileElement>(row: ArrayView1<f32>, mut put: impl FnMut(usize, &[E])) -> f32 {
+    let scale = E::scale(row);
+    let copy; // of a row whose numbers lie apart
+    let numbers = match row.as_slice() {
+        Some(numbers) => numbers,
+        None => {
+            copy = row.to_vec();
+            &copy
+        }
+    };
+    let mut room = [E::default(); NARROWED];
+    for (part, numbers) in numbers.chunks(NARROWED).enumerate() {
+        let room = &mut room[..numbers.len()];
+        room.iter_mut().zip(numbers).for_each(|(to, &number)| *to = E::narrow(number, scale));
+        put(part * NARROWED, room);
+    }
+    scale
+}
+
 /// Writes a key `[D]` to its lane of a tile of `lanes` keys, and gives its scale.
 pub fn put_key<E: TileElement>(
     tile: &mut [E],
@@ -136,13 +161,12 @@ pub fn put_key<E: TileElement>(
     lane: usize,
     key: ArrayView1<f32>,
 ) -> f32 {
-    let scale = E::scale(key);
-    let mut numbers = key.iter();
-    for lanes in tile.chunks_exact_mut(lanes * E::TOGETHER) {
-        let own = &mut lanes[lane * E::TOGETHER..][..E::TOGETHER];
-        own.iter_mut().zip(&mut numbers).for_each(|(to, &number)| *to = E::narrow(number, scale));
-    }
-    scale
+    narrowed(key, |at, numbers: &[E]| {
+        let tile = tile[at * lanes..].chunks_exact_mut(lanes * E::TOGETHER);
+        for (lanes, together) in tile.zip(numbers.chunks(E::TOGETHER)) {
+            lanes[lane * E::TOGETHER..][..together.len()].copy_from_slice(together);
+        }
+    })
 }
 
 /// Writes a value `[D_v]` to its place among values of `width` numbers, of which tiles have `lanes`, and gives its scale.
@@ -153,12 +177,12 @@ pub fn put_value<E: TileElement>(
     place: usize,
     value: ArrayView1<f32>,
 ) -> f32 {
-    let scale = E::scale(value);
     let together = E::TOGETHER.min(lanes);
     let own = &mut values[place / together * together * width..][..together * width];
-    let columns = own.iter_mut().skip(place % together).step_by(together);
-    columns.zip(value).for_each(|(to, &number)| *to = E::narrow(number, scale));
-    scale
+    narrowed(value, |at, numbers: &[E]| {
+        let columns = own[at * together..].iter_mut().skip(place % together).step_by(together);
+        columns.zip(numbers).for_each(|(to, &number)| *to = number);
+    })
 }
 
 // ANCHOR: element

@@ -1,7 +1,7 @@
 //! One model under one load on a GPU.
 
 use super::BenchArgs;
-use super::run::{Load, pass};
+use super::run::{Load, pass, prompts};
 use crate::device::OnGpu;
 use anyhow::Result;
 use cuda_executor::{CudaExecutor, Driver, Room};
@@ -9,7 +9,7 @@ use cuda_kernels::Gpu;
 use kv_cache::{CachedExecutor, KvCache};
 use model_files::ModelFiles;
 use naive_decode::measurement::median;
-use naive_decode::{Executor, Pass, Span, Want};
+use naive_decode::{Executor, Want};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub(super) fn room(load: Load) -> Room {
     Room {
         tokens: capacity.next_multiple_of(16) * load.batch.max(1),
         capacity,
-        rows: ROWS.min(capacity).max(load.batch),
+        rows: ROWS.min(capacity * load.batch).max(load.batch),
     }
 }
 
@@ -78,7 +78,8 @@ pub(super) fn measure(
             continue;
         }
         if load.prefill > 0 {
-            report.prefill_tokens_per_second.push(load.prefill as f64 / prefill.as_secs_f64());
+            let tokens = (load.prefill * load.batch) as f64;
+            report.prefill_tokens_per_second.push(tokens / prefill.as_secs_f64());
         }
         if load.decode > 0 {
             let tokens = (load.decode * load.batch) as f64;
@@ -109,13 +110,15 @@ fn run(
     rows: usize,
 ) -> Result<(Duration, Duration)> {
     let began = Instant::now();
-    if load.prefill > 0 {
-        fill(executor, 0, load.prefill, rows, Want::Last)?;
+    for next in prompts(load.batch, load.prefill, rows, Want::Last) {
+        executor.execute(&next)?;
     }
     let prefill = began.elapsed();
-    executor.cache_mut().reset(0)?;
     for sequence in 0..load.batch {
-        fill(executor, sequence, load.depth, rows, Want::Nothing)?;
+        executor.cache_mut().reset(sequence)?;
+    }
+    for next in prompts(load.batch, load.depth, rows, Want::Nothing) {
+        executor.execute(&next)?;
     }
     // The last of them may still run.
     executor.gpu().finish().map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -128,21 +131,4 @@ fn run(
         executor.cache_mut().reset(sequence)?;
     }
     Ok((prefill, decode))
-}
-
-/// So many tokens of a sequence, as many rows at a time as there is room for.
-fn fill(
-    executor: &mut CudaExecutor<Driver>,
-    sequence: usize,
-    tokens: usize,
-    rows: usize,
-    want: Want,
-) -> Result<()> {
-    for start in (0..tokens).step_by(rows) {
-        let end = tokens.min(start + rows);
-        let ids: Vec<u32> = (start..end).map(|slot| (slot * 37 % 250 + 3) as u32).collect();
-        let want = if end == tokens { want } else { Want::Nothing };
-        executor.execute(&Pass::one(Span::new(sequence, start, &ids, want)))?;
-    }
-    Ok(())
 }

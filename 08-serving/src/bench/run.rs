@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// Tokens of a block.
 const BLOCK: usize = 16;
 
+/// Rows of a pass of prompts: short ones share it. A longer prompt has a pass for itself.
+const ROWS: usize = 512;
+
 /// How much goes through the model in one sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
@@ -32,7 +35,7 @@ impl Load {
     /// Blocks for the load, whose memory is the process's own from the second sample on, as a server's is.
     pub(super) fn cache(&self, model: &Model, pool: &Arc<Pool>) -> Result<PagedCache> {
         let block = |tokens: usize| tokens.next_multiple_of(BLOCK);
-        let tokens = block(self.prefill).max(self.batch * block(self.depth + self.decode));
+        let tokens = self.batch * block(self.prefill).max(block(self.depth + self.decode));
         let room = Room { kept: self.kv, ..Room::for_tokens(model, tokens)? };
         let mut cache = PagedCache::new(model, room)?.on_threads(pool.clone());
         (0..self.batch).for_each(|_| {
@@ -108,9 +111,13 @@ impl Run {
     /// One sample of prefill, one of decode, each of texts that begin.
     pub(super) fn sample(&mut self, model: &Model, cache: &mut PagedCache) -> Result<()> {
         if self.prefill > 0 {
-            let time = timed(model, cache, &pass(1, 0, self.prefill, Want::Last))?;
-            self.prefill_tokens_per_second.push(self.prefill as f64 / time.as_secs_f64());
-            cache.reset(0)?;
+            let mut time = Duration::ZERO;
+            for next in prompts(self.batch, self.prefill, ROWS.max(self.prefill), Want::Last) {
+                time += timed(model, cache, &next)?;
+            }
+            let tokens = (self.prefill * self.batch) as f64;
+            self.prefill_tokens_per_second.push(tokens / time.as_secs_f64());
+            (0..self.batch).try_for_each(|sequence| cache.reset(sequence))?;
         }
         if self.decode > 0 {
             if self.depth > 0 {
@@ -139,12 +146,73 @@ fn timed(model: &Model, cache: &mut dyn Attention, pass: &Pass) -> Result<Durati
     Ok(began.elapsed())
 }
 
-/// `rows` tokens for each sequence, after `start` earlier ones. Which tokens is all one to the clock.
+/// `rows` tokens for each sequence, after `start` earlier ones.
 pub(super) fn pass(sequences: usize, start: usize, rows: usize, want: Want) -> Pass {
-    let token = |sequence: usize, slot: usize| ((sequence * 31 + slot) * 37 % 250 + 3) as u32;
-    let span = |sequence| {
-        let tokens: Vec<u32> = (start..start + rows).map(|slot| token(sequence, slot)).collect();
-        Span::new(sequence, start, &tokens, want)
-    };
-    Pass { spans: (0..sequences).map(span).collect() }
+    Pass { spans: (0..sequences).map(|sequence| span(sequence, start, rows, want)).collect() }
+}
+
+/// The passes that read a prompt of `tokens` for each sequence, as many rows at a time as `rows` says: a prompt that does
+/// not fit any more goes on in the next pass. `want` is what the last token of each is for.
+pub(super) fn prompts(sequences: usize, tokens: usize, rows: usize, want: Want) -> Vec<Pass> {
+    let mut passes = Vec::new();
+    let (mut spans, mut free) = (Vec::new(), rows);
+    for sequence in 0..sequences {
+        let mut start = 0;
+        while start < tokens {
+            let taken = free.min(tokens - start);
+            let wanted = if start + taken == tokens { want } else { Want::Nothing };
+            spans.push(span(sequence, start, taken, wanted));
+            start += taken;
+            free -= taken;
+            if free == 0 {
+                passes.push(Pass { spans: std::mem::take(&mut spans) });
+                free = rows;
+            }
+        }
+    }
+    if !spans.is_empty() {
+        passes.push(Pass { spans });
+    }
+    passes
+}
+
+/// `rows` tokens of a sequence, after `start` earlier ones. Which tokens is all one to the clock.
+fn span(sequence: usize, start: usize, rows: usize, want: Want) -> Span {
+    let token = |slot: usize| ((sequence * 31 + slot) * 37 % 250 + 3) as u32;
+    let tokens: Vec<u32> = (start..start + rows).map(token).collect();
+    Span::new(sequence, start, &tokens, want)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each span of each pass: its sequence, its first slot, its rows, and whether logits are wanted.
+    fn spans(passes: &[Pass]) -> Vec<Vec<(usize, usize, usize, bool)>> {
+        let of = |span: &Span| {
+            (span.sequence, span.start, span.tokens.len(), span.want != Want::Nothing)
+        };
+        passes.iter().map(|pass| pass.spans.iter().map(of).collect()).collect()
+    }
+
+    #[test]
+    fn short_prompts_share_a_pass_and_long_ones_go_on_in_the_next() {
+        let found = spans(&prompts(3, 4, 10, Want::Last));
+        let first = vec![(0, 0, 4, true), (1, 0, 4, true), (2, 0, 2, false)];
+        assert_eq!(found, [first, vec![(2, 2, 2, true)]]);
+        let found = spans(&prompts(1, 7, 3, Want::Last));
+        assert_eq!(found, [[(0, 0, 3, false)], [(0, 3, 3, false)], [(0, 6, 1, true)]]);
+        let found = spans(&prompts(2, 5, 5, Want::Nothing));
+        assert_eq!(found, [[(0, 0, 5, false)], [(1, 0, 5, false)]]);
+        assert!(prompts(2, 0, 5, Want::Last).is_empty());
+    }
+
+    #[test]
+    fn a_token_does_not_depend_on_the_pass_that_brings_it() {
+        let tokens = |rows| -> Vec<u32> {
+            let passes = prompts(2, 9, rows, Want::Last);
+            passes.into_iter().flat_map(|pass| pass.spans).flat_map(|span| span.tokens).collect()
+        };
+        assert_eq!(tokens(4), tokens(18));
+    }
 }
