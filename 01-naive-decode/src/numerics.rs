@@ -57,15 +57,15 @@ pub fn exp2_below(s: f32, maximum: f32) -> f32 {
     exp2_of_fraction(s - whole) * f32::from_bits(((e + 127) as u32) << 23)
 }
 
-/// A whole number as an integer: below and above what an `i32` holds, the nearest float that one does; NaN is
-/// the lowest.
+/// A number as an integer, what lies behind its point cut off: below and above what an `i32` holds, the nearest float that
+/// one does; NaN is the lowest.
 ///
 /// What `as` does with NaN, no instruction for many numbers does: compilers take a register apart for it.
 #[expect(clippy::manual_clamp, reason = "`clamp` would let NaN through")]
 #[inline(always)]
-pub fn to_int(whole: f32) -> i32 {
-    let within = whole.max(-2_147_483_648.0).min(2_147_483_520.0);
-    // SAFETY: a whole number in the range of an `i32`: `max` gives the other number for NaN.
+pub fn to_int(number: f32) -> i32 {
+    let within = number.max(-2_147_483_648.0).min(2_147_483_520.0);
+    // SAFETY: a number in the range of an `i32`: `max` gives the other number for NaN.
     unsafe { within.to_int_unchecked() }
 }
 

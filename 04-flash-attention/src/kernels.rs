@@ -279,6 +279,9 @@ const PREFETCH: usize = 4096;
 /// several do side by side.
 const PREFETCH_FAR: usize = 16 << 10;
 
+/// Bytes of a cache line, as memory sends them, on nearly every processor.
+pub const LINE: usize = 64;
+
 /// Asks memory for a cache line. It may be anywhere, also past the end of what is allocated: it is never read,
 /// only asked for.
 #[inline(always)]

@@ -6,16 +6,13 @@ use crate::blocks::BlockId;
 use crate::layout::{LayerPlace, Layout};
 use crate::offload::BlockBytes;
 use crate::table::Tables;
-use flash_attention::kernels::prefetch;
+use flash_attention::kernels::{LINE, prefetch};
 use flash_attention::tile_attention::{Gathered, Run, TileElement, TileSource, put_key, put_value};
 use memory::Memory;
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, KvSize, Result};
 use ndarray::ArrayView1;
 use std::ops::Range;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// The next `count` items after `skipped`; `rest` is then what comes after them.
 fn next<'a, T>(rest: &mut &'a mut [T], skipped: usize, count: usize) -> &'a mut [T] {

@@ -24,7 +24,7 @@ LOADS = {
     "32 together, 128 in, 128 out": dict(prefill=128, decode=128, batch=32),
 }
 
-KEYS_AND_VALUES = ["bf16-fast", "bf16", "f32"]
+KEYS_AND_VALUES = ["bf16-fast", "bf16", "int8"]
 SIDES = ["OpenVINO GenAI"] + [f"here, {kv} keys and values" for kv in KEYS_AND_VALUES]
 
 

@@ -4,7 +4,7 @@
 //! nothing to do meanwhile, though it is what decoding waits for. A thread's weights of all matrices lie one after another,
 //! so one that waits knows what it reads next, and asks for it into its core's own cache.
 
-use crate::kernels::prefetch_far;
+use crate::kernels::{LINE, prefetch_far};
 use std::cell::Cell;
 
 /// Most bytes that are asked for from the end of one matrix to that of the next: a part of a second cache, which has 1 MB
@@ -13,9 +13,6 @@ const MOST: usize = 256 << 10;
 
 /// Bytes that are asked for between two looks whether the wait is over.
 const AT_A_TIME: usize = 512;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// What the calling thread may ask for.
 #[derive(Clone, Copy)]

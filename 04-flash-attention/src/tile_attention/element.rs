@@ -4,7 +4,7 @@ use super::ways::{InFloats, InPairs, Way};
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
-use naive_decode::numerics::{LANES, from_f16, to_bf16, to_f16};
+use naive_decode::numerics::{LANES, from_f16, to_bf16, to_f16, to_int};
 use naive_decode::{Element, Error, KvSize, Result};
 use ndarray::ArrayView1;
 use std::fmt::{self, Display, Formatter};
@@ -108,7 +108,7 @@ pub trait TileElement: Pod + Default + Send + Sync {
     /// Neighbouring numbers of a key, or of a column of values, that lie together: instructions for pairs take two.
     const TOGETHER: usize = 1;
     /// The scale of a key or a value; 1 if numbers are not codes.
-    fn scale(_row: ArrayView1<f32>) -> f32 {
+    fn scale(_row: &[f32]) -> f32 {
         1.0
     }
     /// The nearest number that this type holds. Unless it is a code, nothing is lost: keys and values were
@@ -136,7 +136,6 @@ const NARROWED: usize = 64;
 /// gives the row's scale.
 #[inline(always)]
 fn narrowed<E: TileElement>(row: ArrayView1<f32>, mut put: impl FnMut(usize, &[E])) -> f32 {
-    let scale = E::scale(row);
     let copy; // of a row whose numbers lie apart
     let numbers = match row.as_slice() {
         Some(numbers) => numbers,
@@ -145,6 +144,7 @@ fn narrowed<E: TileElement>(row: ArrayView1<f32>, mut put: impl FnMut(usize, &[E
             &copy
         }
     };
+    let scale = E::scale(numbers);
     let mut room = [E::default(); NARROWED];
     for (part, numbers) in numbers.chunks(NARROWED).enumerate() {
         let room = &mut room[..numbers.len()];
@@ -267,12 +267,18 @@ impl Widened for f16 {
 impl TileElement for i8 {
     type Way = InFloats;
     const SCALED: bool = true;
-    fn scale(row: ArrayView1<f32>) -> f32 {
-        let largest = row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    /// Sizes are in the order of their bits, of which the largest is found for many at a time.
+    fn scale(row: &[f32]) -> f32 {
+        let size = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32;
+        let largest = f32::from_bits(row.iter().map(size).fold(0, i32::max) as u32);
         if largest > 0.0 { largest / 127.0 } else { 1.0 }
     }
+    /// Halves away from zero, as `round` has them, which the compiler calls for one number at a time.
     fn narrow(value: f32, scale: f32) -> Self {
-        (value / scale).round() as i8
+        let exact = value / scale;
+        let whole = to_int(exact);
+        let rest = exact - whole as f32;
+        (whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)) as i8
     }
 }
 
@@ -285,5 +291,50 @@ impl Widened for i8 {
         }
         // SAFETY: the caller vouches for the instruction set; a register is no wider than LANES.
         unsafe { V::load(&wide) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_the_nearest_whole_number_and_halves_go_away_from_zero() {
+        let halves = (-508..=508).map(|quarter| quarter as f32 / 4.0);
+        for value in halves.flat_map(|value| [value.next_down(), value, value.next_up()]) {
+            assert_eq!(i8::narrow(value * 3.0, 3.0), (value * 3.0 / 3.0).round() as i8, "{value}");
+        }
+        assert_eq!(i8::scale(&[0.5, -254.0, 3.0]), 2.0);
+        assert_eq!(i8::scale(&[0.0, -0.0]), 1.0);
+    }
+
+    /// A row of more numbers than are narrowed at once, to its places among others that stay as they are.
+    fn put<E: TileElement>(told: impl Fn(E) -> f32) {
+        const WIDTH: usize = 2 * NARROWED + 4;
+        let row: Vec<f32> = (0..WIDTH).map(|i| (i % 128) as f32 - 64.0).collect();
+        for lane in [0, 5, LANES - 1] {
+            let [mut keys, mut values] = [(); 2].map(|_| vec![E::default(); LANES * WIDTH]);
+            let scale = put_key::<E>(&mut keys, LANES, lane, ArrayView1::from(&row));
+            put_value::<E>(&mut values, LANES, WIDTH, lane, ArrayView1::from(&row));
+            for place in 0..LANES {
+                for (d, &number) in row.iter().enumerate() {
+                    let key = told(keys[E::key_at(LANES, place, d)]);
+                    let value = told(values[E::value_at(LANES, WIDTH, place, d)]);
+                    let own = if place == lane { number } else { 0.0 };
+                    let far = if E::SCALED { scale / 2.0 } else { 0.0 };
+                    let near = |found: f32| (found * scale - own).abs() <= far;
+                    assert!(near(key) && near(value), "{d} at {place}: {key}, {value}, not {own}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_and_values_of_any_width_come_to_their_places() {
+        put::<f32>(|number| number);
+        put::<bf16>(f32::from);
+        put::<f16>(f32::from);
+        put::<Paired>(|number| number.0.into());
+        put::<i8>(f32::from);
     }
 }

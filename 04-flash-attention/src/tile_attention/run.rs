@@ -107,9 +107,8 @@ impl Queries<'_> {
         if tiles.count > 0 {
             <S::Element as TileElement>::Way::score(self, &tiles, &mut room.scores);
         }
-        let row = tiles.count * LANES;
         if S::Element::SCALED {
-            multiply(&mut room.scores, row, tiles.key_scales());
+            multiply(&mut room.scores, tiles.key_scales());
         }
         if let Some(cap) = self.score_cap {
             soft_cap(self.isa, room.scores.as_flattened_mut(), cap);
@@ -123,7 +122,7 @@ impl Queries<'_> {
             <S::Element as TileElement>::Way::take_weights(self.simd, i, scores, &mut room.way);
         }
         if S::Element::SCALED {
-            multiply(&mut room.scores, row, tiles.value_scales());
+            multiply(&mut room.scores, tiles.value_scales());
         }
         let width = partials[0].values.len();
         let Room { scores, sums, way } = room;
@@ -139,14 +138,17 @@ impl Queries<'_> {
 }
 
 /// Multiplies every row of scores, or weights, by the scales of its places, tile by tile.
-fn multiply(rows: &mut [[f32; LANES]], row: usize, scales: &[&[f32]]) {
+fn multiply(rows: &mut [[f32; LANES]], scales: &[&[f32]]) {
     // Where nothing is seen there are no tiles, and a slice cannot be cut into rows of nothing.
-    if row == 0 {
+    if scales.is_empty() {
         return;
     }
-    for row in rows.as_flattened_mut().chunks_exact_mut(row) {
-        for (tile, scales) in row.chunks_exact_mut(LANES).zip(scales) {
-            tile.iter_mut().zip(*scales).for_each(|(number, scale)| *number *= scale);
+    for row in rows.chunks_exact_mut(scales.len()) {
+        for (tile, scales) in row.iter_mut().zip(scales) {
+            match scales.first_chunk::<LANES>() {
+                Some(scales) => tile.iter_mut().zip(scales).for_each(|(to, scale)| *to *= scale),
+                None => tile.iter_mut().zip(*scales).for_each(|(to, scale)| *to *= scale),
+            }
         }
     }
 }

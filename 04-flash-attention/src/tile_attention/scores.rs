@@ -4,7 +4,7 @@
 
 use super::blocks::{Block, on_rows};
 use super::element::Widened;
-use crate::kernels::prefetch;
+use crate::kernels::{LINE, prefetch};
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
@@ -119,7 +119,7 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                     let mut keys = [V::splat(0.0); T];
                     for t in 0..T {
                         // Few queries are done with a tile before memory has sent the next.
-                        if R <= FEW {
+                        if R <= FEW && (d * LANES * size_of::<E>()).is_multiple_of(LINE) {
                             prefetch(coming[t].wrapping_add(d * LANES).cast());
                         }
                         keys[t] = E::load::<V>(&tiles[t][d][first..]);

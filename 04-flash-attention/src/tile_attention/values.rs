@@ -4,7 +4,7 @@
 
 use super::blocks::{Block, on_rows};
 use super::element::Widened;
-use crate::kernels::prefetch;
+use crate::kernels::{LINE, prefetch};
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
@@ -117,7 +117,7 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                     let value = &value[first..][..columns];
                     let mut loaded = [V::splat(0.0); C];
                     for c in 0..C {
-                        if R <= FEW {
+                        if R <= FEW && (c * V::WIDTH * size_of::<E>()).is_multiple_of(LINE) {
                             let number = p * self.width + first + c * V::WIDTH;
                             prefetch(coming.wrapping_add(number).cast());
                         }
