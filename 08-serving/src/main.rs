@@ -17,7 +17,7 @@ use serving::trace::{TraceArgs, trace};
 use std::process::ExitCode;
 
 // A pass makes and drops some arrays for each layer. This allocator has them at the beginnings of cache lines, and the
-// same memory again for the next.
+// same memory again for the next (decision 22).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
