@@ -88,10 +88,10 @@ impl<K: Family, const R: usize> Blocks<K, R> {
         let count = x.len().div_ceil(block) * each;
         let mut pieces = Vec::with_capacity(count);
         let to = Disjoint::new(&mut pieces.spare_capacity_mut()[..count]);
-        // Each thread has some inputs of all rows: so much for one as for another, whatever the number of blocks.
-        let fill = |mine: Range<usize>| {
-            for (i, x) in x.chunks(block).enumerate() {
-                // SAFETY: threads have different pieces of a block.
+        // Some pieces of some blocks.
+        let fill = |blocks: Range<usize>, mine: Range<usize>| {
+            for (i, x) in x.chunks(block).enumerate().take(blocks.end).skip(blocks.start) {
+                // SAFETY: threads have different blocks, or different pieces of a block.
                 let to = unsafe { to.part(i * each + mine.start..i * each + mine.end) };
                 match x.len() == block {
                     true => K::arrange::<R>(simd, scaling, x, inputs, mine.start, to),
@@ -103,9 +103,17 @@ impl<K: Family, const R: usize> Blocks<K, R> {
                 }
             }
         };
+        let blocks = count / each;
         match pool {
-            Some(pool) => pool.run(&|thread| fill(share(each, pool.threads(), thread))),
-            None => fill(0..each),
+            // Each thread has as many blocks as the others, as likely as not of rows that it has just made and has near, and
+            // of what blocks are left over so many inputs.
+            Some(pool) => pool.run(&|thread| {
+                let threads = pool.threads();
+                let own = blocks / threads;
+                fill(own * thread..own * (thread + 1), 0..each);
+                fill(own * threads..blocks, share(each, threads, thread));
+            }),
+            None => fill(0..blocks, 0..each),
         }
         // SAFETY: `fill` is called for all pieces of all blocks, and `arrange` fills those it is given.
         unsafe { pieces.set_len(count) };

@@ -11,13 +11,10 @@ mod tiles;
 
 use super::blocks::{Block, blocks, on_rows};
 use super::element::{Paired, TileElement};
-use super::tiles::Tiles;
+use super::tiles::{FEW, Tiles};
 use crate::kernels::bf16_dots::sums::{Pair, PairKernel, Sums, round, run};
 use crate::kernels::{Simd, prefetch};
 use naive_decode::numerics::LANES;
-
-/// Queries that wait for memory rather than for the multiplications.
-const FEW: usize = 4;
 
 /// Tiles ahead that are asked for of memory.
 const AHEAD: usize = 4;

@@ -4,10 +4,10 @@ use super::blocks::Block;
 use super::element::TileElement;
 use super::line::Line;
 use super::source::{Gathered, TileSource};
-use super::tiles::Tiles;
+use super::tiles::{FEW, Tiles};
 use super::ways::{Packed, Way, WayRoom};
 use crate::kernels::Simd;
-use naive_decode::kernels::{soft_cap, softmax_weights};
+use naive_decode::kernels::{Kernel, Vector, soft_cap, softmax_weights};
 use naive_decode::numerics::LANES;
 use naive_decode::{Isa, Partial, SPLIT};
 use std::ops::Range;
@@ -103,12 +103,15 @@ impl Queries<'_> {
         let places = first..((split + 1) * SPLIT).min(end).max(first);
         line.gather(&places);
         let tiles = Tiles::of(line.runs(&places), &places);
+        if self.sees.len() <= FEW {
+            tiles.ask_for_values();
+        }
         room.scores.resize(self.sees.len() * tiles.count, [0.0; LANES]);
         if tiles.count > 0 {
             <S::Element as TileElement>::Way::score(self, &tiles, &mut room.scores);
         }
         if S::Element::SCALED {
-            multiply(&mut room.scores, tiles.key_scales());
+            self.isa.run(ByScales { rows: &mut room.scores, scales: tiles.key_scales() });
         }
         if let Some(cap) = self.score_cap {
             soft_cap(self.isa, room.scores.as_flattened_mut(), cap);
@@ -122,7 +125,7 @@ impl Queries<'_> {
             <S::Element as TileElement>::Way::take_weights(self.simd, i, scores, &mut room.way);
         }
         if S::Element::SCALED {
-            multiply(&mut room.scores, tiles.value_scales());
+            self.isa.run(ByScales { rows: &mut room.scores, scales: tiles.value_scales() });
         }
         let width = partials[0].values.len();
         let Room { scores, sums, way } = room;
@@ -138,16 +141,29 @@ impl Queries<'_> {
 }
 
 /// Multiplies every row of scores, or weights, by the scales of its places, tile by tile.
-fn multiply(rows: &mut [[f32; LANES]], scales: &[&[f32]]) {
-    // Where nothing is seen there are no tiles, and a slice cannot be cut into rows of nothing.
-    if scales.is_empty() {
-        return;
-    }
-    for row in rows.chunks_exact_mut(scales.len()) {
-        for (tile, scales) in row.iter_mut().zip(scales) {
-            match scales.first_chunk::<LANES>() {
-                Some(scales) => tile.iter_mut().zip(scales).for_each(|(to, scale)| *to *= scale),
-                None => tile.iter_mut().zip(*scales).for_each(|(to, scale)| *to *= scale),
+struct ByScales<'a> {
+    /// `[queries][tiles]`
+    rows: &'a mut [[f32; LANES]],
+    /// `[tiles]`
+    scales: &'a [&'a [f32; LANES]],
+}
+
+impl Kernel for ByScales<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        // Where nothing is seen there are no tiles, and a slice cannot be cut into rows of nothing.
+        for row in self.rows.chunks_exact_mut(self.scales.len().max(1)) {
+            for (tile, scales) in row.iter_mut().zip(self.scales) {
+                for first in (0..LANES).step_by(V::WIDTH) {
+                    // SAFETY: the caller vouches for the instruction set; both have LANES numbers.
+                    unsafe {
+                        let (number, scale) = (V::load(&tile[first..]), V::load(&scales[first..]));
+                        // Added to zero, a product is what it is by itself.
+                        V::splat(0.0).add_product(number, scale).store(&mut tile[first..]);
+                    }
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use super::blocks::{Block, on_rows};
 use super::element::Widened;
+use super::tiles::FEW;
 use crate::kernels::{LINE, prefetch};
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
@@ -12,9 +13,6 @@ use naive_decode::numerics::LANES;
 /// Tiles that all queries meet before the next ones are fetched, so that the second block of queries
 /// finds them in the nearest cache.
 const TILES_TOGETHER: usize = 8;
-
-/// Queries that wait for memory rather than for the multiplications.
-const FEW: usize = 4;
 
 /// Scores of packed queries against consecutive tiles of keys, each `[D][16 positions]`.
 ///

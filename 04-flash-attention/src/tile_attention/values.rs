@@ -4,6 +4,7 @@
 
 use super::blocks::{Block, on_rows};
 use super::element::Widened;
+use super::tiles::FEW;
 use crate::kernels::{LINE, prefetch};
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
@@ -14,9 +15,6 @@ const TILES_TOGETHER: usize = 4;
 
 /// Tiles ahead that are asked for of memory, where few queries are done with one before the next is there.
 const AHEAD: usize = 2;
-
-/// Queries that wait for memory rather than for the multiplications.
-const FEW: usize = 4;
 
 /// Adds to each query's sum `[width]` its weights times the values of consecutive positions, in order
 /// of position.

@@ -23,7 +23,7 @@ const QUERIES_TOGETHER: usize = 48;
 const MANY_QUERIES: usize = 8;
 
 /// Below this many multiply-adds, waking another thread costs more than it saves.
-const SERIAL_WORK: usize = 1 << 17;
+const SERIAL_WORK: usize = 1 << 14;
 
 /// With fewer units than this for each thread, units are cut at their splits too, where there is more than one.
 const UNITS_PER_THREAD: usize = 4;
@@ -50,6 +50,18 @@ impl Workers {
             false => task(items),
         }
     }
+}
+
+/// Some rows of one sequence.
+struct Rows<'a> {
+    sequence: usize,
+    /// Query heads to a key-value head.
+    group: usize,
+    sees: &'a [Visible],
+    /// `[rows, heads, D]`
+    q: ArrayView3<'a, f32>,
+    /// `[rows, heads, D_v]`
+    out: ArrayViewMut3<'a, MaybeUninit<f32>>,
 }
 
 /// One key-value head and some rows of one sequence.
@@ -86,39 +98,42 @@ pub fn attend<S: TileSource>(
     // ANCHOR: share_out
     let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
     let serial = threads.threads() == 1 || q.len() * reach < SERIAL_WORK;
-    let mut units = units(pass, q, kept.size().heads, out.view_mut());
+    let mut rows = rows(pass, q, kept.size().heads, out.view_mut());
     let whole = |unit: &mut Unit| unit.attend(isa, layer, kept, width);
+    let all_heads = |rows: &mut Rows| rows.units().for_each(|mut unit| whole(&mut unit));
     let enough = UNITS_PER_THREAD * threads.threads();
     // The last rows of a prompt see most: nobody should begin with them when the others are done.
-    units.reverse();
+    rows.reverse();
     if serial {
-        units.iter_mut().for_each(whole);
-    } else if units.len() >= enough * kept.size().heads {
-        // All heads of the same rows, which lie together in memory.
-        let mut heads: Vec<_> = units.chunks_mut(kept.size().heads).collect();
-        threads.run_each(&mut heads, &|units| units.iter_mut().for_each(whole));
-    } else if units.len() >= enough || reach <= SPLIT {
-        threads.run_each(&mut units, &whole);
+        rows.iter_mut().for_each(all_heads);
+    } else if rows.len() >= enough {
+        // All heads of the same rows, one after another as they lie in memory: a processor that reads on past the end of one
+        // head's finds the next one's.
+        threads.run_each(&mut rows, &all_heads);
     } else {
-        attend_splits(threads, isa, layer, kept, width, &mut units, partials);
+        let mut units: Vec<Unit> = rows.iter_mut().flat_map(Rows::units).collect();
+        match units.len() >= enough || reach <= SPLIT {
+            true => threads.run_each(&mut units, &whole),
+            false => attend_splits(threads, isa, layer, kept, width, &mut units, partials),
+        }
     }
     // ANCHOR_END: share_out
     // SAFETY: units are all rows and heads, and each has written an answer for every query.
     unsafe { out.assume_init() }
 }
 
-/// Cuts a pass into units. Rows of a draft tree stand alone: each has a line of slots of its own.
-fn units<'a>(
+/// Cuts a pass into rows that are taken together. Rows of a draft tree stand alone: each has a line of slots of its own.
+fn rows<'a>(
     pass: &'a Pass,
     q: ArrayView3<'a, f32>,
     kv_heads: usize,
     mut out: ArrayViewMut3<'a, MaybeUninit<f32>>,
-) -> Vec<Unit<'a>> {
+) -> Vec<Rows<'a>> {
     let heads = q.dim().1;
     assert!(heads.is_multiple_of(kv_heads), "whole groups of query heads");
     let group = heads / kv_heads;
     let most = (QUERIES_TOGETHER / group).max(1);
-    let mut units = Vec::with_capacity(kv_heads * q.dim().0.div_ceil(most));
+    let mut cut = Vec::with_capacity(q.dim().0.div_ceil(most));
     for (span, rows) in pass.spans_with_rows() {
         let mut first = 0;
         while first < span.rows() {
@@ -126,19 +141,24 @@ fn units<'a>(
             let plain = rest.iter().take(most).take_while(|sees| sees.also.is_empty()).count();
             let sees = &rest[..plain.max(1)];
             let own = rows.start + first..rows.start + first + sees.len();
-            let (mut now, later) = out.split_at(Axis(0), sees.len());
+            let (now, later) = out.split_at(Axis(0), sees.len());
             out = later;
-            for kv_head in 0..kv_heads {
-                let heads = kv_head * group..(kv_head + 1) * group;
-                let q = q.slice_move(s![own.clone(), heads, ..]);
-                let (unit_out, others) = now.split_at(Axis(1), group);
-                now = others;
-                units.push(Unit { sequence: span.sequence, kv_head, sees, q, out: unit_out });
-            }
+            let q = q.slice_move(s![own, .., ..]);
+            cut.push(Rows { sequence: span.sequence, group, sees, q, out: now });
             first += sees.len();
         }
     }
-    units
+    cut
+}
+
+impl Rows<'_> {
+    /// A unit for each key-value head.
+    fn units(&mut self) -> impl Iterator<Item = Unit<'_>> {
+        let Rows { sequence, group, sees, ref q, ref mut out } = *self;
+        let heads =
+            q.axis_chunks_iter(Axis(1), group).zip(out.axis_chunks_iter_mut(Axis(1), group));
+        heads.enumerate().map(move |(kv_head, (q, out))| Unit { sequence, kv_head, sees, q, out })
+    }
 }
 
 /// Every split of every unit is a task; then the results of each unit are joined in order.
