@@ -198,19 +198,22 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                     let scales = tiles.map(|tile| F::scales::<V>(tile));
                     let (pairs, last) = columns.as_chunks::<2>();
                     for (i, [first, second]) in pairs.iter().enumerate() {
+                        let mut weights = [[V::splat(0.0); P]; 2];
                         for p in 0..P {
                             let at = tiles[p].add(i * pair_bytes);
                             ask_for(at.wrapping_add(PREFETCH), i * pair_bytes, pair_bytes);
-                            let weights = F::load_pair::<V>(at, scales[p]);
-                            add_products(&mut sums[p], weights[0], first);
-                            add_products(&mut sums[p], weights[1], second);
+                            [weights[0][p], weights[1][p]] = F::load_pair::<V>(at, scales[p]);
                         }
+                        add_products(&mut sums, weights[0], first);
+                        add_products(&mut sums, weights[1], second);
                     }
                     for x in last {
+                        let mut weights = [V::splat(0.0); P];
                         for p in 0..P {
                             let at = tiles[p].add(pairs.len() * pair_bytes);
-                            add_products(&mut sums[p], F::load::<V>(at, scales[p]), x);
+                            weights[p] = F::load::<V>(at, scales[p]);
                         }
+                        add_products(&mut sums, weights, x);
                     }
                 }
                 for p in 0..P {
@@ -224,15 +227,23 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
     }
 }
 
-/// Adds sixteen weights of one input, times its activation in each row.
+/// Adds each panel's sixteen weights of one input, times its activation in each row.
 ///
 /// # Safety
 /// The instructions of `V` are there.
 #[inline(always)]
-unsafe fn add_products<V: Lanes, const R: usize>(sums: &mut [V; R], weights: V, x: &[f32; R]) {
+unsafe fn add_products<V: Lanes, const P: usize, const R: usize>(
+    sums: &mut [[V; R]; P],
+    weights: [V; P],
+    x: &[f32; R],
+) {
     for r in 0..R {
         // SAFETY: passed on.
-        sums[r] = unsafe { sums[r].plus_product(V::splat(x[r]), weights) };
+        let x = unsafe { V::splat(x[r]) };
+        for p in 0..P {
+            // SAFETY: passed on.
+            sums[p][r] = unsafe { sums[p][r].plus_product(x, weights[p]) };
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 
 use super::activations::{GROUP, Group, STEP};
 use super::{Kernel, Lanes, PREFETCH_FAR, RowsAt, Simd, prefetch_far};
+use std::marker::PhantomData;
 
 /// Outputs in a tile.
 const OUTPUTS: usize = 16;
@@ -24,14 +25,35 @@ pub(crate) unsafe trait Tile {
     /// Where its sixteen smallest weights begin, of 16 bits each, if codes count from those.
     const SMALLEST: Option<usize> = None;
 
+    /// Most rows to a block, where panels are near and there are 32 registers.
+    const ROWS_NEAR: usize = 12;
+
     /// How much more than the weight's code [`Tile::dots`] multiplies by.
     fn bias<V: Lanes>() -> i32;
 
-    /// Each row's start and sum of `weight code · activation code`, for each output.
+    /// For each of `P` tiles, each row's start and sum of `weight code · activation code`, for each output.
     ///
     /// # Safety
-    /// A tile's bytes lie at `tile`, and the instructions of `V` are there.
-    unsafe fn dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R];
+    /// A tile's bytes lie at each of `tiles`, and the instructions of `V` are there.
+    unsafe fn dots<V: Lanes, const P: usize, const R: usize>(
+        tiles: [*const u8; P],
+        x: &Group<R>,
+    ) -> [[V::Ints; R]; P];
+}
+
+/// What sums begin with.
+///
+/// # Safety
+/// The instructions of `V` are there.
+#[inline(always)]
+unsafe fn starts<V: Lanes, const P: usize, const R: usize>(x: &Group<R>) -> [[V::Ints; R]; P] {
+    // SAFETY: passed on.
+    let mut sums = [unsafe { V::splat_int(0) }; R];
+    for r in 0..R {
+        // SAFETY: passed on.
+        sums[r] = unsafe { V::splat_int(x.starts[r]) };
+    }
+    [sums; P]
 }
 
 /// Codes from -128 to 127, each stored as a byte 128 more: `[8 steps][16 outputs][4 inputs]`.
@@ -41,6 +63,9 @@ pub(crate) struct Bytes;
 unsafe impl Tile for Bytes {
     const BYTES: usize = GROUP * OUTPUTS + 2 * OUTPUTS;
     const SCALES: usize = GROUP * OUTPUTS;
+    /// Two panels beside six rows ask for fewer loads than one beside twelve. Codes that have to be taken apart first
+    /// should meet as many rows as they can.
+    const ROWS_NEAR: usize = 6;
 
     #[inline(always)]
     fn bias<V: Lanes>() -> i32 {
@@ -48,17 +73,19 @@ unsafe impl Tile for Bytes {
     }
 
     #[inline(always)]
-    unsafe fn dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
-        // SAFETY: the caller vouches for the tile and the instructions.
+    unsafe fn dots<V: Lanes, const P: usize, const R: usize>(
+        tiles: [*const u8; P],
+        x: &Group<R>,
+    ) -> [[V::Ints; R]; P] {
+        // SAFETY: the caller vouches for the tiles and the instructions.
         unsafe {
-            let mut sums = [V::splat_int(0); R];
-            for r in 0..R {
-                sums[r] = V::splat_int(x.starts[r]);
-            }
+            let mut sums = starts::<V, P, R>(x);
             for step in 0..GROUP / STEP {
-                let weights = V::bytes(tile.add(step * OUTPUTS * STEP));
+                let weights = tiles.map(|tile| V::bytes(tile.add(step * OUTPUTS * STEP)));
                 for r in 0..R {
-                    sums[r] = V::dot_bytes(sums[r], weights, x.codes[r][step]);
+                    for p in 0..P {
+                        sums[p][r] = V::dot_bytes(sums[p][r], weights[p], x.codes[r][step]);
+                    }
                 }
             }
             sums
@@ -75,19 +102,23 @@ pub(crate) struct Nibbles;
 pub(crate) struct NibblesAbove;
 
 #[inline(always)]
-unsafe fn nibble_dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
+unsafe fn nibble_dots<V: Lanes, const P: usize, const R: usize>(
+    tiles: [*const u8; P],
+    x: &Group<R>,
+) -> [[V::Ints; R]; P] {
     const HALF: usize = GROUP / STEP / 2;
-    // SAFETY: the caller vouches for the tile and the instructions.
+    // SAFETY: the caller vouches for the tiles and the instructions.
     unsafe {
-        let mut sums = [V::splat_int(0); R];
-        for r in 0..R {
-            sums[r] = V::splat_int(x.starts[r]);
-        }
+        let mut sums = starts::<V, P, R>(x);
         for step in 0..HALF {
-            let (lower, upper) = V::nibbles(tile.add(step * OUTPUTS * STEP));
+            let weights = tiles.map(|tile| V::nibbles(tile.add(step * OUTPUTS * STEP)));
             for r in 0..R {
-                sums[r] = V::dot_nibbles(sums[r], lower, x.codes[r][step]);
-                sums[r] = V::dot_nibbles(sums[r], upper, x.codes[r][step + HALF]);
+                for p in 0..P {
+                    sums[p][r] = V::dot_nibbles(sums[p][r], weights[p].0, x.codes[r][step]);
+                }
+                for p in 0..P {
+                    sums[p][r] = V::dot_nibbles(sums[p][r], weights[p].1, x.codes[r][step + HALF]);
+                }
             }
         }
         sums
@@ -105,9 +136,12 @@ unsafe impl Tile for Nibbles {
     }
 
     #[inline(always)]
-    unsafe fn dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
+    unsafe fn dots<V: Lanes, const P: usize, const R: usize>(
+        tiles: [*const u8; P],
+        x: &Group<R>,
+    ) -> [[V::Ints; R]; P] {
         // SAFETY: passed on.
-        unsafe { nibble_dots::<V, R>(tile, x) }
+        unsafe { nibble_dots::<V, P, R>(tiles, x) }
     }
 }
 
@@ -123,76 +157,83 @@ unsafe impl Tile for NibblesAbove {
     }
 
     #[inline(always)]
-    unsafe fn dots<V: Lanes, const R: usize>(tile: *const u8, x: &Group<R>) -> [V::Ints; R] {
+    unsafe fn dots<V: Lanes, const P: usize, const R: usize>(
+        tiles: [*const u8; P],
+        x: &Group<R>,
+    ) -> [[V::Ints; R]; P] {
         // SAFETY: passed on.
-        unsafe { nibble_dots::<V, R>(tile, x) }
+        unsafe { nibble_dots::<V, P, R>(tiles, x) }
     }
 }
 
-/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `groups.len()` tiles long: one panel after
-/// another, as a group's dot products are chains enough.
+/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `P` at a time, `groups.len()` tiles long.
 ///
 /// # Panics
-/// If `panels` is not a number of times `groups.len()` tiles.
+/// If `panels` is not a number of times `P` panels of `groups.len()` tiles.
 ///
 /// # Safety
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
-pub(crate) unsafe fn multiply<T: Tile, const R: usize>(
+pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
     simd: Simd,
     panels: &[u8],
     groups: &[Group<R>],
     to: RowsAt,
 ) {
-    let panel_bytes = groups.len() * T::BYTES;
-    assert!(panels.len().is_multiple_of(panel_bytes), "a tile for each group");
-    simd.run(Multiply::<T, R> {
-        panels: panels.as_ptr(),
-        count: panels.len() / panel_bytes,
-        groups,
-        to,
-        tile: std::marker::PhantomData,
-    });
+    let beside = P * groups.len() * T::BYTES;
+    assert!(panels.len().is_multiple_of(beside), "a tile for each group");
+    let (count, panels) = (panels.len() / beside, panels.as_ptr());
+    simd.run(Multiply::<T, P, R> { panels, count, groups, to, tile: PhantomData });
 }
 
-struct Multiply<'a, T, const R: usize> {
+struct Multiply<'a, T, const P: usize, const R: usize> {
     panels: *const u8,
+    /// So many times `P` panels.
     count: usize,
     groups: &'a [Group<R>],
     to: RowsAt,
-    tile: std::marker::PhantomData<T>,
+    tile: PhantomData<T>,
 }
 
-impl<T: Tile, const R: usize> Kernel for Multiply<'_, T, R> {
+impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let mut tile = self.panels;
-        for panel in 0..self.count {
+        let panel_bytes = self.groups.len() * T::BYTES;
+        for group in 0..self.count {
+            let panels = self.panels.wrapping_add(group * P * panel_bytes);
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
             // here for the instructions.
             unsafe {
                 // ANCHOR: groups
-                let mut sums = [V::splat(0.0); R];
-                for x in self.groups {
-                    for offset in 0..T::BYTES.div_ceil(64) {
-                        prefetch_far(tile.wrapping_add(PREFETCH_FAR + 64 * offset));
-                    }
-                    let dots = T::dots::<V, R>(tile, x);
-                    let scales = V::from_f16(tile.add(T::SCALES).cast());
-                    for r in 0..R {
-                        let both = scales.times(V::splat(x.scales[r]));
-                        sums[r] = sums[r].plus_product(V::from_ints(dots[r]), both);
-                    }
-                    if let Some(at) = T::SMALLEST {
-                        let smallest = V::from_f16(tile.add(at).cast());
-                        for r in 0..R {
-                            sums[r] = sums[r].plus_product(smallest, V::splat(x.totals[r]));
+                let mut sums = [[V::splat(0.0); R]; P];
+                for (i, x) in self.groups.iter().enumerate() {
+                    let mut tiles = [panels; P];
+                    for p in 0..P {
+                        tiles[p] = panels.add(p * panel_bytes + i * T::BYTES);
+                        for offset in 0..T::BYTES.div_ceil(64) {
+                            prefetch_far(tiles[p].wrapping_add(PREFETCH_FAR + 64 * offset));
                         }
                     }
-                    tile = tile.add(T::BYTES);
+                    let dots = T::dots::<V, P, R>(tiles, x);
+                    for p in 0..P {
+                        let scales = V::from_f16(tiles[p].add(T::SCALES).cast());
+                        for r in 0..R {
+                            let both = scales.times(V::splat(x.scales[r]));
+                            sums[p][r] = sums[p][r].plus_product(V::from_ints(dots[p][r]), both);
+                        }
+                        if let Some(at) = T::SMALLEST {
+                            let smallest = V::from_f16(tiles[p].add(at).cast());
+                            for r in 0..R {
+                                sums[p][r] =
+                                    sums[p][r].plus_product(smallest, V::splat(x.totals[r]));
+                            }
+                        }
+                    }
                 }
                 // ANCHOR_END: groups
-                for r in 0..R {
-                    sums[r].store(self.to.row(r).add(panel * OUTPUTS));
+                for p in 0..P {
+                    for r in 0..R {
+                        sums[p][r].store(self.to.row(r).add((group * P + p) * OUTPUTS));
+                    }
                 }
             }
         }

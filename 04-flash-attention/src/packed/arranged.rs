@@ -18,20 +18,31 @@ pub(crate) const FEW: usize = 4;
 /// done sooner than one of them could hand them to the others.
 pub(super) const TOGETHER: usize = 1 << 14;
 
-/// How many rows are taken by whole blocks of `most` rows, and the blocks that what is left makes; 0 for none.
+/// Blocks that some rows make: the rows of each, and how many rows they take in all. The first has up to `first` rows, which
+/// panels meet as they come from memory, others up to `most`.
 ///
 /// A block of every size would be a kernel for every size. One row of zeros costs less than that; two or three cost more
 /// than a second block, except in tiles.
-fn cut(rows: usize, most: usize) -> (usize, [usize; 2]) {
-    let left = rows % most;
-    let blocks = match left {
+fn cut(rows: usize, first: usize, most: usize) -> Vec<(usize, usize)> {
+    if first > most && rows > first {
+        return [vec![(first, first)], cut(rows - first, most, most)].concat();
+    }
+    let most = most.max(first);
+    let (left, whole) = (rows % most, rows - rows % most);
+    let mut blocks = vec![(most, whole)];
+    match left {
         // In tiles rows of zeros cost nothing, and a second block all weights once more.
-        9.. if most == TILE_ROWS => [left.next_multiple_of(4), 0],
-        9 | 10 => [5, left - 5],
-        7 | 11 => [left + 1, 0],
-        _ => [left, 0],
-    };
-    (rows - left, blocks)
+        9.. if most == TILE_ROWS => blocks.push((left.next_multiple_of(4), left)),
+        9 | 10 => blocks.extend([(5, 5), (left - 5, left - 5)]),
+        7 | 11 => blocks.push((left + 1, left)),
+        // One or two rows take nearly as long as four.
+        1 | 2 if most == 6 && whole > 0 => {
+            blocks = vec![(most, whole - most), (4, 4), (left + 2, left + 2)];
+        }
+        _ => blocks.push((left, left)),
+    }
+    blocks.retain(|&(_, rows)| rows > 0);
+    blocks
 }
 
 /// Neighbouring panels of a matrix.
@@ -79,11 +90,13 @@ struct Blocks<K: Family, const R: usize> {
     pieces: Vec<K::Piece<R>>,
     /// Pieces to a block.
     each: usize,
+    /// Whether the first of them is the first to meet panels, which come from memory then.
+    first: bool,
 }
 
 impl<K: Family, const R: usize> Blocks<K, R> {
-    /// Arranges rows of `inputs` activations, on all threads of a pool or on this one.
-    fn of(simd: Simd, scaling: Scaling, pool: Option<&Pool>, x: &[f32], inputs: usize) -> Self {
+    fn of(setting: Setting, x: &[f32], first: bool) -> Self {
+        let Setting { simd, scaling, pool, inputs, .. } = setting;
         let (each, block) = (K::pieces(inputs), R * inputs);
         let count = x.len().div_ceil(block) * each;
         let mut pieces = Vec::with_capacity(count);
@@ -117,14 +130,14 @@ impl<K: Family, const R: usize> Blocks<K, R> {
         }
         // SAFETY: `fill` is called for all pieces of all blocks, and `arrange` fills those it is given.
         unsafe { pieces.set_len(count) };
-        Blocks { pieces, each }
+        Blocks { pieces, each, first }
     }
 }
 
 impl<K: Family, const R: usize> Met for Blocks<K, R> {
     fn meet(
         &self,
-        panels: Panels,
+        mut panels: Panels,
         rows: Range<usize>,
         out: &Disjoint<MaybeUninit<f32>>,
     ) -> Range<usize> {
@@ -137,64 +150,65 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
         if unsafe { K::multiply_in_tiles::<R>(simd, bytes, &self.pieces, self.each, products) } {
             return own.end..rows.end;
         }
-        match panels.simd.rows_together() {
-            MANY => match const { beside(K::BESIDE, R, MANY) } {
-                4 => self.meet_by::<4>(panels, rows, out),
-                2 => self.meet_by::<2>(panels, rows, out),
-                _ => self.meet_by::<1>(panels, rows, out),
-            },
-            _ => match const { beside(K::BESIDE, R, FEW) } {
-                4 => self.meet_by::<4>(panels, rows, out),
-                2 => self.meet_by::<2>(panels, rows, out),
-                _ => self.meet_by::<1>(panels, rows, out),
-            },
+        let mut left = rows.clone();
+        while let Some(some) = panels.take(PANELS) {
+            left = self.multiply::<PANELS>(&some, rows.clone(), out);
         }
+        if let Some(two) = panels.take(2) {
+            left = self.multiply::<2>(&two, rows.clone(), out);
+        }
+        if let Some(one) = panels.take(1) {
+            left = self.multiply::<1>(&one, rows.clone(), out);
+        }
+        left
     }
 }
 
 /// Panels that one call takes, one after another or side by side: a call takes as long as a good part of a short panel.
 const PANELS: usize = 4;
 
-/// Panels side by side for so many rows: for fewer than fill the waits of their chains, as far as there are registers. Those
-/// are as many as `sums` rows of one panel need.
-const fn beside(most: usize, rows: usize, sums: usize) -> usize {
-    let mut panels = if rows < FEW { most } else { 1 };
+/// Panels side by side for a block of so many rows. Where they come from memory only as many as fill the waits of few rows'
+/// chains, as that sends one stretch as fast as two.
+const fn beside<K: Family>(rows: usize, many_registers: bool, near: bool) -> usize {
+    let (mut panels, sums) = match (many_registers, near) {
+        (true, true) => (PANELS, K::SUMS),
+        (true, false) => (if rows < FEW { K::BESIDE } else { 1 }, MANY),
+        (false, _) => (if rows < FEW { K::BESIDE } else { 1 }, FEW),
+    };
     while panels > 1 && panels * rows > sums {
         panels /= 2;
     }
     panels
 }
 
-impl<K: Family, const R: usize> Blocks<K, R> {
-    /// All panels, `P` side by side, against all blocks.
-    fn meet_by<const P: usize>(
-        &self,
-        mut panels: Panels,
-        rows: Range<usize>,
-        out: &Disjoint<MaybeUninit<f32>>,
-    ) -> Range<usize> {
-        let mut left = rows.clone();
-        while let Some(some) = panels.take(PANELS) {
-            left = self.multiply::<PANELS, P>(&some, rows.clone(), out);
-        }
-        while let Some(one) = panels.take(1) {
-            left = self.multiply::<1, 1>(&one, rows.clone(), out);
-        }
-        left
-    }
+/// Whether any block of so many rows meets so many panels side by side: other kernels need not be there.
+const fn is_used<K: Family>(rows: usize, panels: usize) -> bool {
+    beside::<K>(rows, true, true) == panels
+        || beside::<K>(rows, true, false) == panels
+        || beside::<K>(rows, false, false) == panels
+}
 
-    /// `N` panels, `P` side by side, against all blocks.
-    fn multiply<const N: usize, const P: usize>(
+impl<K: Family, const R: usize> Blocks<K, R> {
+    /// `N` panels against all blocks.
+    fn multiply<const N: usize>(
         &self,
         panels: &Panels,
         mut rows: Range<usize>,
         out: &Disjoint<MaybeUninit<f32>>,
     ) -> Range<usize> {
-        let mut pieces = &self.pieces[..];
-        while let Some((block, others)) = pieces.split_at_checked(self.each) {
+        let many_registers = panels.simd.rows_together() == MANY;
+        for (i, block) in self.pieces.chunks_exact(self.each).enumerate() {
             let own = rows.start..rows.end.min(rows.start + R);
-            (rows.start, pieces) = (own.end, others);
-            multiply_block::<K, N, P, R>(panels, block, own, out);
+            rows.start = own.end;
+            match beside::<K>(R, many_registers, i > 0 || !self.first) {
+                4 if const { N == 4 && is_used::<K>(R, 4) } => {
+                    multiply_block::<K, N, 4, R>(panels, block, own, out);
+                }
+                2 if const { N >= 2 && is_used::<K>(R, 2) } => {
+                    multiply_block::<K, N, 2, R>(panels, block, own, out);
+                }
+                _ => multiply_block::<K, N, 1, R>(panels, block, own, out),
+            }
         }
         rows
     }
@@ -228,6 +242,18 @@ fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
     }
 }
 
+/// What rows are arranged for, and by whom.
+#[derive(Clone, Copy)]
+pub(super) struct Setting<'a> {
+    pub(super) simd: Simd,
+    pub(super) scaling: Scaling,
+    /// All threads of a pool, or this one alone.
+    pub(super) pool: Option<&'a Pool>,
+    pub(super) inputs: usize,
+    /// Whether rows are so many that it hardly counts where panels are when the first of them meet them.
+    pub(super) near: bool,
+}
+
 /// Rows of activations, arranged in blocks in the order of the rows.
 pub(super) struct Arranged {
     rows: usize,
@@ -236,22 +262,16 @@ pub(super) struct Arranged {
 }
 
 impl Arranged {
-    /// Arranges rows of `inputs` activations for a family of kernels, on all threads of a pool or on this one.
-    pub(super) fn new<K: Family>(
-        simd: Simd,
-        scaling: Scaling,
-        pool: Option<&Pool>,
-        x: &[f32],
-        inputs: usize,
-    ) -> Self {
-        let (rows, most) = (x.len() / inputs, K::rows_together(simd));
-        let blocks = |rows: usize, x: &[f32]| -> Box<dyn Met> {
+    /// Arranges rows of activations for a family of kernels.
+    pub(super) fn new<K: Family>(setting: Setting, x: &[f32]) -> Self {
+        let rows = x.len() / setting.inputs;
+        let blocks = |rows: usize, x: &[f32], first: bool| -> Box<dyn Met> {
             macro_rules! of {
                 ($($r:literal)*) => {
                     match rows {
-                        $($r => Box::new(Blocks::<K, $r>::of(simd, scaling, pool, x, inputs)),)*
+                        $($r => Box::new(Blocks::<K, $r>::of(setting, x, first)),)*
                         TILE_ROWS if const { K::TILED } => {
-                            Box::new(Blocks::<K, TILE_ROWS>::of(simd, scaling, pool, x, inputs))
+                            Box::new(Blocks::<K, TILE_ROWS>::of(setting, x, first))
                         }
                         rows => unreachable!("no block has {rows} rows"),
                     }
@@ -259,16 +279,16 @@ impl Arranged {
             }
             of!(1 2 3 4 5 6 8 12)
         };
-        let (whole, left) = cut(rows, most);
+        let (first, most) =
+            (K::rows_together(setting.simd, setting.near), K::rows_together(setting.simd, true));
         let mut rest = x;
-        let mut take = |rows: usize| {
-            let (taken, others) = rest.split_at(rest.len().min(rows * inputs));
-            rest = others;
-            taken
-        };
-        let parts = [(most, take(whole)), (left[0], take(left[0])), (left[1], take(left[1]))];
-        let parts = parts.into_iter().filter(|(_, x)| !x.is_empty());
-        Arranged { rows, blocks: parts.map(|(rows, x)| blocks(rows, x)).collect() }
+        let mut taken = vec![];
+        for (block, rows) in cut(rows, first, most) {
+            let x;
+            (x, rest) = rest.split_at(rows * setting.inputs);
+            taken.push(blocks(block, x, taken.is_empty() && !setting.near));
+        }
+        Arranged { rows, blocks: taken }
     }
 
     /// Panels' products with all rows, into `out [rows][width]`.
@@ -278,7 +298,9 @@ impl Arranged {
             return;
         }
         // What is near is met by all blocks before the next comes.
-        while let Some(some) = panels.take(PANELS).or_else(|| panels.take(1)) {
+        while let Some(some) =
+            panels.take(PANELS).or_else(|| panels.take(2)).or_else(|| panels.take(1))
+        {
             let mut rows = 0..self.rows;
             for blocks in &self.blocks {
                 rows = blocks.meet(some.clone(), rows, out);
@@ -293,13 +315,18 @@ mod tests {
 
     #[test]
     fn blocks_hold_all_rows_and_few_of_zeros() {
-        for (most, zeros) in [(FEW, 1), (MANY, 1), (TILE_ROWS, 3)] {
+        for (first, most, zeros) in
+            [(FEW, FEW, 1), (MANY, MANY, 1), (MANY, 6, 1), (6, 6, 0), (TILE_ROWS, TILE_ROWS, 3)]
+        {
             for rows in 0..100 {
-                let (whole, left) = cut(rows, most);
-                let held = whole + left[0] + left[1];
-                assert!((rows..=rows + zeros).contains(&held), "{rows} rows: {held}");
-                assert!(whole.is_multiple_of(most));
-                assert!(left.iter().all(|left| [0, 1, 2, 3, 4, 5, 6, 8, 12, 16].contains(left)));
+                let blocks = cut(rows, first, most);
+                let taken: usize = blocks.iter().map(|&(_, rows)| rows).sum();
+                assert_eq!(taken, rows, "{blocks:?}");
+                for (block, rows) in blocks {
+                    assert!([1, 2, 3, 4, 5, 6, 8, 12, 16].contains(&block), "{block}");
+                    let filled = rows.next_multiple_of(block) - rows;
+                    assert!(filled <= zeros, "{rows} rows in blocks of {block}");
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A packed matrix behind rung 01's seam.
 
-use super::arranged::{Arranged, MANY, Panels, TOGETHER};
+use super::arranged::{Arranged, MANY, Panels, Setting, TOGETHER};
 use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
@@ -211,8 +211,7 @@ impl PackedLinear {
             true => self.share_rows::<K>(x, to),
             false => {
                 let to = Disjoint::new(to);
-                let arranged =
-                    |pool| Arranged::new::<K>(self.simd, self.scaling, pool, x, self.inputs);
+                let arranged = |pool| Arranged::new::<K>(Setting { pool, ..self.alone(false) }, x);
                 let together = (x.len() >= TOGETHER).then(|| arranged(Some(&*self.pool)));
                 self.pool.run(&|thread| {
                     match &together {
@@ -229,6 +228,12 @@ impl PackedLinear {
         out
     }
 
+    /// One thread's setting.
+    fn alone(&self, near: bool) -> Setting<'_> {
+        let &PackedLinear { simd, scaling, inputs, .. } = self;
+        Setting { simd, scaling, pool: None, inputs, near }
+    }
+
     // ANCHOR: share_rows
     /// Each thread takes rows of its own through all panels, and no thread waits for what another has in its cache.
     /// The weights are read by every thread, once for as many rows as its cache holds.
@@ -236,7 +241,7 @@ impl PackedLinear {
         self.pool.run_rows(out, self.outputs, self.rows_together::<K>(), &|mine, out| {
             let (x, out) =
                 (&x[mine.start * self.inputs..mine.end * self.inputs], Disjoint::new(out));
-            let x = Arranged::new::<K>(self.simd, self.scaling, None, x, self.inputs);
+            let x = Arranged::new::<K>(self.alone(true), x);
             (0..self.shares.len()).for_each(|of| self.multiply_share(of, &x, &out));
         });
     }
@@ -246,7 +251,7 @@ impl PackedLinear {
     fn rows_together<K: Family>(&self) -> usize {
         let block_bytes = K::pieces(self.inputs) * size_of::<K::Piece<MANY>>();
         let near = NEAR_BYTES / block_bytes * MANY;
-        let whole = if K::rows_together(self.simd) == TILE_ROWS { WHOLE_TILES } else { MANY };
+        let whole = if K::rows_together(self.simd, true) == TILE_ROWS { WHOLE_TILES } else { MANY };
         (near / whole * whole).max(whole)
     }
 
@@ -264,7 +269,7 @@ impl PackedLinear {
         let half = self.outputs / 2;
         self.pool.run_rows(out, half, self.rows_together::<K>(), &|mine, out| {
             let x = &x[mine.start * self.inputs..mine.end * self.inputs];
-            let x = Arranged::new::<K>(self.simd, self.scaling, None, x, self.inputs);
+            let x = Arranged::new::<K>(self.alone(true), x);
             let out = Disjoint::new(out);
             let mut second = Vec::with_capacity(mine.len() * JOINED * LANES);
             for first in (0..half).step_by(JOINED * LANES) {
@@ -403,6 +408,7 @@ impl Linear for PackedLinear {
 mod tests {
     use super::super::memory::LINE;
     use super::*;
+    use ndarray::Axis;
 
     #[test]
     fn a_thread_that_has_read_its_part_of_a_matrix_asks_for_that_of_the_next() {
@@ -417,6 +423,44 @@ mod tests {
             let (at, _) = ahead::next();
             let to_next = after.shares[0].bytes().as_ptr().addr() - at.addr();
             assert!(to_next < LINE, "{to_next} bytes");
+        }
+    }
+
+    #[test]
+    fn a_row_has_the_same_bits_in_any_block_wherever_panels_come_from() {
+        // Seven panels, of which a call takes four, two and one.
+        let (outputs, inputs, pool, memory) = (7 * LANES - 3, 70, Pool::new(1), Memory::new(1));
+        let number = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 257.0 - 2.0;
+        let weights: Vec<f32> = (0..outputs * inputs).map(number).collect();
+        for (simd, format) in Simd::available()
+            .into_iter()
+            .flat_map(|simd| Format::ALL.into_iter().map(move |format| (simd, format)))
+        {
+            let matrix =
+                PackedLinear::from_floats(format, &weights, outputs, inputs, simd, &pool, &memory)
+                    .unwrap();
+            let x = Array2::from_shape_fn((44, inputs), |(row, i)| number(row * 31 + i * 3));
+            let alone: Vec<f32> = x
+                .rows()
+                .into_iter()
+                .flat_map(|row| matrix.apply(row.insert_axis(Axis(0))))
+                .collect();
+            for rows in (1..=15).chain([20, 31, 32, x.nrows()]) {
+                let (x, alone) =
+                    (&x.as_slice().unwrap()[..rows * inputs], &alone[..rows * outputs]);
+                for near in [false, true] {
+                    let mut out = vec![MaybeUninit::new(f32::NAN); alone.len()];
+                    by_family!(format, K => {
+                        let x = Arranged::new::<K>(matrix.alone(near), x);
+                        matrix.multiply_share(0, &x, &Disjoint::new(&mut out));
+                    });
+                    // SAFETY: numbers, all of them.
+                    let out = unsafe { written(&mut out) };
+                    let bits = bytemuck::cast_slice::<f32, u32>;
+                    let same = bits(out) == bits(alone);
+                    assert!(same, "{format:?} with {simd:?}: {rows} rows, near: {near}");
+                }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Families of kernels: which activations they want, and which weights they meet them with.
 
+use super::arranged::MANY;
 use crate::kernels::activations::{GROUP, Group, Scaling, interleave, quantise};
 use crate::kernels::bf16_dots::{self, PairBlock, round_to_pairs};
 use crate::kernels::digits::{self, DigitBlock, to_digits};
@@ -18,13 +19,22 @@ pub(super) trait Family: Send + Sync + 'static {
     type Piece<const R: usize>: Copy + Send + Sync;
     /// Most panels that are taken side by side where rows are few: 1, 2 or 4.
     const BESIDE: usize;
+    /// Panels times rows that are taken side by side where panels are near and there are 32 registers of sixteen floats: an
+    /// activation that is loaded once then meets several panels.
+    const SUMS: usize;
+    /// Most rows to a block where panels are near.
+    const ROWS_NEAR: usize = MANY;
 
     /// Whether there are tiles for it on some processor.
     const TILED: bool = false;
 
-    /// Rows that are taken together.
-    fn rows_together(simd: Simd) -> usize {
-        if Self::TILED && simd.has_tiles() { TILE_ROWS } else { simd.rows_together() }
+    /// Rows that are taken together, where panels are near or come from memory.
+    fn rows_together(simd: Simd, near: bool) -> usize {
+        match simd.rows_together() {
+            _ if Self::TILED && simd.has_tiles() => TILE_ROWS,
+            MANY if near => Self::ROWS_NEAR,
+            rows => rows,
+        }
     }
 
     /// Pieces of a row of so many inputs.
@@ -38,7 +48,7 @@ pub(super) trait Family: Send + Sync + 'static {
         first: usize,
         to: &mut [MaybeUninit<Self::Piece<R>>],
     );
-    /// The outputs of some neighbouring panels for `R` rows, `P` panels, at most [`Family::BESIDE`], side by side.
+    /// The outputs of some neighbouring panels for `R` rows, `P` panels side by side.
     ///
     /// # Safety
     /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
@@ -80,6 +90,7 @@ pub(super) struct Integers<T>(PhantomData<T>);
 impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
     type Piece<const R: usize> = [f32; R];
     const BESIDE: usize = 4;
+    const SUMS: usize = 24;
 
     fn pieces(inputs: usize) -> usize {
         inputs
@@ -110,6 +121,7 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
 impl Family for Pairs {
     type Piece<const R: usize> = PairBlock<R>;
     const BESIDE: usize = 4;
+    const SUMS: usize = 12;
     const TILED: bool = true;
 
     fn pieces(inputs: usize) -> usize {
@@ -152,6 +164,7 @@ impl Family for Pairs {
 impl Family for Digits {
     type Piece<const R: usize> = DigitBlock<R>;
     const BESIDE: usize = 1;
+    const SUMS: usize = 1;
     const TILED: bool = true;
 
     fn pieces(inputs: usize) -> usize {
@@ -194,7 +207,11 @@ impl Family for Digits {
 
 impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
     type Piece<const R: usize> = Group<R>;
+    /// Memory sends one stretch as fast as two.
     const BESIDE: usize = 1;
+    /// Each is two registers, as products are added up as integers first.
+    const SUMS: usize = 12;
+    const ROWS_NEAR: usize = T::ROWS_NEAR;
 
     fn pieces(inputs: usize) -> usize {
         inputs.div_ceil(GROUP)
@@ -217,9 +234,8 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
         rows: &[Group<R>],
         to: RowsAt,
     ) {
-        assert_eq!(P, Self::BESIDE, "panels side by side");
         // SAFETY: passed on.
-        unsafe { integer_tiles::multiply::<T, R>(simd, panels, rows, to) }
+        unsafe { integer_tiles::multiply::<T, P, R>(simd, panels, rows, to) }
     }
 }
 
