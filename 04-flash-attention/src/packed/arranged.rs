@@ -36,7 +36,7 @@ fn cut(rows: usize, first: usize, most: usize) -> Vec<(usize, usize)> {
         9 | 10 => blocks.extend([(5, 5), (left - 5, left - 5)]),
         7 | 11 => blocks.push((left + 1, left)),
         // One or two rows take nearly as long as four.
-        1 | 2 if most == 6 && whole > 0 => {
+        1 | 2 if 2 * most == MANY && whole > 0 => {
             blocks = vec![(most, whole - most), (4, 4), (left + 2, left + 2)];
         }
         _ => blocks.push((left, left)),
@@ -67,6 +67,11 @@ impl Panels<'_> {
         Some(Panels { bytes, outputs, ..*self })
     }
 
+    /// Takes as many off as one call has: [`PANELS`], and of what is left two, then one.
+    fn next(&mut self) -> Option<Self> {
+        [PANELS, 2, 1].into_iter().find_map(|count| self.take(count))
+    }
+
     /// Where the outputs of some rows begin.
     fn within(&self, rows: &Range<usize>, out: &Disjoint<MaybeUninit<f32>>) -> *mut f32 {
         let last = (rows.end - 1) * self.width;
@@ -95,6 +100,7 @@ struct Blocks<K: Family, const R: usize> {
 }
 
 impl<K: Family, const R: usize> Blocks<K, R> {
+    /// Arranges rows of activations, of which the last block may want some.
     fn of(setting: Setting, x: &[f32], first: bool) -> Self {
         let Setting { simd, scaling, pool, inputs, .. } = setting;
         let (each, block) = (K::pieces(inputs), R * inputs);
@@ -151,14 +157,12 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
             return own.end..rows.end;
         }
         let mut left = rows.clone();
-        while let Some(some) = panels.take(PANELS) {
-            left = self.multiply::<PANELS>(&some, rows.clone(), out);
-        }
-        if let Some(two) = panels.take(2) {
-            left = self.multiply::<2>(&two, rows.clone(), out);
-        }
-        if let Some(one) = panels.take(1) {
-            left = self.multiply::<1>(&one, rows.clone(), out);
+        while let Some(some) = panels.next() {
+            left = match some.bytes.len() / some.each {
+                PANELS => self.multiply::<PANELS>(&some, rows.clone(), out),
+                2 => self.multiply::<2>(&some, rows.clone(), out),
+                _ => self.multiply::<1>(&some, rows.clone(), out),
+            };
         }
         left
     }
@@ -167,13 +171,14 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
 /// Panels that one call takes, one after another or side by side: a call takes as long as a good part of a short panel.
 const PANELS: usize = 4;
 
-/// Panels side by side for a block of so many rows. Where they come from memory only as many as fill the waits of few rows'
-/// chains, as that sends one stretch as fast as two.
+/// Panels side by side for a block of so many rows. Of panels that come from memory, which sends one stretch as fast as two,
+/// only as many as fill the waits of few rows' chains; and no more where registers are few.
 const fn beside<K: Family>(rows: usize, many_registers: bool, near: bool) -> usize {
+    let few = if rows < FEW { K::BESIDE } else { 1 };
     let (mut panels, sums) = match (many_registers, near) {
         (true, true) => (PANELS, K::SUMS),
-        (true, false) => (if rows < FEW { K::BESIDE } else { 1 }, MANY),
-        (false, _) => (if rows < FEW { K::BESIDE } else { 1 }, FEW),
+        (true, false) => (few, MANY),
+        (false, _) => (few, FEW),
     };
     while panels > 1 && panels * rows > sums {
         panels /= 2;
@@ -298,9 +303,7 @@ impl Arranged {
             return;
         }
         // What is near is met by all blocks before the next comes.
-        while let Some(some) =
-            panels.take(PANELS).or_else(|| panels.take(2)).or_else(|| panels.take(1))
-        {
+        while let Some(some) = panels.next() {
             let mut rows = 0..self.rows;
             for blocks in &self.blocks {
                 rows = blocks.meet(some.clone(), rows, out);
