@@ -192,10 +192,12 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                 // ANCHOR: chains
                 let mut sums = [[V::splat(0.0); R]; P];
                 for (tile, columns) in self.columns.chunks(GROUP).enumerate() {
-                    let tiles: [_; P] = std::array::from_fn(|p| {
-                        panels.wrapping_add(p * panel_bytes + tile * F::TILE)
-                    });
-                    let scales = tiles.map(|tile| F::scales::<V>(tile));
+                    let first = panels.wrapping_add(tile * F::TILE);
+                    let (mut tiles, mut scales) = ([first; P], [F::scales::<V>(first); P]);
+                    for p in 1..P {
+                        tiles[p] = first.wrapping_add(p * panel_bytes);
+                        scales[p] = F::scales::<V>(tiles[p]);
+                    }
                     let (pairs, last) = columns.as_chunks::<2>();
                     for (i, [first, second]) in pairs.iter().enumerate() {
                         let mut weights = [[V::splat(0.0); P]; 2];

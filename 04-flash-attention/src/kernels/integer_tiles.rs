@@ -81,7 +81,11 @@ unsafe impl Tile for Bytes {
         unsafe {
             let mut sums = starts::<V, P, R>(x);
             for step in 0..GROUP / STEP {
-                let weights = tiles.map(|tile| V::bytes(tile.add(step * OUTPUTS * STEP)));
+                let at = step * OUTPUTS * STEP;
+                let mut weights = [V::bytes(tiles[0].add(at)); P];
+                for p in 1..P {
+                    weights[p] = V::bytes(tiles[p].add(at));
+                }
                 for r in 0..R {
                     for p in 0..P {
                         sums[p][r] = V::dot_bytes(sums[p][r], weights[p], x.codes[r][step]);
@@ -111,7 +115,11 @@ unsafe fn nibble_dots<V: Lanes, const P: usize, const R: usize>(
     unsafe {
         let mut sums = starts::<V, P, R>(x);
         for step in 0..HALF {
-            let weights = tiles.map(|tile| V::nibbles(tile.add(step * OUTPUTS * STEP)));
+            let at = step * OUTPUTS * STEP;
+            let mut weights = [V::nibbles(tiles[0].add(at)); P];
+            for p in 1..P {
+                weights[p] = V::nibbles(tiles[p].add(at));
+            }
             for r in 0..R {
                 for p in 0..P {
                     sums[p][r] = V::dot_nibbles(sums[p][r], weights[p].0, x.codes[r][step]);

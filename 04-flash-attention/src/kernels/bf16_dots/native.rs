@@ -66,7 +66,8 @@ impl Sums for __m512 {
         // SAFETY: the trait's condition. Registers of pairs are named otherwise, and are the same registers.
         unsafe {
             let x = _mm512_set1_epi32(x.cast_signed());
-            let [weights, x] = [weights, x].map(|x| std::mem::transmute::<__m512i, __m512bh>(x));
+            let weights = std::mem::transmute::<__m512i, __m512bh>(weights);
+            let x = std::mem::transmute::<__m512i, __m512bh>(x);
             _mm512_dpbf16_ps(self, weights, x)
         }
     }

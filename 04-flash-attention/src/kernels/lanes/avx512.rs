@@ -26,7 +26,8 @@ impl Lanes for __m512 {
         unsafe {
             let pairs = _mm512_loadu_si512(at.cast());
             let seconds = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-            [_mm512_slli_epi32::<16>(pairs), seconds].map(|bits| _mm512_castsi512_ps(bits))
+            let firsts = _mm512_slli_epi32::<16>(pairs);
+            [_mm512_castsi512_ps(firsts), _mm512_castsi512_ps(seconds)]
         }
     }
     #[inline(always)]
