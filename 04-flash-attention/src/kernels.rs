@@ -164,6 +164,8 @@ impl Simd {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => 12,
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => 6,
             _ => 4,
         }
     }

@@ -27,6 +27,8 @@ pub(crate) unsafe trait Tile {
 
     /// Most rows to a block, where panels are near and there are 32 registers.
     const ROWS_NEAR: usize = 12;
+    /// The same where there are sixteen registers of eight floats.
+    const ROWS_FEW: usize = 6;
 
     /// How much more than the weight's code [`Tile::dots`] multiplies by.
     fn bias<V: Lanes>() -> i32;
@@ -41,21 +43,6 @@ pub(crate) unsafe trait Tile {
     ) -> [[V::Ints; R]; P];
 }
 
-/// What sums begin with.
-///
-/// # Safety
-/// The instructions of `V` are there.
-#[inline(always)]
-unsafe fn starts<V: Lanes, const P: usize, const R: usize>(x: &Group<R>) -> [[V::Ints; R]; P] {
-    // SAFETY: passed on.
-    let mut sums = [unsafe { V::splat_int(0) }; R];
-    for r in 0..R {
-        // SAFETY: passed on.
-        sums[r] = unsafe { V::splat_int(x.starts[r]) };
-    }
-    [sums; P]
-}
-
 /// Codes from -128 to 127, each stored as a byte 128 more: `[8 steps][16 outputs][4 inputs]`.
 pub(crate) struct Bytes;
 
@@ -66,6 +53,8 @@ unsafe impl Tile for Bytes {
     /// Two panels beside six rows ask for fewer loads than one beside twelve. Codes that have to be taken apart first
     /// should meet as many rows as they can.
     const ROWS_NEAR: usize = 6;
+    /// Weights, and their sizes besides, leave room for no more.
+    const ROWS_FEW: usize = 4;
 
     #[inline(always)]
     fn bias<V: Lanes>() -> i32 {
@@ -79,7 +68,12 @@ unsafe impl Tile for Bytes {
     ) -> [[V::Ints; R]; P] {
         // SAFETY: the caller vouches for the tiles and the instructions.
         unsafe {
-            let mut sums = starts::<V, P, R>(x);
+            let mut sums = [[V::splat_int(0); R]; P];
+            for r in 0..R {
+                for p in 0..P {
+                    sums[p][r] = V::splat_int(x.starts[r]);
+                }
+            }
             for step in 0..GROUP / STEP {
                 let at = step * OUTPUTS * STEP;
                 let mut weights = [V::bytes(tiles[0].add(at)); P];
@@ -113,7 +107,12 @@ unsafe fn nibble_dots<V: Lanes, const P: usize, const R: usize>(
     const HALF: usize = GROUP / STEP / 2;
     // SAFETY: the caller vouches for the tiles and the instructions.
     unsafe {
-        let mut sums = starts::<V, P, R>(x);
+        let mut sums = [[V::begin_nibbles(0); R]; P];
+        for r in 0..R {
+            for p in 0..P {
+                sums[p][r] = V::begin_nibbles(x.starts[r]);
+            }
+        }
         for step in 0..HALF {
             let at = step * OUTPUTS * STEP;
             let mut weights = [V::nibbles(tiles[0].add(at)); P];
@@ -129,7 +128,13 @@ unsafe fn nibble_dots<V: Lanes, const P: usize, const R: usize>(
                 }
             }
         }
-        sums
+        let mut dots = [[V::splat_int(0); R]; P];
+        for p in 0..P {
+            for r in 0..R {
+                dots[p][r] = V::end_nibbles(sums[p][r], x.starts[r]);
+            }
+        }
+        dots
     }
 }
 

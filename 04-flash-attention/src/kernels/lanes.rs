@@ -21,6 +21,8 @@ pub(crate) trait Lanes: Copy {
     const BIASED: bool;
     /// A sum of products for each output.
     type Ints: Copy;
+    /// A sum of up to 32 products of nibbles for each output, perhaps in parts.
+    type NibbleSums: Copy;
     /// Four signed weights of eight bits for each output.
     type Bytes: Copy;
     /// Four weights from 0 to 15 for each output.
@@ -102,6 +104,14 @@ pub(crate) trait Lanes: Copy {
     unsafe fn nibbles(at: *const u8) -> (Self::Nibbles, Self::Nibbles);
     /// Adds four products to each sum, exactly. `x` is four activations from -127 to 127.
     unsafe fn dot_bytes(sum: Self::Ints, weights: Self::Bytes, x: [i8; 4]) -> Self::Ints;
+    /// Sums of no products of nibbles yet, in the end to be `start` more.
+    unsafe fn begin_nibbles(start: i32) -> Self::NibbleSums;
     /// Adds four products to each sum, exactly. `x` is four activations from -127 to 127.
-    unsafe fn dot_nibbles(sum: Self::Ints, weights: Self::Nibbles, x: [i8; 4]) -> Self::Ints;
+    unsafe fn dot_nibbles(
+        sums: Self::NibbleSums,
+        weights: Self::Nibbles,
+        x: [i8; 4],
+    ) -> Self::NibbleSums;
+    /// The sums that were begun with `start`.
+    unsafe fn end_nibbles(sums: Self::NibbleSums, start: i32) -> Self::Ints;
 }

@@ -24,6 +24,8 @@ pub(super) trait Family: Send + Sync + 'static {
     const SUMS: usize;
     /// Most rows to a block where panels are near.
     const ROWS_NEAR: usize = MANY;
+    /// Most rows to a block where there are sixteen registers of eight floats.
+    const ROWS_FEW: usize = 6;
 
     /// Whether there are tiles for it on some processor.
     const TILED: bool = false;
@@ -33,7 +35,8 @@ pub(super) trait Family: Send + Sync + 'static {
         match simd.rows_together() {
             _ if Self::TILED && simd.has_tiles() => TILE_ROWS,
             MANY if near => Self::ROWS_NEAR,
-            rows => rows,
+            MANY => MANY,
+            rows => rows.min(Self::ROWS_FEW),
         }
     }
 
@@ -212,6 +215,7 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
     /// Each is two registers, as products are added up as integers first.
     const SUMS: usize = 12;
     const ROWS_NEAR: usize = T::ROWS_NEAR;
+    const ROWS_FEW: usize = T::ROWS_FEW;
 
     fn pieces(inputs: usize) -> usize {
         inputs.div_ceil(GROUP)

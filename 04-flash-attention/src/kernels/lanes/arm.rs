@@ -113,6 +113,7 @@ macro_rules! each {
 impl<D: ByteDots> Lanes for Neon<D> {
     const BIASED: bool = false;
     type Ints = [int32x4_t; 4];
+    type NibbleSums = [int32x4_t; 4];
     type Bytes = [int8x16_t; 4];
     type Nibbles = [int8x16_t; 4];
 
@@ -211,6 +212,15 @@ impl<D: ByteDots> Lanes for Neon<D> {
             let x = vreinterpretq_s8_s32(vdupq_n_s32(x));
             each!(|i| D::add_dots(sum[i], weights[i], x))
         }
+    }
+    #[inline(always)]
+    unsafe fn begin_nibbles(start: i32) -> Self::NibbleSums {
+        // SAFETY: the trait's condition.
+        unsafe { Self::splat_int(start) }
+    }
+    #[inline(always)]
+    unsafe fn end_nibbles(sums: Self::NibbleSums, _start: i32) -> Self::Ints {
+        sums
     }
     #[inline(always)]
     unsafe fn dot_nibbles(sum: Self::Ints, weights: Self::Nibbles, x: [i8; 4]) -> Self::Ints {

@@ -16,6 +16,17 @@ unsafe fn load(at: *const u8) -> Ints {
     unsafe { [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())] }
 }
 
+/// The same four bytes for each output.
+///
+/// # Safety
+/// AVX2 is there.
+#[inline(always)]
+unsafe fn four(x: [i8; 4]) -> __m256i {
+    let bytes = i32::from_ne_bytes([x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8]);
+    // SAFETY: the caller vouches for it.
+    unsafe { _mm256_set1_epi32(bytes) }
+}
+
 /// Adds products of two bytes each to each sum: unsigned `a`, signed `b`, no two products together
 /// past an i16.
 ///
@@ -33,6 +44,8 @@ unsafe fn add_dots(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
 impl Lanes for [__m256; 2] {
     const BIASED: bool = false;
     type Ints = Ints;
+    /// Two parts of 16 bits for each output, each of sixteen products: 16 · 15 · 127 is 30,480.
+    type NibbleSums = Ints;
     /// Weights, and their sizes without the sign.
     type Bytes = (Ints, Ints);
     type Nibbles = Ints;
@@ -148,9 +161,7 @@ impl Lanes for [__m256; 2] {
     unsafe fn dot_bytes(sum: Ints, (weights, sizes): Self::Bytes, x: [i8; 4]) -> Ints {
         // SAFETY: the trait's condition.
         unsafe {
-            let x = _mm256_set1_epi32(i32::from_ne_bytes([
-                x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8,
-            ]));
+            let x = four(x);
             [
                 add_dots(sum[0], sizes[0], _mm256_sign_epi8(x, weights[0])),
                 add_dots(sum[1], sizes[1], _mm256_sign_epi8(x, weights[1])),
@@ -158,13 +169,30 @@ impl Lanes for [__m256; 2] {
         }
     }
     #[inline(always)]
-    unsafe fn dot_nibbles(sum: Ints, weights: Ints, x: [i8; 4]) -> Ints {
+    unsafe fn begin_nibbles(_start: i32) -> Ints {
+        // SAFETY: the trait's condition.
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+    #[inline(always)]
+    unsafe fn dot_nibbles(sums: Ints, weights: Ints, x: [i8; 4]) -> Ints {
         // SAFETY: the trait's condition. 2 · 15 · 127 is far from saturation.
         unsafe {
-            let x = _mm256_set1_epi32(i32::from_ne_bytes([
-                x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8,
-            ]));
-            [add_dots(sum[0], weights[0], x), add_dots(sum[1], weights[1], x)]
+            let x = four(x);
+            [
+                _mm256_add_epi16(sums[0], _mm256_maddubs_epi16(weights[0], x)),
+                _mm256_add_epi16(sums[1], _mm256_maddubs_epi16(weights[1], x)),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn end_nibbles(sums: Ints, start: i32) -> Ints {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let (start, one) = (_mm256_set1_epi32(start), _mm256_set1_epi16(1));
+            [
+                _mm256_add_epi32(start, _mm256_madd_epi16(sums[0], one)),
+                _mm256_add_epi32(start, _mm256_madd_epi16(sums[1], one)),
+            ]
         }
     }
 }

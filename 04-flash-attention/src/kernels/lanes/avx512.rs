@@ -7,6 +7,7 @@ use std::arch::x86_64::*;
 impl Lanes for __m512 {
     const BIASED: bool = true;
     type Ints = __m512i;
+    type NibbleSums = __m512i;
     type Bytes = __m512i;
     type Nibbles = __m512i;
 
@@ -118,6 +119,15 @@ impl Lanes for __m512 {
             let x = i32::from_ne_bytes([x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8]);
             _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(x))
         }
+    }
+    #[inline(always)]
+    unsafe fn begin_nibbles(start: i32) -> __m512i {
+        // SAFETY: the trait's condition.
+        unsafe { Self::splat_int(start) }
+    }
+    #[inline(always)]
+    unsafe fn end_nibbles(sums: __m512i, _start: i32) -> __m512i {
+        sums
     }
     #[inline(always)]
     unsafe fn dot_nibbles(sum: __m512i, weights: __m512i, x: [i8; 4]) -> __m512i {

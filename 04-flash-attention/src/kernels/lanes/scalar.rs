@@ -6,6 +6,7 @@ use half::{bf16, f16};
 impl Lanes for [f32; 16] {
     const BIASED: bool = false;
     type Ints = [i32; 16];
+    type NibbleSums = [i32; 16];
     type Bytes = [[i8; 4]; 16];
     type Nibbles = [[u8; 4]; 16];
 
@@ -82,6 +83,14 @@ impl Lanes for [f32; 16] {
             }
         }
         sum
+    }
+    #[inline(always)]
+    unsafe fn begin_nibbles(start: i32) -> [i32; 16] {
+        [start; 16]
+    }
+    #[inline(always)]
+    unsafe fn end_nibbles(sums: [i32; 16], _start: i32) -> [i32; 16] {
+        sums
     }
     #[inline(always)]
     unsafe fn dot_nibbles(mut sum: [i32; 16], weights: [[u8; 4]; 16], x: [i8; 4]) -> [i32; 16] {
