@@ -201,6 +201,14 @@ impl std::fmt::Debug for Simd {
 /// Rows of activations in a tile.
 pub(crate) const TILE_ROWS: usize = 16;
 
+/// Neighbouring panels, one after another.
+#[derive(Clone, Copy)]
+pub(crate) struct PanelsAt<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether a cache has them, as likely as not: of others, those that follow are asked for.
+    pub(crate) near: bool,
+}
+
 /// Where a kernel's outputs go: those of row `r` begin `r · stride` floats after `start`.
 ///
 /// One place and a distance, not a place for each row: an array of places is written by one function in eight bytes

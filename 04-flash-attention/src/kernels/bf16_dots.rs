@@ -19,7 +19,7 @@ pub(crate) mod sums;
 pub(super) mod tiles;
 
 use super::float_panels::{Brain, Float, OUTPUTS};
-use super::{Kernel, Lanes, PREFETCH, Products, RowsAt, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH, PanelsAt, Products, RowsAt, Simd, prefetch};
 use std::mem::MaybeUninit;
 use sums::{Pair, PairKernel, Sums, round_row};
 
@@ -97,16 +97,15 @@ impl<const R: usize> Kernel for Round<'_, R> {
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<const P: usize, const R: usize>(
     simd: Simd,
-    panels: &[u8],
+    panels: PanelsAt,
     blocks: &[PairBlock<R>],
     to: RowsAt,
 ) {
-    let beside = P * blocks.len() * BLOCK_BYTES;
-    assert!(panels.len().is_multiple_of(beside), "a block of weights for each of activations");
+    let (PanelsAt { bytes, near }, beside) = (panels, P * blocks.len() * BLOCK_BYTES);
+    assert!(bytes.len().is_multiple_of(beside), "a block of weights for each of activations");
     assert!(!simd.has_tiles(), "pairs for tiles");
-    let multiply =
-        Multiply::<P, R> { panels: panels.as_ptr(), count: panels.len() / beside, blocks, to };
-    sums::run(simd, multiply);
+    let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
+    sums::run(simd, Multiply::<P, R> { panels, near, count, blocks, to });
 }
 
 /// The same in tiles, of all blocks of `R` rows, each row `each` blocks of inputs long; false if there are no tiles.
@@ -137,6 +136,7 @@ pub(crate) unsafe fn multiply_in_tiles<const R: usize>(
 
 struct Multiply<'a, const P: usize, const R: usize> {
     panels: *const u8,
+    near: bool,
     /// So many times `P` panels.
     count: usize,
     blocks: &'a [PairBlock<R>],
@@ -160,8 +160,10 @@ impl<const P: usize, const R: usize> PairKernel for Multiply<'_, P, R> {
                         for p in 0..P {
                             let block = panels.add(p * panel_bytes + i * BLOCK_BYTES);
                             let at = block.add(four * BLOCK_BYTES / (PAIRS / 2));
-                            prefetch(at.wrapping_add(PREFETCH));
-                            prefetch(at.wrapping_add(PREFETCH + 64));
+                            if !self.near {
+                                prefetch(at.wrapping_add(PREFETCH));
+                                prefetch(at.wrapping_add(PREFETCH + 64));
+                            }
                             let [evens, odds] = S::weights(at, at.add(PAIR_BYTES));
                             for r in 0..R {
                                 even[p][r] = even[p][r].plus_products(evens, x.pairs[r][2 * four]);

@@ -16,7 +16,7 @@ pub(super) mod tiles;
 use super::activations::{STEP, largest_bits, scale_and_inverse};
 use super::float_panels::OUTPUTS;
 use super::integer_tiles::{Bytes, Tile};
-use super::{Kernel, Lanes, PREFETCH_FAR, Products, RowsAt, Simd, prefetch_far};
+use super::{Kernel, Lanes, PREFETCH_FAR, PanelsAt, Products, RowsAt, Simd, prefetch_far};
 use std::mem::MaybeUninit;
 
 /// Inputs of a tile.
@@ -162,18 +162,19 @@ fn digits(x: &[f32], by: f32, high: &mut [i8], low: &mut [i8]) -> [i32; 2] {
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<const R: usize>(
     simd: Simd,
-    panels: &[u8],
+    panels: PanelsAt,
     blocks: &[DigitBlock<R>],
     to: RowsAt,
 ) {
-    let panel_bytes = panel_bytes(blocks.len() * BLOCK);
-    assert!(panels.len().is_multiple_of(panel_bytes), "a tile for each block");
-    let (count, panels) = (panels.len() / panel_bytes, panels.as_ptr());
-    simd.run(Multiply { panels, count, blocks, to });
+    let (PanelsAt { bytes, near }, panel_bytes) = (panels, panel_bytes(blocks.len() * BLOCK));
+    assert!(bytes.len().is_multiple_of(panel_bytes), "a tile for each block");
+    let (count, panels) = (bytes.len() / panel_bytes, bytes.as_ptr());
+    simd.run(Multiply { panels, near, count, blocks, to });
 }
 
 struct Multiply<'a, const R: usize> {
     panels: *const u8,
+    near: bool,
     count: usize,
     blocks: &'a [DigitBlock<R>],
     to: RowsAt,
@@ -196,7 +197,9 @@ impl<const R: usize> Kernel for Multiply<'_, R> {
                 }
                 for x in self.blocks {
                     for step in 0..STEPS {
-                        prefetch_far(at.wrapping_add(PREFETCH_FAR));
+                        if !self.near {
+                            prefetch_far(at.wrapping_add(PREFETCH_FAR));
+                        }
                         let weights = V::bytes(at);
                         for digit in 0..2 {
                             for r in 0..R {

@@ -4,7 +4,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::GROUP;
-use super::{Kernel, Lanes, PREFETCH, RowsAt, Simd, prefetch};
+use super::{Kernel, Lanes, PREFETCH, PanelsAt, RowsAt, Simd, prefetch};
 use std::marker::PhantomData;
 
 /// Outputs in a panel.
@@ -20,6 +20,9 @@ pub(crate) unsafe trait Float {
     const BYTES: usize;
     /// Bytes of a tile.
     const TILE: usize = GROUP * OUTPUTS * Self::BYTES;
+    /// Most panels side by side for one row where they come from memory, which sends one stretch faster than two. But one
+    /// panel is one chain of multiply-adds: of narrow weights it takes fewer bytes in a second than a core could read.
+    const BESIDE: usize = if Self::BYTES > 1 { 1 } else { 4 };
     /// What a tile's weights are multiplied by, for each output.
     type Scales<V: Lanes>: Copy;
 
@@ -160,13 +163,13 @@ unsafe impl Float for Eighth {
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<F: Float, const P: usize, const R: usize>(
     simd: Simd,
-    panels: &[u8],
+    panels: PanelsAt,
     columns: &[[f32; R]],
     to: RowsAt,
 ) {
-    let beside = P * F::panel_bytes(columns.len());
-    assert!(panels.len().is_multiple_of(beside), "a weight for each input");
-    let (count, panels) = (panels.len() / beside, panels.as_ptr());
+    let (bytes, beside) = (panels.bytes, P * F::panel_bytes(columns.len()));
+    assert!(bytes.len().is_multiple_of(beside), "a weight for each input");
+    let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
     simd.run(Multiply::<F, P, R> { panels, count, columns, to, float: PhantomData });
 }
 

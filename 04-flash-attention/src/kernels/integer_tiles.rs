@@ -7,7 +7,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::{GROUP, Group, STEP};
-use super::{Kernel, Lanes, PREFETCH_FAR, RowsAt, Simd, prefetch_far};
+use super::{Kernel, LINE, Lanes, PREFETCH_FAR, PanelsAt, RowsAt, Simd, prefetch_far};
 use std::marker::PhantomData;
 
 /// Outputs in a tile.
@@ -188,18 +188,19 @@ unsafe impl Tile for NibblesAbove {
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
     simd: Simd,
-    panels: &[u8],
+    panels: PanelsAt,
     groups: &[Group<R>],
     to: RowsAt,
 ) {
-    let beside = P * groups.len() * T::BYTES;
-    assert!(panels.len().is_multiple_of(beside), "a tile for each group");
-    let (count, panels) = (panels.len() / beside, panels.as_ptr());
-    simd.run(Multiply::<T, P, R> { panels, count, groups, to, tile: PhantomData });
+    let (PanelsAt { bytes, near }, beside) = (panels, P * groups.len() * T::BYTES);
+    assert!(bytes.len().is_multiple_of(beside), "a tile for each group");
+    let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
+    simd.run(Multiply::<T, P, R> { panels, near, count, groups, to, tile: PhantomData });
 }
 
 struct Multiply<'a, T, const P: usize, const R: usize> {
     panels: *const u8,
+    near: bool,
     /// So many times `P` panels.
     count: usize,
     groups: &'a [Group<R>],
@@ -222,8 +223,12 @@ impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
                     let mut tiles = [panels; P];
                     for p in 0..P {
                         tiles[p] = panels.add(p * panel_bytes + i * T::BYTES);
-                        for offset in 0..T::BYTES.div_ceil(64) {
-                            prefetch_far(tiles[p].wrapping_add(PREFETCH_FAR + 64 * offset));
+                    }
+                    if !self.near {
+                        for p in 0..P {
+                            for offset in 0..T::BYTES.div_ceil(LINE) {
+                                prefetch_far(tiles[p].wrapping_add(PREFETCH_FAR + LINE * offset));
+                            }
                         }
                     }
                     let dots = T::dots::<V, P, R>(tiles, x);

@@ -2,7 +2,7 @@
 
 use super::rows::Family;
 use crate::kernels::activations::Scaling;
-use crate::kernels::{Products, RowsAt, Simd, TILE_ROWS};
+use crate::kernels::{PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
 use crate::threads::{Disjoint, Pool, share};
 use naive_decode::numerics::LANES;
 use std::mem::MaybeUninit;
@@ -95,14 +95,16 @@ struct Blocks<K: Family, const R: usize> {
     pieces: Vec<K::Piece<R>>,
     /// Pieces to a block.
     each: usize,
-    /// Whether the first of them is the first to meet panels, which come from memory then.
+    /// Whether the first of them is the first to meet panels.
     first: bool,
+    /// Whether panels count as near even then.
+    near: bool,
 }
 
 impl<K: Family, const R: usize> Blocks<K, R> {
     /// Arranges rows of activations, of which the last block may want some.
     fn of(setting: Setting, x: &[f32], first: bool) -> Self {
-        let Setting { simd, scaling, pool, inputs, .. } = setting;
+        let Setting { simd, scaling, pool, inputs, near } = setting;
         let (each, block) = (K::pieces(inputs), R * inputs);
         let count = x.len().div_ceil(block) * each;
         let mut pieces = Vec::with_capacity(count);
@@ -136,7 +138,7 @@ impl<K: Family, const R: usize> Blocks<K, R> {
         }
         // SAFETY: `fill` is called for all pieces of all blocks, and `arrange` fills those it is given.
         unsafe { pieces.set_len(count) };
-        Blocks { pieces, each, first }
+        Blocks { pieces, each, first, near }
     }
 }
 
@@ -174,11 +176,15 @@ const PANELS: usize = 4;
 /// Panels side by side for a block of so many rows. Of panels that come from memory, which sends one stretch as fast as two,
 /// only as many as fill the waits of few rows' chains; and no more where registers are few.
 const fn beside<K: Family>(rows: usize, many_registers: bool, near: bool) -> usize {
-    let few = if rows < FEW { K::BESIDE } else { 1 };
-    let (mut panels, sums) = match (many_registers, near) {
-        (true, true) => (PANELS, K::SUMS),
-        (true, false) => (few, MANY),
-        (false, _) => (few, FEW),
+    let mut panels = match near {
+        true => PANELS,
+        false if rows < FEW => K::BESIDE,
+        false => 1,
+    };
+    let sums = match (many_registers, near) {
+        (true, true) => K::SUMS,
+        (true, false) => MANY,
+        (false, _) => FEW,
     };
     while panels > 1 && panels * rows > sums {
         panels /= 2;
@@ -190,6 +196,7 @@ const fn beside<K: Family>(rows: usize, many_registers: bool, near: bool) -> usi
 const fn is_used<K: Family>(rows: usize, panels: usize) -> bool {
     beside::<K>(rows, true, true) == panels
         || beside::<K>(rows, true, false) == panels
+        || beside::<K>(rows, false, true) == panels
         || beside::<K>(rows, false, false) == panels
 }
 
@@ -205,14 +212,15 @@ impl<K: Family, const R: usize> Blocks<K, R> {
         for (i, block) in self.pieces.chunks_exact(self.each).enumerate() {
             let own = rows.start..rows.end.min(rows.start + R);
             rows.start = own.end;
-            match beside::<K>(R, many_registers, i > 0 || !self.first) {
+            let near = i > 0 || !self.first;
+            match beside::<K>(R, many_registers, near || self.near) {
                 4 if const { N == 4 && is_used::<K>(R, 4) } => {
-                    multiply_block::<K, N, 4, R>(panels, block, own, out);
+                    multiply_block::<K, N, 4, R>(panels, near, block, own, out);
                 }
                 2 if const { N >= 2 && is_used::<K>(R, 2) } => {
-                    multiply_block::<K, N, 2, R>(panels, block, own, out);
+                    multiply_block::<K, N, 2, R>(panels, near, block, own, out);
                 }
-                _ => multiply_block::<K, N, 1, R>(panels, block, own, out),
+                _ => multiply_block::<K, N, 1, R>(panels, near, block, own, out),
             }
         }
         rows
@@ -222,21 +230,23 @@ impl<K: Family, const R: usize> Blocks<K, R> {
 /// `N` panels, `P` side by side, against one block of `R` rows: those of `rows`, and zeros.
 fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
     panels: &Panels,
+    near: bool,
     block: &[K::Piece<R>],
     rows: Range<usize>,
     out: &Disjoint<MaybeUninit<f32>>,
 ) {
     let &Panels { simd, bytes, width, .. } = panels;
     let (outputs, to) = (panels.outputs.len(), panels.within(&rows, out));
+    let panels = PanelsAt { bytes, near };
     if outputs == N * LANES && rows.len() == R {
         let to = RowsAt { start: to, stride: width };
         // SAFETY: sixteen floats a panel of each row, which only this thread's panels have.
-        unsafe { K::multiply::<P, R>(simd, bytes, block, to) };
+        unsafe { K::multiply::<P, R>(simd, panels, block, to) };
     } else {
         let mut lanes = [[[0.0f32; LANES]; N]; R];
         let start = lanes.as_flattened_mut().as_flattened_mut().as_mut_ptr();
         // SAFETY: sixteen floats a panel of each row, borrowed.
-        unsafe { K::multiply::<P, R>(simd, bytes, block, RowsAt { start, stride: N * LANES }) };
+        unsafe { K::multiply::<P, R>(simd, panels, block, RowsAt { start, stride: N * LANES }) };
         for (r, lanes) in lanes[..rows.len()].iter().enumerate() {
             // SAFETY: what there is of a row's outputs, which only this thread's panels have.
             unsafe {
@@ -255,7 +265,7 @@ pub(super) struct Setting<'a> {
     /// All threads of a pool, or this one alone.
     pub(super) pool: Option<&'a Pool>,
     pub(super) inputs: usize,
-    /// Whether rows are so many that it hardly counts where panels are when the first of them meet them.
+    /// Whether panels are near when the first rows meet them, or rows so many that it hardly counts.
     pub(super) near: bool,
 }
 
@@ -291,7 +301,7 @@ impl Arranged {
         for (block, rows) in cut(rows, first, most) {
             let x;
             (x, rest) = rest.split_at(rows * setting.inputs);
-            taken.push(blocks(block, x, taken.is_empty() && !setting.near));
+            taken.push(blocks(block, x, taken.is_empty()));
         }
         Arranged { rows, blocks: taken }
     }

@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// more on processors of servers.
 const NEAR_BYTES: usize = 256 << 10;
 
+/// Bytes of all of a model's weights that a processor's last cache has room for, as likely as not.
+const LAST_CACHE: usize = 32 << 20;
+
 /// Panels of either matrix whose products are joined while they are near.
 const JOINED: usize = 8;
 
@@ -211,7 +214,8 @@ impl PackedLinear {
             true => self.share_rows::<K>(x, to),
             false => {
                 let to = Disjoint::new(to);
-                let arranged = |pool| Arranged::new::<K>(Setting { pool, ..self.alone(false) }, x);
+                let near = K::CHAINED && self.shares[0].together() <= LAST_CACHE;
+                let arranged = |pool| Arranged::new::<K>(Setting { pool, ..self.alone(near) }, x);
                 let together = (x.len() >= TOGETHER).then(|| arranged(Some(&*self.pool)));
                 self.pool.run(&|thread| {
                     match &together {

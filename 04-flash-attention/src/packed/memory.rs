@@ -9,6 +9,7 @@
 
 use memmap2::{Mmap, MmapMut, MmapRaw};
 use naive_decode::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Address space that is set aside at a time. It becomes memory only as it is written.
@@ -23,6 +24,8 @@ pub(super) const LINE: usize = 64;
 /// Memory for the weights of one model, in as many stretches as there are threads.
 pub struct Memory {
     stretches: Vec<Mutex<Stretch>>,
+    /// Bytes of all blocks so far.
+    given: Arc<AtomicUsize>,
 }
 
 /// What one thread's blocks are cut from.
@@ -35,8 +38,8 @@ struct Stretch {
 
 /// Where a block's bytes are.
 enum Pages {
-    /// Memory of one's own, to be written once.
-    Own(MmapRaw),
+    /// Memory of one's own, to be written once, and the bytes of all blocks of the same [`Memory`].
+    Own(MmapRaw, Arc<AtomicUsize>),
     /// A file, read-only.
     File(Arc<Mmap>),
 }
@@ -52,7 +55,8 @@ pub(super) struct Block {
 impl Memory {
     /// No memory yet, for so many threads.
     pub fn new(threads: usize) -> Self {
-        Memory { stretches: std::iter::repeat_with(Default::default).take(threads).collect() }
+        let stretches = std::iter::repeat_with(Default::default).take(threads).collect();
+        Memory { stretches, given: Arc::default() }
     }
 
     /// `length` bytes of zeros, after those that the thread was given before.
@@ -65,7 +69,7 @@ impl Memory {
         let pages = match &stretch.chunk {
             Some(pages) if start + length <= pages.length() => pages.clone(),
             _ => {
-                let (pages, first) = Pages::own(length)?;
+                let (pages, first) = self.own(length)?;
                 let pages = Arc::new(pages);
                 stretch.used = first;
                 stretch.chunk = Some(pages.clone());
@@ -74,13 +78,12 @@ impl Memory {
         };
         let start = stretch.used.next_multiple_of(LINE);
         stretch.used = start + length;
+        self.given.fetch_add(length, Ordering::Relaxed);
         Ok(Block { pages, start, length })
     }
-}
 
-impl Pages {
     /// New address space, and where in it the first large page begins.
-    fn own(at_least: usize) -> Result<(Self, usize)> {
+    fn own(&self, at_least: usize) -> Result<(Pages, usize)> {
         let length = CHUNK.max(at_least.next_multiple_of(PAGE)) + PAGE;
         let map = MmapMut::map_anon(length).map_err(|refused| {
             Error::invalid("memory for weights", format!("{length} bytes"), refused.to_string())
@@ -89,19 +92,21 @@ impl Pages {
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let first = map.as_ptr().addr().next_multiple_of(PAGE) - map.as_ptr().addr();
-        Ok((Pages::Own(MmapRaw::from(map)), first))
+        Ok((Pages::Own(MmapRaw::from(map), self.given.clone()), first))
     }
+}
 
+impl Pages {
     fn length(&self) -> usize {
         match self {
-            Pages::Own(map) => map.len(),
+            Pages::Own(map, _) => map.len(),
             Pages::File(map) => map.len(),
         }
     }
 
     fn start(&self) -> *const u8 {
         match self {
-            Pages::Own(map) => map.as_ptr(),
+            Pages::Own(map, _) => map.as_ptr(),
             Pages::File(map) => map.as_ptr(),
         }
     }
@@ -117,6 +122,14 @@ impl Block {
         Block { pages: Arc::new(Pages::File(map.clone())), start, length }
     }
 
+    /// Bytes of all blocks of the same memory, or of the file: a model's weights, once it is packed.
+    pub(super) fn together(&self) -> usize {
+        match &*self.pages {
+            Pages::Own(_, given) => given.load(Ordering::Relaxed),
+            Pages::File(map) => map.len(),
+        }
+    }
+
     /// Its bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the block lies in the map, which lives as long as it. In memory of one's own no other
@@ -129,7 +142,7 @@ impl Block {
     /// # Panics
     /// If they are a file's.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        let Pages::Own(map) = &*self.pages else { panic!("a mapped file is only read") };
+        let Pages::Own(map, _) = &*self.pages else { panic!("a mapped file is only read") };
         // SAFETY: as above, and the block is borrowed whole.
         unsafe { std::slice::from_raw_parts_mut(map.as_mut_ptr().add(self.start), self.length) }
     }

@@ -6,7 +6,7 @@ use crate::kernels::bf16_dots::{self, PairBlock, round_to_pairs};
 use crate::kernels::digits::{self, DigitBlock, to_digits};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
-use crate::kernels::{Products, RowsAt, Simd, TILE_ROWS};
+use crate::kernels::{PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
 use crate::threads::share;
 use naive_decode::numerics::LANES;
 use std::marker::PhantomData;
@@ -17,7 +17,10 @@ use std::mem::MaybeUninit;
 pub(super) trait Family: Send + Sync + 'static {
     /// A piece of `R` rows of activations.
     type Piece<const R: usize>: Copy + Send + Sync;
-    /// Most panels that are taken side by side where rows are few: 1, 2 or 4.
+    /// Whether a row's products of a panel are one chain, or two, in which each waits for the last: where a cache has the
+    /// weights, that is what takes the time, and more panels side by side fill the waits.
+    const CHAINED: bool;
+    /// Most panels that are taken side by side where rows are few and panels come from memory: 1, 2 or 4.
     const BESIDE: usize;
     /// Panels times rows that are taken side by side where panels are near and there are 32 registers of sixteen floats: an
     /// activation that is loaded once then meets several panels.
@@ -57,7 +60,7 @@ pub(super) trait Family: Send + Sync + 'static {
     /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
     unsafe fn multiply<const P: usize, const R: usize>(
         simd: Simd,
-        panels: &[u8],
+        panels: PanelsAt,
         rows: &[Self::Piece<R>],
         to: RowsAt,
     );
@@ -92,7 +95,8 @@ pub(super) struct Integers<T>(PhantomData<T>);
 
 impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
     type Piece<const R: usize> = [f32; R];
-    const BESIDE: usize = 4;
+    const CHAINED: bool = true;
+    const BESIDE: usize = F::BESIDE;
     const SUMS: usize = 24;
 
     fn pieces(inputs: usize) -> usize {
@@ -112,7 +116,7 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
 
     unsafe fn multiply<const P: usize, const R: usize>(
         simd: Simd,
-        panels: &[u8],
+        panels: PanelsAt,
         rows: &[[f32; R]],
         to: RowsAt,
     ) {
@@ -123,6 +127,7 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
 
 impl Family for Pairs {
     type Piece<const R: usize> = PairBlock<R>;
+    const CHAINED: bool = true;
     const BESIDE: usize = 4;
     const SUMS: usize = 12;
     const TILED: bool = true;
@@ -144,7 +149,7 @@ impl Family for Pairs {
 
     unsafe fn multiply<const P: usize, const R: usize>(
         simd: Simd,
-        panels: &[u8],
+        panels: PanelsAt,
         rows: &[PairBlock<R>],
         to: RowsAt,
     ) {
@@ -166,6 +171,7 @@ impl Family for Pairs {
 
 impl Family for Digits {
     type Piece<const R: usize> = DigitBlock<R>;
+    const CHAINED: bool = false;
     const BESIDE: usize = 1;
     const SUMS: usize = 1;
     const TILED: bool = true;
@@ -187,7 +193,7 @@ impl Family for Digits {
 
     unsafe fn multiply<const P: usize, const R: usize>(
         simd: Simd,
-        panels: &[u8],
+        panels: PanelsAt,
         rows: &[DigitBlock<R>],
         to: RowsAt,
     ) {
@@ -210,6 +216,7 @@ impl Family for Digits {
 
 impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
     type Piece<const R: usize> = Group<R>;
+    const CHAINED: bool = false;
     /// Memory sends one stretch as fast as two.
     const BESIDE: usize = 1;
     /// Each is two registers, as products are added up as integers first.
@@ -234,7 +241,7 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
 
     unsafe fn multiply<const P: usize, const R: usize>(
         simd: Simd,
-        panels: &[u8],
+        panels: PanelsAt,
         rows: &[Group<R>],
         to: RowsAt,
     ) {
