@@ -207,6 +207,8 @@ pub(crate) struct PanelsAt<'a> {
     pub(crate) bytes: &'a [u8],
     /// Whether a cache has them, as likely as not: of others, those that follow are asked for.
     pub(crate) near: bool,
+    /// Whether pairs of inputs are crossed, for the fast mode of BF16.
+    pub(crate) crossed: bool,
 }
 
 /// Where a kernel's outputs go: those of row `r` begin `r · stride` floats after `start`.

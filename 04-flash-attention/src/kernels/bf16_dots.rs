@@ -19,7 +19,10 @@ pub(crate) mod sums;
 pub(super) mod tiles;
 
 use super::float_panels::{Brain, Float, OUTPUTS};
-use super::{Kernel, Lanes, PREFETCH, PanelsAt, Products, RowsAt, Simd, prefetch};
+use super::{
+    Kernel, LINE, Lanes, PREFETCH, PREFETCH_FAR, PanelsAt, Products, RowsAt, Simd, prefetch,
+    prefetch_far,
+};
 use std::mem::MaybeUninit;
 use sums::{Pair, PairKernel, Sums, round_row};
 
@@ -101,11 +104,11 @@ pub(crate) unsafe fn multiply<const P: usize, const R: usize>(
     blocks: &[PairBlock<R>],
     to: RowsAt,
 ) {
-    let (PanelsAt { bytes, near }, beside) = (panels, P * blocks.len() * BLOCK_BYTES);
+    let (PanelsAt { bytes, near, crossed }, beside) = (panels, P * blocks.len() * BLOCK_BYTES);
     assert!(bytes.len().is_multiple_of(beside), "a block of weights for each of activations");
     assert!(!simd.has_tiles(), "pairs for tiles");
     let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
-    sums::run(simd, Multiply::<P, R> { panels, near, count, blocks, to });
+    sums::run(simd, Multiply::<P, R> { panels, near, crossed, count, blocks, to });
 }
 
 /// The same in tiles, of all blocks of `R` rows, each row `each` blocks of inputs long; false if there are no tiles.
@@ -134,9 +137,51 @@ pub(crate) unsafe fn multiply_in_tiles<const R: usize>(
     false
 }
 
+/// Panels as the dot products of two want them: even and odd inputs crossed, as activations are. For tiles they are as they
+/// should be; gives whether `to` has them now.
+///
+/// # Panics
+/// If these are not whole blocks.
+pub(crate) fn cross_panels(simd: Simd, panels: &[u8], to: &mut Vec<u8>) -> bool {
+    assert!(panels.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
+    if simd.has_tiles() {
+        return false;
+    }
+    to.resize(panels.len(), 0);
+    simd.run(Cross { panels, to });
+    true
+}
+
+struct Cross<'a> {
+    panels: &'a [u8],
+    to: &'a mut [u8],
+}
+
+impl Kernel for Cross<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let fours = self.panels.as_chunks::<{ 2 * PAIR_BYTES }>().0;
+        for (four, to) in fours.iter().zip(self.to.as_chunks_mut::<{ 2 * PAIR_BYTES }>().0) {
+            prefetch_far(four.as_ptr().wrapping_add(PREFETCH_FAR));
+            prefetch_far(four.as_ptr().wrapping_add(PREFETCH_FAR + LINE));
+            // SAFETY: twice sixteen pairs are there, and room for as many; any bytes are pairs.
+            unsafe {
+                let [one, two] = four.as_ptr().cast::<[[Pair; OUTPUTS]; 2]>().read_unaligned();
+                let mut crossed = [[0; OUTPUTS]; 2];
+                for output in 0..OUTPUTS {
+                    let pairs = sums::cross([one[output], two[output]]);
+                    [crossed[0][output], crossed[1][output]] = pairs;
+                }
+                to.as_mut_ptr().cast::<[[Pair; OUTPUTS]; 2]>().write_unaligned(crossed);
+            }
+        }
+    }
+}
+
 struct Multiply<'a, const P: usize, const R: usize> {
     panels: *const u8,
     near: bool,
+    crossed: bool,
     /// So many times `P` panels.
     count: usize,
     blocks: &'a [PairBlock<R>],
@@ -145,7 +190,7 @@ struct Multiply<'a, const P: usize, const R: usize> {
 
 impl<const P: usize, const R: usize> PairKernel for Multiply<'_, P, R> {
     #[inline(always)]
-    unsafe fn run<S: Sums>(self) {
+    unsafe fn run<S: Sums>(&mut self) {
         let panel_bytes = self.blocks.len() * BLOCK_BYTES;
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
@@ -164,7 +209,10 @@ impl<const P: usize, const R: usize> PairKernel for Multiply<'_, P, R> {
                                 prefetch(at.wrapping_add(PREFETCH));
                                 prefetch(at.wrapping_add(PREFETCH + 64));
                             }
-                            let [evens, odds] = S::weights(at, at.add(PAIR_BYTES));
+                            let [evens, odds] = match self.crossed {
+                                true => [S::crossed(at), S::crossed(at.add(PAIR_BYTES))],
+                                false => S::weights(at, at.add(PAIR_BYTES)),
+                            };
                             for r in 0..R {
                                 even[p][r] = even[p][r].plus_products(evens, x.pairs[r][2 * four]);
                                 odd[p][r] = odd[p][r].plus_products(odds, x.pairs[r][2 * four + 1]);

@@ -166,7 +166,7 @@ pub(crate) unsafe fn multiply<const R: usize>(
     blocks: &[DigitBlock<R>],
     to: RowsAt,
 ) {
-    let (PanelsAt { bytes, near }, panel_bytes) = (panels, panel_bytes(blocks.len() * BLOCK));
+    let (PanelsAt { bytes, near, .. }, panel_bytes) = (panels, panel_bytes(blocks.len() * BLOCK));
     assert!(bytes.len().is_multiple_of(panel_bytes), "a tile for each block");
     let (count, panels) = (bytes.len() / panel_bytes, bytes.as_ptr());
     simd.run(Multiply { panels, near, count, blocks, to });

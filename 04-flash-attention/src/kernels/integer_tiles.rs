@@ -192,7 +192,7 @@ pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
     groups: &[Group<R>],
     to: RowsAt,
 ) {
-    let (PanelsAt { bytes, near }, beside) = (panels, P * groups.len() * T::BYTES);
+    let (PanelsAt { bytes, near, .. }, beside) = (panels, P * groups.len() * T::BYTES);
     assert!(bytes.len().is_multiple_of(beside), "a tile for each group");
     let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
     simd.run(Multiply::<T, P, R> { panels, near, count, groups, to, tile: PhantomData });

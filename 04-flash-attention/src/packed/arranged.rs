@@ -5,6 +5,7 @@ use crate::kernels::activations::Scaling;
 use crate::kernels::{PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
 use crate::threads::{Disjoint, Pool, share};
 use naive_decode::numerics::LANES;
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -53,6 +54,8 @@ pub(super) struct Panels<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) each: usize,
     pub(super) outputs: Range<usize>,
+    /// Whether they are as [`Family::cross`] has them.
+    pub(super) crossed: bool,
     /// Outputs of the matrix: the width of a row of products.
     pub(super) width: usize,
 }
@@ -184,6 +187,7 @@ const fn beside<K: Family>(rows: usize, many_registers: bool, near: bool) -> usi
     let sums = match (many_registers, near) {
         (true, true) => K::SUMS,
         (true, false) => MANY,
+        (false, _) if K::SUMS < FEW => K::SUMS,
         (false, _) => FEW,
     };
     while panels > 1 && panels * rows > sums {
@@ -235,9 +239,9 @@ fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
     rows: Range<usize>,
     out: &Disjoint<MaybeUninit<f32>>,
 ) {
-    let &Panels { simd, bytes, width, .. } = panels;
+    let &Panels { simd, bytes, width, crossed, .. } = panels;
     let (outputs, to) = (panels.outputs.len(), panels.within(&rows, out));
-    let panels = PanelsAt { bytes, near };
+    let panels = PanelsAt { bytes, near, crossed };
     if outputs == N * LANES && rows.len() == R {
         let to = RowsAt { start: to, stride: width };
         // SAFETY: sixteen floats a panel of each row, which only this thread's panels have.
@@ -269,11 +273,24 @@ pub(super) struct Setting<'a> {
     pub(super) near: bool,
 }
 
+/// Rows from which on panels are worth a copy.
+const ENOUGH_TO_CROSS: usize = 32;
+
+/// As [`Family::cross`].
+type Cross = fn(Simd, &[u8], &mut Vec<u8>) -> bool;
+
+thread_local! {
+    /// Room for panels that are crossed, kept from one matrix to the next.
+    static CROSSED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Rows of activations, arranged in blocks in the order of the rows.
 pub(super) struct Arranged {
     rows: usize,
     /// Whole blocks, then what is left.
     blocks: Vec<Box<dyn Met>>,
+    /// [`Family::cross`], where rows are many.
+    cross: Option<Cross>,
 }
 
 impl Arranged {
@@ -303,22 +320,28 @@ impl Arranged {
             (x, rest) = rest.split_at(rows * setting.inputs);
             taken.push(blocks(block, x, taken.is_empty()));
         }
-        Arranged { rows, blocks: taken }
+        let cross = (rows >= ENOUGH_TO_CROSS).then_some(K::cross as Cross);
+        Arranged { rows, blocks: taken, cross }
     }
 
     /// Panels' products with all rows, into `out [rows][width]`.
     pub(super) fn meet(&self, mut panels: Panels, out: &Disjoint<MaybeUninit<f32>>) {
-        if let [only] = &self.blocks[..] {
+        if let ([only], None) = (&self.blocks[..], self.cross) {
             only.meet(panels, 0..self.rows, out);
             return;
         }
+        let mut room = CROSSED.take();
         // What is near is met by all blocks before the next comes.
-        while let Some(some) = panels.next() {
+        while let Some(mut some) = panels.next() {
+            if self.cross.is_some_and(|cross| cross(some.simd, some.bytes, &mut room)) {
+                some = Panels { bytes: &room, crossed: true, ..some };
+            }
             let mut rows = 0..self.rows;
             for blocks in &self.blocks {
                 rows = blocks.meet(some.clone(), rows, out);
             }
         }
+        CROSSED.set(room);
     }
 }
 

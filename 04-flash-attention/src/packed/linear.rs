@@ -308,7 +308,10 @@ impl PackedLinear {
                 let bytes = &share.bytes()[(own.start - panels.start) * each..][..own.len() * each];
                 let at = at + (own.start - first) * LANES;
                 let outputs = at..at + own.len() * LANES;
-                x.meet(Panels { simd: self.simd, bytes, each, outputs, width }, out);
+                x.meet(
+                    Panels { simd: self.simd, bytes, each, outputs, width, crossed: false },
+                    out,
+                );
             }
         }
     }
@@ -322,6 +325,7 @@ impl PackedLinear {
             each: self.format.panel_bytes(self.inputs),
             outputs: panels.start * LANES..self.outputs.min(panels.end * LANES),
             width: self.outputs,
+            crossed: false,
         };
         x.meet(panels, out);
     }

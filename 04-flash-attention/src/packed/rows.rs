@@ -54,6 +54,11 @@ pub(super) trait Family: Send + Sync + 'static {
         first: usize,
         to: &mut [MaybeUninit<Self::Piece<R>>],
     );
+    /// Panels as these instructions want them, if that is not as they lie: for many rows a copy is worth it. Gives whether
+    /// there is one in `to` now.
+    fn cross(_simd: Simd, _panels: &[u8], _to: &mut Vec<u8>) -> bool {
+        false
+    }
     /// The outputs of some neighbouring panels for `R` rows, `P` panels side by side.
     ///
     /// # Safety
@@ -130,6 +135,7 @@ impl Family for Pairs {
     const CHAINED: bool = true;
     const BESIDE: usize = 4;
     const SUMS: usize = 12;
+    const ROWS_NEAR: usize = 6;
     const TILED: bool = true;
 
     fn pieces(inputs: usize) -> usize {
@@ -145,6 +151,10 @@ impl Family for Pairs {
         to: &mut [MaybeUninit<PairBlock<R>>],
     ) {
         round_to_pairs(simd, x, inputs, first, to);
+    }
+
+    fn cross(simd: Simd, panels: &[u8], to: &mut Vec<u8>) -> bool {
+        bf16_dots::cross_panels(simd, panels, to)
     }
 
     unsafe fn multiply<const P: usize, const R: usize>(

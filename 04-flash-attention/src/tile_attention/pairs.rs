@@ -65,7 +65,7 @@ struct Scores<'a, const R: usize, const T: usize> {
 
 impl<const R: usize, const T: usize> PairKernel for Scores<'_, R, T> {
     #[inline(always)]
-    unsafe fn run<S: Sums>(mut self) {
+    unsafe fn run<S: Sums>(&mut self) {
         let whole = self.keys.len() / T * T;
         for first in (0..whole).step_by(T) {
             // SAFETY: the caller's condition.
@@ -141,6 +141,8 @@ impl<const R: usize, const T: usize> Scores<'_, R, T> {
 pub(super) struct Room {
     /// `[queries][tiles · 8]`
     weights: Vec<Pair>,
+    /// Sums of a handful of queries before values are added.
+    before: Vec<f32>,
     /// `[16 positions][width]`: a tile of values that are the beginnings of keys.
     tile: Vec<Paired>,
 }
@@ -162,8 +164,9 @@ impl Room {
         width: usize,
     ) {
         let row = tiles.count * PLACES;
+        let before = &mut self.before;
         let mut add = |at: usize, values: &[&[Paired]]| {
-            add_tiles(simd, (&self.weights, row, at * PLACES), values, sums, width);
+            add_tiles(simd, (&self.weights, row, at * PLACES), values, before, sums, width);
         };
         if tiles.have_values() {
             add(0, tiles.values());
@@ -190,6 +193,7 @@ fn add_tiles(
     simd: Simd,
     (weights, row, at): (&[Pair], usize, usize),
     values: &[&[Paired]],
+    before: &mut Vec<f32>,
     sums: &mut [f32],
     width: usize,
 ) {
@@ -204,9 +208,12 @@ fn add_tiles(
     }
     for Block { first, rows } in blocks(queries) {
         let sums = &mut sums[first * width..][..rows * width];
+        before.clear();
+        before.extend_from_slice(sums);
         on_rows!(rows, |R, _WIDE, C| {
             let row = |r: usize| &weights[(first + r) * row + at..][..values.len() * PLACES];
-            run(simd, AddValues::<R, C> { weights: std::array::from_fn(row), values, sums, width });
+            let weights = std::array::from_fn(row);
+            run(simd, AddValues::<R, C> { weights, values, before, sums, width });
         });
     }
 }
@@ -215,13 +222,14 @@ fn add_tiles(
 struct AddValues<'a, const R: usize, const C: usize> {
     weights: [&'a [Pair]; R],
     values: &'a [&'a [Paired]],
+    before: &'a [f32],
     sums: &'a mut [f32],
     width: usize,
 }
 
 impl<const R: usize, const C: usize> PairKernel for AddValues<'_, R, C> {
     #[inline(always)]
-    unsafe fn run<S: Sums>(mut self) {
+    unsafe fn run<S: Sums>(&mut self) {
         let columns = self.width / LANES;
         let whole = columns / C * C;
         for first in (0..whole).step_by(C) {
@@ -245,11 +253,12 @@ impl<const R: usize, const C: usize> AddValues<'_, R, C> {
         let row_bytes = 2 * self.width * size_of::<Paired>();
         // SAFETY: `add_tiles` checked all lengths; the caller vouches for the instructions.
         unsafe {
+            let from = self.before.as_ptr().add(first * LANES);
             let to = self.sums.as_mut_ptr().add(first * LANES);
             let mut sums = [[S::zero(); N]; R];
             for r in 0..R {
                 for n in 0..N {
-                    sums[r][n] = S::load(to.add(r * self.width + n * LANES));
+                    sums[r][n] = S::load(from.add(r * self.width + n * LANES));
                 }
             }
             for (i, tile) in self.values.iter().enumerate() {

@@ -186,20 +186,23 @@ fn activations_of_fifteen_bits_are_added_whole() {
 fn products_of_bf16_are_added_in_blocks() {
     // Powers of two that weights and activations lie near, in turns. Some of each are subnormal, and some products
     // and sums.
-    for (outputs, inputs, powers) in [
-        (33, 75, [[0, 0], [0, 0]]),
-        (16, 64, [[0, -125], [0, 100]]),
-        (16, 64, [[0, 100], [0, -125]]),
-        (48, 130, [[-63, -66], [-63, -66]]),
-        (16, 1, [[-63, -63], [-63, -63]]),
+    for (rows, outputs, inputs, powers) in [
+        (19, 33, 75, [[0, 0], [0, 0]]),
+        (19, 16, 64, [[0, -125], [0, 100]]),
+        (19, 16, 64, [[0, 100], [0, -125]]),
+        (19, 48, 130, [[-63, -66], [-63, -66]]),
+        (19, 16, 1, [[-63, -63], [-63, -63]]),
+        // So many that panels are crossed for them.
+        (99, 48, 130, [[0, 0], [0, 0]]),
+        (99, 80, 70, [[-63, -66], [-63, -66]]),
     ] {
         let near = |powers: [i32; 2], count, seed| -> Vec<f32> {
             let numbers = numbers(count, seed).into_iter().enumerate();
             numbers.map(|(i, x)| x * 2f32.powi(powers[i / 3 % 2])).collect()
         };
         let weights = near(powers[0], outputs * inputs, 3);
-        let x = near(powers[1], 19 * inputs, 4);
-        let x = ndarray::Array2::from_shape_vec((19, inputs), x).unwrap();
+        let x = near(powers[1], rows * inputs, 4);
+        let x = ndarray::Array2::from_shape_vec((rows, inputs), x).unwrap();
         for simd in Simd::available() {
             let linear = packed(Format::Bf16Fast, &weights, [outputs, inputs], simd, 2);
             let y = linear.apply(x.view());
@@ -233,6 +236,29 @@ fn sums_become_zero_where_the_instruction_has_it() {
             for simd in Simd::available() {
                 let y = packed(Format::Bf16Fast, &weights, [1, 4], simd, 1).apply(row.view());
                 assert_eq!(y[[0, 0]].to_bits(), expected.to_bits(), "{simd:?}: off by {off:e}");
+            }
+        }
+    }
+}
+
+/// Half of the smallest number is what the first block leaves, which is zero to the second: so nobody may add them.
+#[test]
+fn what_became_zero_is_not_added() {
+    for even_and_odd in [[0, 1], [0, 2]] {
+        for sign in [1.0, -1.0] {
+            let small = sign * 2f32.powi(-63);
+            let mut weights = [0.0; 64];
+            (weights[even_and_odd[0]], weights[even_and_odd[1]]) = (1.5 * small, -small);
+            weights[32] = small;
+            let expected = by_blocks(&[2f32.powi(-63); 64], &weights);
+            assert_eq!(expected.to_bits(), (sign * f32::MIN_POSITIVE).to_bits());
+            for simd in Simd::available() {
+                for rows in [1, 7, 99] {
+                    let x = ndarray::Array2::from_elem((rows, 64), 2f32.powi(-63));
+                    let y = packed(Format::Bf16Fast, &weights, [1, 64], simd, 1).apply(x.view());
+                    let same = y.iter().all(|y| y.to_bits() == expected.to_bits());
+                    assert!(same, "{simd:?}: {y:e}, expected {expected:e}");
+                }
             }
         }
     }

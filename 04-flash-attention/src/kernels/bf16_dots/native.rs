@@ -2,15 +2,40 @@
 
 use super::sums::{Pair, PairKernel, Sums};
 use crate::kernels::Lanes;
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
+/// Runs a loop as if no sum were ever subnormal, which would be zero. Nearly always none is, and looking at each takes longer
+/// than adding it. A processor makes a note when it adds to a subnormal number: then the loop is run again, with care.
+///
 /// # Safety
 /// AVX-512 is there with its BF16 extension, and all that the kernel points to.
 #[target_feature(enable = "avx512f,avx512bf16")]
-pub(super) unsafe fn run<K: PairKernel>(kernel: K) {
+pub(super) unsafe fn run<K: PairKernel>(kernel: &mut K) {
+    met_subnormal();
     // SAFETY: passed on.
-    unsafe { kernel.run::<__m512>() }
+    unsafe { kernel.run::<Swift>() };
+    if met_subnormal() {
+        // SAFETY: passed on.
+        unsafe { kernel.run::<__m512>() };
+    }
+}
+
+/// Whether this thread has calculated with a subnormal number since this was last asked: the "denormal" flag of MXCSR. Dot
+/// products leave it alone, as subnormal numbers are zero to them.
+fn met_subnormal() -> bool {
+    const DENORMAL: u32 = 1 << 1;
+    let mut control = 0u32;
+    // SAFETY: four bytes are there; results that were written before have been calculated before.
+    unsafe { asm!("stmxcsr [{}]", in(reg) &mut control, options(nostack, preserves_flags)) };
+    if control & DENORMAL == 0 {
+        return false;
+    }
+    control &= !DENORMAL;
+    // SAFETY: of the flags and settings that were read only a flag has changed, which nobody else looks at.
+    unsafe { asm!("ldmxcsr [{}]", in(reg) &control, options(nostack, readonly)) };
+    true
 }
 
 /// `rounds` products of sixteen pairs for each of `CHAINS` sums, all in registers.
@@ -62,6 +87,11 @@ impl Sums for __m512 {
         }
     }
     #[inline(always)]
+    unsafe fn crossed(at: *const u8) -> __m512i {
+        // SAFETY: the trait's condition.
+        unsafe { _mm512_loadu_si512(at.cast()) }
+    }
+    #[inline(always)]
     unsafe fn plus_products(self, weights: __m512i, x: Pair) -> Self {
         // SAFETY: the trait's condition. Registers of pairs are named otherwise, and are the same registers.
         unsafe {
@@ -83,5 +113,50 @@ impl Sums for __m512 {
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the trait's condition.
         unsafe { _mm512_storeu_ps(to, self) }
+    }
+}
+
+/// Sums of which none is subnormal before the last.
+#[derive(Clone, Copy)]
+struct Swift(__m512);
+
+impl Sums for Swift {
+    type Weights = __m512i;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: here and in all that follows, the trait's condition.
+        Swift(unsafe { __m512::zero() })
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the trait's condition.
+        Swift(unsafe { <__m512 as Sums>::load(from) })
+    }
+    #[inline(always)]
+    unsafe fn weights(one: *const u8, two: *const u8) -> [__m512i; 2] {
+        // SAFETY: the trait's condition.
+        unsafe { __m512::weights(one, two) }
+    }
+    #[inline(always)]
+    unsafe fn crossed(at: *const u8) -> __m512i {
+        // SAFETY: the trait's condition.
+        unsafe { __m512::crossed(at) }
+    }
+    #[inline(always)]
+    unsafe fn plus_products(self, weights: __m512i, x: Pair) -> Self {
+        // SAFETY: the trait's condition.
+        Swift(unsafe { self.0.plus_products(weights, x) })
+    }
+    #[inline(always)]
+    unsafe fn plus(self, other: Self) -> Self {
+        // SAFETY: the trait's condition.
+        Swift(unsafe { _mm512_add_ps(self.0, other.0) })
+    }
+    /// No sum comes after the last that would note it.
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's condition.
+        unsafe { Sums::store(self.0.zero_where(self.0, f32::MIN_POSITIVE), to) }
     }
 }

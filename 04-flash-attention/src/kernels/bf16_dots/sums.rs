@@ -10,19 +10,19 @@ pub(crate) type Pair = u32;
 
 /// A loop over sums of pairs, to be compiled for every instruction set.
 pub(crate) trait PairKernel {
-    /// The loop; implementations are `#[inline(always)]`.
+    /// The loop; implementations are `#[inline(always)]`. It may be run again, with the same result.
     ///
     /// # Safety
     /// The instructions of `S` must be present, and whatever the kernel's fields point to valid.
-    unsafe fn run<S: Sums>(self);
+    unsafe fn run<S: Sums>(&mut self);
 }
 
 /// Runs a loop with these instructions, AMX's aside. Its pairs are crossed ([`round_row`]).
-pub(crate) fn run<K: PairKernel>(simd: Simd, kernel: K) {
+pub(crate) fn run<K: PairKernel>(simd: Simd, mut kernel: K) {
     #[cfg(target_arch = "x86_64")]
     if simd.has_bf16_instructions() {
         // SAFETY: the instructions are there, and whoever made the kernel vouches for what it points to.
-        unsafe { native::run(kernel) };
+        unsafe { native::run(&mut kernel) };
         return;
     }
     simd.run(Stepwise(kernel));
@@ -32,7 +32,7 @@ struct Stepwise<K>(K);
 
 impl<K: PairKernel> Kernel for Stepwise<K> {
     #[inline(always)]
-    unsafe fn run<V: Lanes>(self) {
+    unsafe fn run<V: Lanes>(mut self) {
         // SAFETY: passed on.
         unsafe { self.0.run::<InSteps<V>>() }
     }
@@ -79,7 +79,7 @@ impl Kernel for Round<'_> {
 
 /// Inputs 0 and 1, and 2 and 3: the even ones, and the odd ones, each time the later one first.
 #[inline(always)]
-fn cross([one, two]: [Pair; 2]) -> [Pair; 2] {
+pub(super) fn cross([one, two]: [Pair; 2]) -> [Pair; 2] {
     [one << 16 | two & 0xffff, one & 0xffff_0000 | two >> 16]
 }
 
@@ -104,6 +104,8 @@ pub(crate) trait Sums: Copy {
     /// The weights of four inputs, of two that lie at `one` and of two at `two`: those of the even ones, and of the odd
     /// ones, as [`cross`] has them.
     unsafe fn weights(one: *const u8, two: *const u8) -> [Self::Weights; 2];
+    /// Two weights for each output, which lie at `at` and are crossed already.
+    unsafe fn crossed(at: *const u8) -> Self::Weights;
     /// Adds two products to each sum, the second first.
     unsafe fn plus_products(self, weights: Self::Weights, x: Pair) -> Self;
     /// Adds a sum to each.
@@ -133,13 +135,14 @@ impl<V: Lanes> Sums for InSteps<V> {
     unsafe fn weights(one: *const u8, two: *const u8) -> [[V; 2]; 2] {
         // SAFETY: the trait's condition.
         unsafe {
-            let [a, b] = V::from_bf16_pairs(one.cast());
-            let [c, d] = V::from_bf16_pairs(two.cast());
-            let least = f32::MIN_POSITIVE;
-            let [a, b] = [a.zero_where(a, least), b.zero_where(b, least)];
-            let [c, d] = [c.zero_where(c, least), d.zero_where(d, least)];
+            let ([a, b], [c, d]) = (pairs::<V>(one), pairs::<V>(two));
             [[c, a], [d, b]]
         }
+    }
+    #[inline(always)]
+    unsafe fn crossed(at: *const u8) -> [V; 2] {
+        // SAFETY: the trait's condition.
+        unsafe { pairs(at) }
     }
     // ANCHOR: in_steps
     #[inline(always)]
@@ -164,6 +167,20 @@ impl<V: Lanes> Sums for InSteps<V> {
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the trait's condition.
         unsafe { self.0.store(to) }
+    }
+}
+
+/// Sixteen pairs, the firsts and the seconds; subnormal numbers are zero.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn pairs<V: Lanes>(at: *const u8) -> [V; 2] {
+    let least = f32::MIN_POSITIVE;
+    // SAFETY: passed on.
+    unsafe {
+        let [a, b] = V::from_bf16_pairs(at.cast());
+        [a.zero_where(a, least), b.zero_where(b, least)]
     }
 }
 

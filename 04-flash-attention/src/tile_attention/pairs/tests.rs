@@ -127,3 +127,29 @@ fn values_are_added_tile_by_tile() {
         }
     }
 }
+
+/// Half of the smallest number is what the first tile's values leave, which is zero to the second tile's.
+#[test]
+fn what_became_zero_is_not_added() {
+    let (places, width) = (2 * LANES, 16);
+    let mut kept = Kept::new(places, 32, width);
+    let small = 2f32.powi(-63);
+    for place in 0..places {
+        let value = match place {
+            0 => 1.5 * small,
+            1 => -small,
+            16 => small,
+            _ => 0.0,
+        };
+        kept.values[place] = vec![value; width];
+        let value = ArrayView1::from(&kept.values[place]);
+        put_value(&mut kept.value_tiles, LANES, width, place, value);
+    }
+    for simd in Simd::available() {
+        let (mut room, tiles) = (Room::default(), kept.tiles(places, width));
+        room.take_weights(simd, 0, &vec![small; places]);
+        let mut sums = vec![0.0; width];
+        room.add_values(simd, &tiles, &mut sums, width);
+        sums.iter().for_each(|&sum| same(sum, f32::MIN_POSITIVE, &format!("{simd:?}")));
+    }
+}
