@@ -1,6 +1,7 @@
 //! Rows of activations as the inner loops want them: a few rows side by side, `k` by `k`.
 
 use super::integer_tiles::Tile;
+use super::lanes::quantised;
 use super::{Kernel, Lanes, Simd};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -10,6 +11,9 @@ pub(crate) const GROUP: usize = 32;
 
 /// Inputs that one integer instruction takes of each output.
 pub(crate) const STEP: usize = 4;
+
+/// Groups of a row that are quantised together.
+const TOGETHER: usize = 16;
 
 /// One group of `R` rows of activations, quantised: an activation is `code · scale`.
 #[derive(Clone, Copy)]
@@ -34,10 +38,6 @@ impl<const R: usize> Group<R> {
         codes: [[[0; STEP]; GROUP / STEP]; R],
     };
 }
-
-/// Activations smaller than this, all of a group, count as zero: below it the reciprocal of their
-/// scale is not a finite number.
-const SMALLEST: f32 = 1e-30;
 
 /// Which activations share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,30 +86,26 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
             Scaling::Group => [None; R],
             Scaling::Row => std::array::from_fn(|r| Some(largest_bits(row(r)))),
         };
-        for (i, to) in (self.first..).zip(self.groups) {
-            let group = to.write(Group::ZERO);
-            for (r, &shared) in shared.iter().enumerate() {
-                let rest = &row(r)[i * GROUP..];
-                let mut last = [0.0; GROUP];
-                let x = rest.first_chunk().unwrap_or_else(|| {
-                    last[..rest.len()].copy_from_slice(rest);
-                    &last
-                });
-                // SAFETY: the caller vouches for the instruction set.
-                unsafe { quantise_group::<V, R>(group, r, x, shared, T::bias::<V>()) };
+        let (rows, bias) = ((x, width), T::bias::<V>());
+        let whole = match self.scaling {
+            Scaling::Group => {
+                self.groups.len().min((width / GROUP).saturating_sub(self.first)) / TOGETHER
+            }
+            Scaling::Row => 0,
+        };
+        let (together, others) = self.groups.split_at_mut(whole * TOGETHER);
+        let mut i = self.first;
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            for to in together.as_chunks_mut().0 {
+                quantise_groups::<V, R>(rows, i, bias, to);
+                i += TOGETHER;
+            }
+            for to in others {
+                quantise_group::<V, R>(rows, i, &shared, bias, to.write(Group::ZERO));
+                i += 1;
             }
         }
-    }
-}
-
-/// The scale of activations of which the largest in size is to be `most` steps, and what they are multiplied by to be steps.
-/// Next to nothing counts as zero; a scale that is no number says that an activation is not finite.
-#[inline(always)]
-pub(super) fn scale_and_inverse(largest: f32, most: f32) -> (f32, f32) {
-    match largest {
-        ..SMALLEST => (0.0, 0.0),
-        largest if largest.is_finite() => (largest * (1.0 / most), most / largest),
-        _ => (f32::NAN, 0.0),
     }
 }
 
@@ -119,29 +115,71 @@ pub(super) fn largest_bits(row: &[f32]) -> u32 {
     row.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff))
 }
 
-// ANCHOR: quantise
+/// Quantises group `i` of each row, whatever is shared.
+///
 /// # Safety
 /// The instruction set of `V` is there.
 #[inline(always)]
 unsafe fn quantise_group<V: Lanes, const R: usize>(
-    group: &mut Group<R>,
-    r: usize,
-    x: &[f32; GROUP],
-    shared: Option<u32>,
+    rows: (&[f32], usize),
+    i: usize,
+    shared: &[Option<u32>; R],
     bias: i32,
+    to: &mut Group<R>,
 ) {
-    // SAFETY: the caller vouches for the instruction set.
-    let largest = f32::from_bits(shared.unwrap_or_else(|| unsafe { V::largest(x) }));
-    let (scale, inverse) = scale_and_inverse(largest, 127.0);
-    let codes =
-        group.codes[r].as_flattened_mut().first_chunk_mut().expect("as many as a group has");
-    // SAFETY: as above.
-    let sum = unsafe { V::round(x, inverse, codes) };
-    group.scales[r] = scale;
-    group.starts[r] = sum.wrapping_mul(-bias);
-    group.totals[r] = sum as f32 * scale;
+    for (r, x) in rows.0.chunks_exact(rows.1).enumerate() {
+        let rest = &x[i * GROUP..];
+        let mut last = [0.0; GROUP];
+        let x = match rest.first_chunk() {
+            Some(x) => x,
+            None => {
+                last[..rest.len()].copy_from_slice(rest);
+                &last
+            }
+        };
+        let codes = to.codes[r].as_flattened_mut().first_chunk_mut();
+        let codes = codes.expect("as many as a group has");
+        // SAFETY: the caller vouches for the instruction set.
+        let (scale, sum) = unsafe {
+            let largest = match shared[r] {
+                Some(largest) => largest,
+                None => V::largest(x),
+            };
+            quantised::<V>(x, largest, codes)
+        };
+        to.scales[r] = scale;
+        to.starts[r] = sum.wrapping_mul(-bias);
+        to.totals[r] = sum as f32 * scale;
+    }
 }
-// ANCHOR_END: quantise
+
+/// Quantises sixteen groups of each row, from group `i` on.
+///
+/// # Safety
+/// The instruction set of `V` is there.
+#[inline(always)]
+unsafe fn quantise_groups<V: Lanes, const R: usize>(
+    rows: (&[f32], usize),
+    i: usize,
+    bias: i32,
+    to: &mut [MaybeUninit<Group<R>>; TOGETHER],
+) {
+    let to = to.as_mut_ptr().cast::<Group<R>>();
+    for (r, x) in rows.0.chunks_exact(rows.1).enumerate() {
+        let x = x[i * GROUP..].as_chunks().0.first_chunk().expect("sixteen groups of a row");
+        // SAFETY: the caller vouches for the instruction set, there are sixteen groups, and all of each is written.
+        unsafe {
+            let codes = (&raw mut (*to).codes[r]).cast();
+            let (scales, sums) = V::quantise_groups(x, codes, size_of::<Group<R>>());
+            for group in 0..TOGETHER {
+                let to = to.add(group);
+                (&raw mut (*to).scales[r]).write(scales[group]);
+                (&raw mut (*to).starts[r]).write(sums[group].wrapping_mul(-bias));
+                (&raw mut (*to).totals[r]).write(sums[group] as f32 * scales[group]);
+            }
+        }
+    }
+}
 
 /// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`, from column `first` on.
 ///

@@ -13,9 +13,10 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod tiles;
 
-use super::activations::{STEP, largest_bits, scale_and_inverse};
+use super::activations::{STEP, largest_bits};
 use super::float_panels::OUTPUTS;
 use super::integer_tiles::{Bytes, Tile};
+use super::lanes::scale_and_inverse;
 use super::{Kernel, Lanes, PREFETCH_FAR, PanelsAt, Products, RowsAt, Simd, prefetch_far};
 use std::mem::MaybeUninit;
 

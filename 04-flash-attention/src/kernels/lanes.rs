@@ -85,6 +85,25 @@ pub(crate) trait Lanes: Copy {
         sums.into_iter().sum()
     }
 
+    /// Sixteen groups of 32 numbers as [`quantised`] has one; a group's codes are written `stride` bytes after those of the
+    /// group before. Gives their scales, and their codes' sums, which say nothing if a scale is no number.
+    #[inline(always)]
+    unsafe fn quantise_groups(
+        x: &[[f32; 32]; 16],
+        codes: *mut [i8; 32],
+        stride: usize,
+    ) -> ([f32; 16], [i32; 16]) {
+        let (mut scales, mut sums) = ([0.0; 16], [0; 16]);
+        for (group, x) in x.iter().enumerate() {
+            // SAFETY: passed on.
+            unsafe {
+                let codes = &mut *codes.byte_add(group * stride);
+                (scales[group], sums[group]) = quantised::<Self>(x, Self::largest(x), codes);
+            }
+        }
+        (scales, sums)
+    }
+
     /// Four numbers of each of four rows, column by column; from one column to the next are `stride` numbers.
     #[inline(always)]
     unsafe fn turn(rows: [*const f32; 4], to: *mut f32, stride: usize) {
@@ -115,3 +134,36 @@ pub(crate) trait Lanes: Copy {
     /// The sums that were begun with `start`.
     unsafe fn end_nibbles(sums: Self::NibbleSums, start: i32) -> Self::Ints;
 }
+
+/// Activations smaller than this, all of a group, count as zero: below it the reciprocal of their
+/// scale is not a finite number.
+const SMALLEST: f32 = 1e-30;
+
+// ANCHOR: quantise
+/// The scale of activations of which the largest in size is to be `most` steps, and what they are multiplied by to be steps.
+/// Next to nothing counts as zero; a scale that is no number says that an activation is not finite.
+#[inline(always)]
+pub(super) fn scale_and_inverse(largest: f32, most: f32) -> (f32, f32) {
+    match largest {
+        ..SMALLEST => (0.0, 0.0),
+        largest if largest.is_finite() => (largest * (1.0 / most), most / largest),
+        _ => (f32::NAN, 0.0),
+    }
+}
+
+/// Numbers of which the one with the bits `largest` is the largest in size, as codes from -127 to 127 times a scale. Gives
+/// the scale, and the codes' sum.
+///
+/// # Safety
+/// The instruction set of `V` is there.
+#[inline(always)]
+pub(super) unsafe fn quantised<V: Lanes>(
+    x: &[f32; 32],
+    largest: u32,
+    codes: &mut [i8; 32],
+) -> (f32, i32) {
+    let (scale, inverse) = scale_and_inverse(f32::from_bits(largest), 127.0);
+    // SAFETY: the caller vouches for the instruction set.
+    (scale, unsafe { V::round(x, inverse, codes) })
+}
+// ANCHOR_END: quantise
