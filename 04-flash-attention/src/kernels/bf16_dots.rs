@@ -137,19 +137,14 @@ pub(crate) unsafe fn multiply_in_tiles<const R: usize>(
     false
 }
 
-/// Panels as the dot products of two want them: even and odd inputs crossed, as activations are. For tiles they are as they
-/// should be; gives whether `to` has them now.
+/// Panels as the dot products of two want them: even and odd inputs crossed, as activations are.
 ///
 /// # Panics
 /// If these are not whole blocks.
-pub(crate) fn cross_panels(simd: Simd, panels: &[u8], to: &mut Vec<u8>) -> bool {
+pub(crate) fn cross_panels(simd: Simd, panels: &[u8], to: &mut Vec<u8>) {
     assert!(panels.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
-    if simd.has_tiles() {
-        return false;
-    }
     to.resize(panels.len(), 0);
     simd.run(Cross { panels, to });
-    true
 }
 
 struct Cross<'a> {

@@ -1,6 +1,6 @@
 //! Rows of activations in blocks: as many together as a kernel takes, and what is left over in one or two blocks more.
 
-use super::rows::Family;
+use super::rows::{Cross, Family};
 use crate::kernels::activations::Scaling;
 use crate::kernels::{PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
 use crate::threads::{Disjoint, Pool, share};
@@ -54,7 +54,7 @@ pub(super) struct Panels<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) each: usize,
     pub(super) outputs: Range<usize>,
-    /// Whether they are as [`Family::cross`] has them.
+    /// Whether they are copies that [`Family::cross`] made.
     pub(super) crossed: bool,
     /// Outputs of the matrix: the width of a row of products.
     pub(super) width: usize,
@@ -276,9 +276,6 @@ pub(super) struct Setting<'a> {
 /// Rows from which on panels are worth a copy.
 const ENOUGH_TO_CROSS: usize = 32;
 
-/// As [`Family::cross`].
-type Cross = fn(Simd, &[u8], &mut Vec<u8>) -> bool;
-
 thread_local! {
     /// Room for panels that are crossed, kept from one matrix to the next.
     static CROSSED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -289,7 +286,7 @@ pub(super) struct Arranged {
     rows: usize,
     /// Whole blocks, then what is left.
     blocks: Vec<Box<dyn Met>>,
-    /// [`Family::cross`], where rows are many.
+    /// What panels are copied by before they are met, where rows are many.
     cross: Option<Cross>,
 }
 
@@ -320,7 +317,7 @@ impl Arranged {
             (x, rest) = rest.split_at(rows * setting.inputs);
             taken.push(blocks(block, x, taken.is_empty()));
         }
-        let cross = (rows >= ENOUGH_TO_CROSS).then_some(K::cross as Cross);
+        let cross = K::cross(setting.simd).filter(|_| rows >= ENOUGH_TO_CROSS);
         Arranged { rows, blocks: taken, cross }
     }
 
@@ -333,7 +330,8 @@ impl Arranged {
         let mut room = CROSSED.take();
         // What is near is met by all blocks before the next comes.
         while let Some(mut some) = panels.next() {
-            if self.cross.is_some_and(|cross| cross(some.simd, some.bytes, &mut room)) {
+            if let Some(cross) = self.cross {
+                cross(some.simd, some.bytes, &mut room);
                 some = Panels { bytes: &room, crossed: true, ..some };
             }
             let mut rows = 0..self.rows;

@@ -12,6 +12,9 @@ use naive_decode::numerics::LANES;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
+/// Copies panels otherwise than they lie.
+pub(super) type Cross = fn(Simd, &[u8], &mut Vec<u8>);
+
 // ANCHOR: family
 /// A family of kernels: how it wants activations, and what it does with them.
 pub(super) trait Family: Send + Sync + 'static {
@@ -54,10 +57,9 @@ pub(super) trait Family: Send + Sync + 'static {
         first: usize,
         to: &mut [MaybeUninit<Self::Piece<R>>],
     );
-    /// Panels as these instructions want them, if that is not as they lie: for many rows a copy is worth it. Gives whether
-    /// there is one in `to` now.
-    fn cross(_simd: Simd, _panels: &[u8], _to: &mut Vec<u8>) -> bool {
-        false
+    /// What copies panels as these instructions want them, if that is not as they lie. For many rows it is worth it.
+    fn cross(_simd: Simd) -> Option<Cross> {
+        None
     }
     /// The outputs of some neighbouring panels for `R` rows, `P` panels side by side.
     ///
@@ -133,7 +135,7 @@ impl<F: Float + Send + Sync + 'static> Family for Floats<F> {
 impl Family for Pairs {
     type Piece<const R: usize> = PairBlock<R>;
     const CHAINED: bool = true;
-    const BESIDE: usize = 4;
+    const BESIDE: usize = 1;
     const SUMS: usize = 12;
     const ROWS_NEAR: usize = 6;
     const TILED: bool = true;
@@ -153,8 +155,8 @@ impl Family for Pairs {
         round_to_pairs(simd, x, inputs, first, to);
     }
 
-    fn cross(simd: Simd, panels: &[u8], to: &mut Vec<u8>) -> bool {
-        bf16_dots::cross_panels(simd, panels, to)
+    fn cross(simd: Simd) -> Option<Cross> {
+        (!simd.has_tiles()).then_some(bf16_dots::cross_panels as Cross)
     }
 
     unsafe fn multiply<const P: usize, const R: usize>(

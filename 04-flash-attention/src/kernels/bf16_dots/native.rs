@@ -6,6 +6,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
+// ANCHOR: again
 /// Runs a loop as if no sum were ever subnormal, which would be zero. Nearly always none is, and looking at each takes longer
 /// than adding it. A processor makes a note when it adds to a subnormal number: then the loop is run again, with care.
 ///
@@ -21,6 +22,7 @@ pub(super) unsafe fn run<K: PairKernel>(kernel: &mut K) {
         unsafe { kernel.run::<__m512>() };
     }
 }
+// ANCHOR_END: again
 
 /// Whether this thread has calculated with a subnormal number since this was last asked: the "denormal" flag of MXCSR. Dot
 /// products leave it alone, as subnormal numbers are zero to them.
