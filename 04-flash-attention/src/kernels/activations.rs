@@ -235,6 +235,7 @@ impl<const R: usize> Kernel for Turn<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::integer_tiles::Nibbles;
     use std::ops::Range;
 
     fn check<const R: usize>(simd: Simd, width: usize, Range { start, end }: Range<usize>) {
@@ -267,6 +268,46 @@ mod tests {
                 check::<6>(simd, width, columns.clone());
                 check::<8>(simd, width, columns.clone());
                 check::<12>(simd, width, columns);
+            }
+        }
+    }
+
+    /// Sixteen together are what each is alone, whatever instructions there are.
+    #[test]
+    fn groups_are_quantised_alike_alone_and_together() {
+        const WIDTH: usize = 1100;
+        let mut x: Vec<f32> =
+            (0..3 * WIDTH).map(|i| ((i * 37 % 101) as f32 - 50.0).powi(3)).collect();
+        for (i, number) in [(40, f32::INFINITY), (70, -f32::NAN), (1200, 3e38), (1300, -1e-31)] {
+            x[i / GROUP * GROUP..][..GROUP].fill(number / 2.0);
+            x[i] = number;
+        }
+        x[2240..2304].fill(0.0);
+        let quantised = |simd, groups: Range<usize>| -> Vec<Group<3>> {
+            let mut to = vec![MaybeUninit::uninit(); groups.len()];
+            quantise::<Nibbles, 3>(simd, Scaling::Group, &x, WIDTH, groups.start, &mut to);
+            // SAFETY: `quantise` fills all groups.
+            to.into_iter().map(|group| unsafe { group.assume_init() }).collect()
+        };
+        for simd in Simd::available() {
+            for groups in [0..35, 0..32, 2..35, 3..19, 34..35, 35..35] {
+                let together = quantised(simd, groups.clone());
+                for (i, together) in groups.zip(together) {
+                    let [alone] =
+                        quantised(Simd::available()[0], i..i + 1).try_into().ok().unwrap();
+                    for r in 0..3 {
+                        let what = format!("{simd:?}: row {r}, group {i}");
+                        let bits = |group: &Group<3>| (group.scales[r].to_bits(), group.codes[r]);
+                        if alone.scales[r].is_nan() {
+                            assert!(together.scales[r].is_nan(), "{what}");
+                            continue;
+                        }
+                        assert_eq!(bits(&together), bits(&alone), "{what}");
+                        assert_eq!(together.starts[r], alone.starts[r], "{what}");
+                        let totals = [together.totals[r], alone.totals[r]].map(f32::to_bits);
+                        assert_eq!(totals[0], totals[1], "{what}");
+                    }
+                }
             }
         }
     }

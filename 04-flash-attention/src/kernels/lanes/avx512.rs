@@ -1,7 +1,9 @@
 //! AVX-512 with VNNI: sixteen outputs in a register.
 
+mod groups;
+
+use super::Lanes;
 use super::avx2::turn;
-use super::{Lanes, SMALLEST};
 use std::arch::x86_64::*;
 
 impl Lanes for __m512 {
@@ -88,7 +90,6 @@ impl Lanes for __m512 {
             _mm512_reduce_add_epi32(_mm512_add_epi32(low, high))
         }
     }
-    /// What all groups have in common is done for sixteen at a time: largest numbers and sums are found by a tree.
     #[inline(always)]
     unsafe fn quantise_groups(
         x: &[[f32; 32]; 16],
@@ -96,69 +97,7 @@ impl Lanes for __m512 {
         stride: usize,
     ) -> ([f32; 16], [i32; 16]) {
         // SAFETY: the trait's condition.
-        unsafe {
-            let size = _mm512_set1_epi32(0x7fff_ffff);
-            let mut sizes = [size; 16];
-            for group in 0..16 {
-                let at = x[group].as_ptr();
-                let low = _mm512_and_si512(_mm512_loadu_si512(at.cast()), size);
-                let high = _mm512_and_si512(_mm512_loadu_si512(at.add(16).cast()), size);
-                sizes[group] = _mm512_max_epu32(low, high);
-            }
-            // Of each register the four quarters: two are left of each of two registers, at last one of each of four.
-            let mut halves = [size; 8];
-            for i in 0..8 {
-                let [first, second] = quarters(sizes[i], sizes[i + 8]);
-                halves[i] = _mm512_max_epu32(first, second);
-            }
-            let mut left = [size; 4];
-            for i in 0..4 {
-                let [first, second] = quarters(halves[i], halves[i + 4]);
-                left[i] = _mm512_max_epu32(first, second);
-            }
-            let [first, second] = lanes(left[0], left[1]);
-            let one = _mm512_max_epu32(first, second);
-            let [first, second] = lanes(left[2], left[3]);
-            let two = _mm512_max_epu32(first, second);
-            let [first, second] = pairs(one, two);
-            let largest = in_order(_mm512_max_epu32(first, second));
-
-            let is_finite = _mm512_cmplt_epu32_mask(largest, _mm512_set1_epi32(0x7f80_0000));
-            let largest = _mm512_castsi512_ps(largest);
-            let small = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(largest, _mm512_set1_ps(SMALLEST));
-            let scales = _mm512_mul_ps(largest, _mm512_set1_ps(1.0 / 127.0));
-            let scales = _mm512_maskz_mov_ps(!small, scales);
-            let scales = _mm512_mask_mov_ps(_mm512_set1_ps(f32::NAN), is_finite, scales);
-            let inverse = _mm512_div_ps(_mm512_set1_ps(127.0), largest);
-            let inverse = _mm512_maskz_mov_ps(is_finite & !small, inverse);
-            let (mut by, mut all_scales) = ([0.0; 16], [0.0; 16]);
-            inverse.store(by.as_mut_ptr());
-            scales.store(all_scales.as_mut_ptr());
-
-            let ones = _mm512_set1_epi8(1);
-            let mut sums = [_mm512_setzero_si512(); 8];
-            for i in 0..8 {
-                let [one, two] = [codes.byte_add(i * stride), codes.byte_add((i + 8) * stride)];
-                let first = _mm512_castsi256_si512(write_codes(&x[i], by[i], one));
-                let second = write_codes(&x[i + 8], by[i + 8], two);
-                let both = _mm512_inserti64x4::<1>(first, second);
-                sums[i] = _mm512_dpbusd_epi32(sums[i], ones, both);
-            }
-            let mut left = [size; 4];
-            for i in 0..4 {
-                let [first, second] = quarters(sums[i], sums[i + 4]);
-                left[i] = _mm512_add_epi32(first, second);
-            }
-            let [first, second] = lanes(left[0], left[1]);
-            let one = _mm512_add_epi32(first, second);
-            let [first, second] = lanes(left[2], left[3]);
-            let two = _mm512_add_epi32(first, second);
-            let [first, second] = pairs(one, two);
-            let mut all_sums = [0; 16];
-            let sums = in_order(_mm512_add_epi32(first, second));
-            _mm512_storeu_si512(all_sums.as_mut_ptr().cast(), sums);
-            (all_scales, all_sums)
-        }
+        unsafe { groups::quantise(x, codes, stride) }
     }
     #[inline(always)]
     unsafe fn turn(rows: [*const f32; 4], to: *mut f32, stride: usize) {
@@ -205,53 +144,5 @@ impl Lanes for __m512 {
     unsafe fn dot_nibbles(sum: __m512i, weights: __m512i, x: [i8; 4]) -> __m512i {
         // SAFETY: the trait's condition. The same instruction; only the numbers are smaller.
         unsafe { Self::dot_bytes(sum, weights, x) }
-    }
-}
-
-/// Of two registers the even quarters, and the odd ones.
-///
-/// # Safety
-/// AVX-512 is there; so in all that follows.
-#[inline(always)]
-unsafe fn quarters(a: __m512i, b: __m512i) -> [__m512i; 2] {
-    // SAFETY: the caller vouches for it.
-    unsafe { [_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b)] }
-}
-
-/// Of each quarter of two registers, in turns: the lower two lanes, and the upper two.
-#[inline(always)]
-unsafe fn lanes(a: __m512i, b: __m512i) -> [__m512i; 2] {
-    // SAFETY: the caller vouches for it.
-    unsafe { [_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b)] }
-}
-
-/// The same of pairs of lanes.
-#[inline(always)]
-unsafe fn pairs(a: __m512i, b: __m512i) -> [__m512i; 2] {
-    // SAFETY: the caller vouches for it.
-    unsafe { [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)] }
-}
-
-/// What [`quarters`] of registers that are eight apart, then four apart, leave: the middle quarters change places.
-#[inline(always)]
-unsafe fn in_order(lanes: __m512i) -> __m512i {
-    // SAFETY: the caller vouches for it.
-    unsafe { _mm512_shuffle_i32x4::<0xd8>(lanes, lanes) }
-}
-
-/// 32 numbers times `by`, rounded, and as they were written: reading them again would wait for that.
-///
-/// # Safety
-/// There is room for them, too.
-#[inline(always)]
-unsafe fn write_codes(x: &[f32; 32], by: f32, to: *mut [i8; 32]) -> __m256i {
-    // SAFETY: the caller vouches for it. Conversion rounds to the nearest, ties to even.
-    unsafe {
-        let by = _mm512_set1_ps(by);
-        let low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), by));
-        let high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x[16..].as_ptr()), by));
-        let codes = _mm256_set_m128i(_mm512_cvtepi32_epi8(high), _mm512_cvtepi32_epi8(low));
-        _mm256_storeu_si256(to.cast(), codes);
-        codes
     }
 }
