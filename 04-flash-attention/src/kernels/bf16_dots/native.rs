@@ -13,7 +13,7 @@ use std::hint::black_box;
 /// # Safety
 /// AVX-512 is there with its BF16 extension, and all that the kernel points to.
 #[target_feature(enable = "avx512f,avx512bf16")]
-pub(super) unsafe fn run<K: PairKernel>(kernel: &mut K) {
+pub(super) unsafe fn run<K: PairKernel>(mut kernel: K) {
     met_subnormal();
     // SAFETY: passed on.
     unsafe { kernel.run::<Swift>() };

@@ -18,11 +18,11 @@ pub(crate) trait PairKernel {
 }
 
 /// Runs a loop with these instructions, AMX's aside. Its pairs are crossed ([`round_row`]).
-pub(crate) fn run<K: PairKernel>(simd: Simd, mut kernel: K) {
+pub(crate) fn run<K: PairKernel>(simd: Simd, kernel: K) {
     #[cfg(target_arch = "x86_64")]
     if simd.has_bf16_instructions() {
         // SAFETY: the instructions are there, and whoever made the kernel vouches for what it points to.
-        unsafe { native::run(&mut kernel) };
+        unsafe { native::run(kernel) };
         return;
     }
     simd.run(Stepwise(kernel));
