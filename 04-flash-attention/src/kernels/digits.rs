@@ -225,6 +225,7 @@ impl<const R: usize> Kernel for Multiply<'_, R> {
 }
 
 /// Rows from which on tiles are faster than instructions for one row at a time, of which there are two for each row.
+#[cfg(target_arch = "x86_64")]
 const ENOUGH_FOR_TILES: usize = 8;
 
 /// The same in tiles, of all blocks of `R` rows, each row `each` blocks of inputs long; false if there are no tiles, or too
