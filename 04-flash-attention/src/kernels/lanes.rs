@@ -95,10 +95,11 @@ pub(crate) trait Lanes: Copy {
     ) -> ([f32; 16], [i32; 16]) {
         let (mut scales, mut sums) = ([0.0; 16], [0; 16]);
         for (group, x) in x.iter().enumerate() {
-            // SAFETY: passed on.
+            let mut own = [0; 32];
+            // SAFETY: passed on; what is written to need not have been written before.
             unsafe {
-                let codes = &mut *codes.byte_add(group * stride);
-                (scales[group], sums[group]) = quantised::<Self>(x, Self::largest(x), codes);
+                (scales[group], sums[group]) = quantised::<Self>(x, Self::largest(x), &mut own);
+                codes.byte_add(group * stride).write(own);
             }
         }
         (scales, sums)
