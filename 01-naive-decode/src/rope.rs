@@ -5,6 +5,7 @@
 //! `(j, j + head_dim / 2)`, as in the Hugging Face Llama.
 
 use crate::error::{Error, Result};
+use crate::kernels::{Isa, Kernel, Vector};
 use std::sync::OnceLock;
 
 /// Cosines and sines for every position up to a limit.
@@ -20,8 +21,8 @@ pub struct Rope {
 
 type Shelf = OnceLock<Vec<OnceLock<Page>>>;
 
-/// `[PAGE][half]` of (cosine, sine).
-type Page = Vec<(f32, f32)>;
+/// `[PAGE][2][half]`: the cosines of a position, then its sines.
+type Page = Vec<f32>;
 
 /// Positions to a page of the table.
 const PAGE: usize = 256;
@@ -56,34 +57,39 @@ impl Rope {
         self.positions
     }
 
-    /// (Cosine, sine) of each pair at a position below [`Rope::positions`].
-    fn turns(&self, position: usize) -> &[(f32, f32)] {
+    /// The cosine of each pair at a position below [`Rope::positions`], and the sine of each.
+    fn turns(&self, position: usize) -> (&[f32], &[f32]) {
         let first = position / PAGE * PAGE;
         // Shelf `n` has the pages from 2^n - 1 on.
         let number = position / PAGE + 1;
         let shelf = number.ilog2();
         let pages = self.shelves[shelf as usize].get_or_init(|| vec![OnceLock::new(); 1 << shelf]);
         let page = pages[number - (1 << shelf)].get_or_init(|| {
-            let angles = (first..first + PAGE)
-                .flat_map(|position| self.frequencies.iter().map(move |f| position as f64 * f));
-            // The `libm` crate rather than the platform's: the same table on every system.
-            angles
-                .map(|angle| {
-                    let (sine, cosine) = libm::sincos(angle);
-                    ((cosine * self.magnitude) as f32, (sine * self.magnitude) as f32)
-                })
-                .collect()
+            let turns = |position: usize| {
+                // The `libm` crate rather than the platform's: the same table on every system.
+                let turn = |frequency: &f64| libm::sincos(position as f64 * frequency);
+                let (sines, cosines): (Vec<_>, Vec<_>) = self.frequencies.iter().map(turn).unzip();
+                cosines.into_iter().chain(sines).map(|part| (part * self.magnitude) as f32)
+            };
+            (first..first + PAGE).flat_map(turns).collect()
         });
-        &page[(position - first) * self.frequencies.len()..][..self.frequencies.len()]
+        let half = self.frequencies.len();
+        page[(position - first) * 2 * half..][..2 * half].split_at(half)
     }
 
-    // ANCHOR: rotate
     /// Turns every head of one row in place; `heads` is `[heads][head_dim]`.
     ///
     /// # Errors
     /// If the position lies past the table.
     pub fn rotate(&self, heads: &mut [f32], position: usize) -> Result<()> {
-        let half = self.frequencies.len();
+        self.rotate_with(Isa::SCALAR, heads, position)
+    }
+
+    /// As [`Rope::rotate`], with an instruction set's registers. The numbers are the same.
+    ///
+    /// # Errors
+    /// As [`Rope::rotate`].
+    pub fn rotate_with(&self, isa: Isa, heads: &mut [f32], position: usize) -> Result<()> {
         if position >= self.positions() {
             return Err(Error::Capacity {
                 what: "the model's context".into(),
@@ -91,17 +97,41 @@ impl Rope {
                 asked: position + 1,
             });
         }
-        let table = self.turns(position);
-        for head in heads.chunks_exact_mut(2 * half) {
-            let (low, high) = head.split_at_mut(half);
-            for ((a, b), &(cosine, sine)) in low.iter_mut().zip(high).zip(table) {
-                (*a, *b) = (*a * cosine - *b * sine, *b * cosine + *a * sine);
-            }
-        }
+        let (cosines, sines) = self.turns(position);
+        isa.run(Rotate { heads, cosines, sines });
         Ok(())
     }
-    // ANCHOR_END: rotate
 }
+
+struct Rotate<'a> {
+    heads: &'a mut [f32],
+    cosines: &'a [f32],
+    sines: &'a [f32],
+}
+
+impl Kernel for Rotate<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        turn(self.heads, self.cosines, self.sines);
+    }
+}
+
+// ANCHOR: rotate
+/// Turns every head of one row, `[heads][head_dim]`: pair `j` by an angle of which the cosine and the sine are given.
+#[inline(always)]
+fn turn(heads: &mut [f32], cosines: &[f32], sines: &[f32]) {
+    let half = cosines.len();
+    for head in heads.chunks_exact_mut(2 * half) {
+        let (low, high) = head.split_at_mut(half);
+        let pairs = low.iter_mut().zip(high).zip(cosines.iter().zip(sines));
+        for ((a, b), (cosine, sine)) in pairs {
+            (*a, *b) = (*a * cosine - *b * sine, *b * cosine + *a * sine);
+        }
+    }
+}
+// ANCHOR_END: rotate
 
 #[cfg(test)]
 mod tests {
@@ -124,6 +154,24 @@ mod tests {
         };
         assert!((at(17, 5) - at(112, 100)).abs() < 1e-5);
         assert!((at(17, 5) - at(17, 6)).abs() > 1e-2, "and it does matter");
+    }
+
+    #[test]
+    fn every_instruction_set_turns_alike() {
+        let rope = Rope::with_frequencies(vec![0.3, 1.1, 0.02, 2.5, 0.7], 1.25, 32);
+        let row: Vec<f32> = (0..30).map(|i| (i as f32 * 0.37).sin()).collect();
+        let turned = |isa, position| {
+            let mut row = row.clone();
+            rope.rotate_with(isa, &mut row, position).unwrap();
+            row
+        };
+        for position in [0, 1, 31] {
+            let mut expected = row.clone();
+            rope.rotate(&mut expected, position).unwrap();
+            for isa in Isa::available() {
+                assert_eq!(turned(isa, position), expected, "{isa:?} at {position}");
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | `element.rs` | the type of one number: f32, bf16, pairs of bf16, f16, INT8 |
 //! | `line.rs` | the places that rows see, as runs of tiles |
 //! | `work.rs` | what is shared out among threads |
+//! | `unit.rs` | one key-value head and the queries that meet it together |
 //! | `tiles.rs` | the tiles of one split, in order |
 //! | `run.rs` | one split of attention over what is kept |
 //! | `ways.rs` | the two ways of multiplying: floats, and pairs of BF16 |
@@ -30,6 +31,7 @@ mod run;
 mod scores;
 mod source;
 mod tiles;
+mod unit;
 mod values;
 mod ways;
 mod work;

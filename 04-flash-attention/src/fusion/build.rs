@@ -86,6 +86,7 @@ impl Packing for Fused<'_> {
             heads: parts.config.heads,
             kv_heads: parts.config.kv_heads,
             head_dim: parts.config.head_dim,
+            isa: parts.options.isa,
             pool: self.pool.clone(),
         }))
     }
@@ -150,6 +151,8 @@ pub struct FusedProjection {
     pub kv_heads: usize,
     /// Width of one head, `D`.
     pub head_dim: usize,
+    /// Instruction set for RoPE.
+    pub isa: Isa,
     /// Shares out the rows of long passes.
     pub pool: Arc<Pool>,
 }
@@ -174,7 +177,7 @@ impl Projection for FusedProjection {
                 let (keys, rest) = rest.split_at(widths[1]);
                 v.add(&rest[..widths[2]]);
                 for heads in [q.add(queries), k.add(keys)] {
-                    if let Err(error) = rope.rotate(heads, positions[row]) {
+                    if let Err(error) = rope.rotate_with(self.isa, heads, positions[row]) {
                         failed.get_or_init(|| error);
                     }
                 }

@@ -162,9 +162,8 @@ pub fn put_key<E: TileElement>(
     key: ArrayView1<f32>,
 ) -> f32 {
     narrowed(key, |at, numbers: &[E]| {
-        let tile = tile[at * lanes..].chunks_exact_mut(lanes * E::TOGETHER);
-        for (lanes, together) in tile.zip(numbers.chunks(E::TOGETHER)) {
-            lanes[lane * E::TOGETHER..][..together.len()].copy_from_slice(together);
+        for (d, &number) in (at..).zip(numbers) {
+            tile[E::key_at(lanes, lane, d)] = number;
         }
     })
 }
@@ -180,8 +179,8 @@ pub fn put_value<E: TileElement>(
     let together = E::TOGETHER.min(lanes);
     let own = &mut values[place / together * together * width..][..together * width];
     narrowed(value, |at, numbers: &[E]| {
-        let columns = own[at * together..].iter_mut().skip(place % together).step_by(together);
-        columns.zip(numbers).for_each(|(to, &number)| *to = number);
+        let columns = own[at * together..].chunks_exact_mut(together);
+        columns.zip(numbers).for_each(|(to, &number)| to[place % together] = number);
     })
 }
 

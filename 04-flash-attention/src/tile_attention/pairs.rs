@@ -141,7 +141,7 @@ impl<const R: usize, const T: usize> Scores<'_, R, T> {
 pub(super) struct Room {
     /// `[queries][tiles · 8]`
     weights: Vec<Pair>,
-    /// Sums of a handful of queries before values are added.
+    /// Sums of a handful of queries before more values are added.
     before: Vec<f32>,
     /// `[16 positions][width]`: a tile of values that are the beginnings of keys.
     tile: Vec<Paired>,
@@ -155,7 +155,7 @@ impl Room {
         round(simd, weights, 1.0, &mut self.weights[query * row..]);
     }
 
-    /// Adds the values of some tiles times the weights that were taken to `sums [queries][width]`.
+    /// Adds the values of some tiles times the weights that were taken to `sums [queries][width]`, which are zero.
     pub(super) fn add_values(
         &mut self,
         simd: Simd,
@@ -164,12 +164,8 @@ impl Room {
         width: usize,
     ) {
         let row = tiles.count * PLACES;
-        let before = &mut self.before;
-        let mut add = |at: usize, values: &[&[Paired]]| {
-            add_tiles(simd, (&self.weights, row, at * PLACES), values, before, sums, width);
-        };
         if tiles.have_values() {
-            add(0, tiles.values());
+            add_tiles(simd, (&self.weights, row, 0), tiles.values(), None, sums, width);
         } else {
             for (i, tile) in tiles.keys().iter().enumerate() {
                 let places = if i + 1 == tiles.count { tiles.last } else { LANES };
@@ -181,19 +177,20 @@ impl Room {
                             tile.as_flattened()[Paired::key_at(LANES, place, column)];
                     }
                 }
-                add(i, &[&self.tile]);
+                let (weights, before) = ((&self.weights[..], row, i * PLACES), &mut self.before);
+                add_tiles(simd, weights, &[&self.tile], Some(before), sums, width);
             }
         }
     }
 }
 
 /// Adds whole tiles of values `[8][width][2]`, times the weights of every query from `at` on, to `sums [queries][width]`.
-/// A query's weights are `row` pairs.
+/// A query's weights are `row` pairs. Unless there is room for what they were `before`, sums are zero.
 fn add_tiles(
     simd: Simd,
     (weights, row, at): (&[Pair], usize, usize),
     values: &[&[Paired]],
-    before: &mut Vec<f32>,
+    mut before: Option<&mut Vec<f32>>,
     sums: &mut [f32],
     width: usize,
 ) {
@@ -208,8 +205,11 @@ fn add_tiles(
     }
     for Block { first, rows } in blocks(queries) {
         let sums = &mut sums[first * width..][..rows * width];
-        before.clear();
-        before.extend_from_slice(sums);
+        let before = before.as_deref_mut().map(|before| {
+            before.clear();
+            before.extend_from_slice(sums);
+            &before[..]
+        });
         on_rows!(rows, |R, _WIDE, C| {
             let row = |r: usize| &weights[(first + r) * row + at..][..values.len() * PLACES];
             let weights = std::array::from_fn(row);
@@ -222,7 +222,8 @@ fn add_tiles(
 struct AddValues<'a, const R: usize, const C: usize> {
     weights: [&'a [Pair]; R],
     values: &'a [&'a [Paired]],
-    before: &'a [f32],
+    /// What sums begin with; none if that is zero.
+    before: Option<&'a [f32]>,
     sums: &'a mut [f32],
     width: usize,
 }
@@ -253,12 +254,14 @@ impl<const R: usize, const C: usize> AddValues<'_, R, C> {
         let row_bytes = 2 * self.width * size_of::<Paired>();
         // SAFETY: `add_tiles` checked all lengths; the caller vouches for the instructions.
         unsafe {
-            let from = self.before.as_ptr().add(first * LANES);
             let to = self.sums.as_mut_ptr().add(first * LANES);
             let mut sums = [[S::zero(); N]; R];
-            for r in 0..R {
-                for n in 0..N {
-                    sums[r][n] = S::load(from.add(r * self.width + n * LANES));
+            if let Some(before) = self.before {
+                let from = before.as_ptr().add(first * LANES);
+                for r in 0..R {
+                    for n in 0..N {
+                        sums[r][n] = S::load(from.add(r * self.width + n * LANES));
+                    }
                 }
             }
             for (i, tile) in self.values.iter().enumerate() {

@@ -81,20 +81,39 @@ pub struct Queries<'a> {
 pub(super) struct Room {
     /// `[queries][tiles]`: scores, then weights.
     scores: Vec<[f32; LANES]>,
-    /// `[queries][width]`
-    sums: Vec<f32>,
     way: WayRoom,
 }
 
+/// What queries found in one split. It is not normalised.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Of each query, what its weights are relative to ([`Partial::maximum`]), and their sum.
+    pub(super) weights: Vec<(i32, f32)>,
+    /// Weighted sums of values, `[queries][width]`.
+    pub(super) values: Vec<f32>,
+}
+
+impl Found {
+    /// Hands on what each query found.
+    pub(super) fn copy_to(&self, partials: &mut [Partial]) {
+        let width = self.values.len() / self.weights.len();
+        let values = self.values.chunks_exact(width);
+        for ((partial, &weights), values) in partials.iter_mut().zip(&self.weights).zip(values) {
+            (partial.maximum, partial.sum) = weights;
+            partial.values.copy_from_slice(values);
+        }
+    }
+}
+
 impl Queries<'_> {
-    /// Attention over one split of a line; the results are not normalised. `partials` has one entry for
-    /// each query, as wide as values are kept.
+    /// Attention over one split of a line, of values that are kept `width` numbers wide.
     pub(super) fn attend<S: TileSource>(
         &self,
         split: usize,
         line: &mut Line<S>,
         room: &mut Room,
-        partials: &mut [Partial],
+        width: usize,
+        found: &mut Found,
     ) {
         let start = self.sees.iter().map(|seen| seen.start).min().unwrap_or(0);
         let end = self.sees.iter().map(|seen| seen.end).max().unwrap_or(0);
@@ -116,26 +135,24 @@ impl Queries<'_> {
         if let Some(cap) = self.score_cap {
             soft_cap(self.isa, room.scores.as_flattened_mut(), cap);
         }
-        for (i, (seen, partial)) in self.sees.iter().zip(partials.iter_mut()).enumerate() {
+        found.weights.clear();
+        for (i, seen) in self.sees.iter().enumerate() {
             let mut mask = [0u16; SPLIT / LANES];
             let mask = &mut mask[..tiles.count];
             seen_of_tiles(seen, first, mask);
             let scores = &mut room.scores[i * tiles.count..][..tiles.count];
-            (partial.maximum, partial.sum) = softmax_weights(self.isa, scores, mask);
+            found.weights.push(softmax_weights(self.isa, scores, mask));
             <S::Element as TileElement>::Way::take_weights(self.simd, i, scores, &mut room.way);
         }
         if S::Element::SCALED {
             self.isa.run(ByScales { rows: &mut room.scores, scales: tiles.value_scales() });
         }
-        let width = partials[0].values.len();
-        let Room { scores, sums, way } = room;
-        sums.clear();
-        sums.resize(partials.len() * width, 0.0);
+        let Room { scores, way } = room;
+        found.values.clear();
+        found.values.resize(self.sees.len() * width, 0.0);
         if tiles.count > 0 {
-            <S::Element as TileElement>::Way::add_values(self, &tiles, scores, (sums, width), way);
-        }
-        for (partial, sums) in partials.iter_mut().zip(sums.chunks_exact(width)) {
-            partial.values.copy_from_slice(sums);
+            let sums = (&mut found.values[..], width);
+            <S::Element as TileElement>::Way::add_values(self, &tiles, scores, sums, way);
         }
     }
 }

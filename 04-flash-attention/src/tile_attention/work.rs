@@ -1,26 +1,16 @@
 //! How attention of one layer is shared out among threads.
 
-use super::blocks::{Block, blocks};
-use super::element::TileElement;
-use super::line::Line;
-use super::run::{Queries, Room};
 use super::source::TileSource;
-use super::ways::{Packed, Way};
-use crate::kernels::Simd;
+use super::unit::{Shared, Unit, clear, provide};
 use crate::threads::Pool;
 use naive_decode::{Isa, LayerSpec, Partial, Pass, SPLIT, Visible};
 use ndarray::{Array3, ArrayView3, ArrayViewMut3, Axis, s};
-use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Queries that one task takes together, about: enough to share each key among, few enough for their
 /// scores to stay in a near cache.
 const QUERIES_TOGETHER: usize = 48;
-
-/// Queries from which on AMX's tiles are worth their shapes.
-const MANY_QUERIES: usize = 8;
 
 /// Below this many multiply-adds, waking another thread costs more than it saves.
 const SERIAL_WORK: usize = 1 << 14;
@@ -64,17 +54,6 @@ struct Rows<'a> {
     out: ArrayViewMut3<'a, MaybeUninit<f32>>,
 }
 
-/// One key-value head and some rows of one sequence.
-struct Unit<'a> {
-    sequence: usize,
-    kv_head: usize,
-    sees: &'a [Visible],
-    /// `[rows, group, D]`
-    q: ArrayView3<'a, f32>,
-    /// `[rows, group, D_v]`
-    out: ArrayViewMut3<'a, MaybeUninit<f32>>,
-}
-
 /// Attention of all rows of a pass over what a layer keeps: `q [rows, heads, D]` → `[rows, heads, value_dim]`.
 ///
 /// Work is shared out by key-value head and rows; where that gives too few pieces, as for a single row
@@ -93,14 +72,14 @@ pub fn attend<S: TileSource>(
 ) -> Array3<f32> {
     let Workers { threads, partials } = workers;
     let width = value_dim.next_multiple_of(naive_decode::numerics::LANES);
+    let shared = Shared { isa, layer, kept, width };
     // Not filled with zeros: that would take as long as writing the answers does.
     let mut out = Array3::uninit((q.dim().0, q.dim().1, value_dim));
     // ANCHOR: share_out
     let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
     let serial = threads.threads() == 1 || q.len() * reach < SERIAL_WORK;
     let mut rows = rows(pass, q, kept.size().heads, out.view_mut());
-    let whole = |unit: &mut Unit| unit.attend(isa, layer, kept, width);
-    let all_heads = |rows: &mut Rows| rows.units().for_each(|mut unit| whole(&mut unit));
+    let all_heads = |rows: &mut Rows| rows.units().for_each(|mut unit| unit.attend(&shared));
     let enough = UNITS_PER_THREAD * threads.threads();
     // The last rows of a prompt see most: nobody should begin with them when the others are done.
     rows.reverse();
@@ -113,8 +92,8 @@ pub fn attend<S: TileSource>(
     } else {
         let mut units: Vec<Unit> = rows.iter_mut().flat_map(Rows::units).collect();
         match units.len() >= enough || reach <= SPLIT {
-            true => threads.run_each(&mut units, &whole),
-            false => attend_splits(threads, isa, layer, kept, width, &mut units, partials),
+            true => threads.run_each(&mut units, &|unit| unit.attend(&shared)),
+            false => attend_splits(threads, &shared, &mut units, partials),
         }
     }
     // ANCHOR_END: share_out
@@ -164,13 +143,11 @@ impl Rows<'_> {
 /// Every split of every unit is a task; then the results of each unit are joined in order.
 fn attend_splits<S: TileSource>(
     threads: &Pool,
-    isa: Isa,
-    layer: LayerSpec,
-    kept: &S,
-    width: usize,
+    shared: &Shared<S>,
     units: &mut [Unit],
     partials: &mut Vec<Partial>,
 ) {
+    let &Shared { isa, layer, width, .. } = shared;
     let count = |unit: &Unit| unit.splits(layer).len() * unit.queries();
     provide(partials, units.iter().map(count).sum(), width);
     let mut tasks = Vec::new();
@@ -182,12 +159,7 @@ fn attend_splits<S: TileSource>(
             tasks.push((unit, split, own));
         }
     }
-    threads.run_each(&mut tasks, &|(unit, split, own)| {
-        let run = |room: &mut Room, queries: &Queries, line: &mut Line<S>| {
-            queries.attend(*split, line, room, own);
-        };
-        unit.with_queries(isa, layer, kept, run);
-    });
+    threads.run_each(&mut tasks, &|(unit, split, own)| unit.attend_split(*split, shared, own));
     let (mut parts, mut whole) = (&partials[..], Partial::empty(width));
     for unit in units {
         let (own, others) = parts.split_at(unit.splits(layer).len() * unit.queries());
@@ -195,108 +167,7 @@ fn attend_splits<S: TileSource>(
         for query in 0..unit.queries() {
             clear(&mut whole);
             own.iter().skip(query).step_by(unit.queries()).for_each(|part| whole.join(part));
-            unit.finish(query, &whole);
+            unit.finish(isa, query, whole.sum, &whole.values);
         }
     }
-}
-
-/// What a thread keeps from one task to the next, so that tasks allocate nothing.
-#[derive(Default)]
-struct Bench {
-    room: Room,
-    blocks: Vec<Block>,
-    packed: Packed,
-    sees: Vec<Range<usize>>,
-}
-
-thread_local! {
-    static BENCH: Cell<Bench> = Cell::default();
-    /// Of each query, the result of one split and that of all so far.
-    static RESULTS: Cell<(Vec<Partial>, Vec<Partial>)> = Cell::default();
-}
-
-impl Unit<'_> {
-    fn queries(&self) -> usize {
-        self.q.dim().0 * self.q.dim().1
-    }
-
-    /// Splits that some row sees a part of.
-    fn splits(&self, layer: LayerSpec) -> Range<usize> {
-        let places = || self.sees.iter().map(|sees| sees.places(layer.window));
-        let start = places().map(|seen| seen.start).min().unwrap_or(0);
-        let end = places().map(|seen| seen.end).max().unwrap_or(0);
-        start / SPLIT..end.div_ceil(SPLIT)
-    }
-
-    /// All splits, one after another.
-    fn attend<S: TileSource>(&mut self, isa: Isa, layer: LayerSpec, kept: &S, width: usize) {
-        let (mut part, mut whole) = RESULTS.take();
-        provide(&mut part, self.queries(), width);
-        provide(&mut whole, self.queries(), width);
-        whole.iter_mut().for_each(clear);
-        self.with_queries(isa, layer, kept, |room, queries, line| {
-            for split in self.splits(layer) {
-                queries.attend(split, line, room, &mut part);
-                whole.iter_mut().zip(&part).for_each(|(whole, part)| whole.join(part));
-            }
-        });
-        for (query, whole) in whole.iter().enumerate() {
-            self.finish(query, whole);
-        }
-        RESULTS.set((part, whole));
-    }
-
-    /// Packs the queries, finds what they see, and hands both to `run`.
-    fn with_queries<S: TileSource>(
-        &self,
-        isa: Isa,
-        layer: LayerSpec,
-        kept: &S,
-        run: impl FnOnce(&mut Room, &Queries, &mut Line<S>),
-    ) {
-        let mut bench = BENCH.take();
-        let Bench { room, blocks: handfuls, packed, sees, .. } = &mut bench;
-        let group = self.q.dim().1;
-        handfuls.clear();
-        handfuls.extend(blocks(self.queries()));
-        let simd = Simd::within(isa);
-        let simd = if self.queries() < MANY_QUERIES { simd.without_tiles() } else { simd };
-        let scale = layer.scale * std::f32::consts::LOG2_E;
-        let query = |i| {
-            let row = self.q.index_axis(Axis(0), i / group);
-            row.index_axis_move(Axis(0), i % group)
-                .to_slice()
-                .expect("a query's numbers are neighbours")
-        };
-        <S::Element as TileElement>::Way::pack(simd, scale, handfuls, query, packed);
-        sees.clear();
-        let places = self.sees.iter().map(|sees| sees.places(layer.window));
-        sees.extend(places.flat_map(|places| std::iter::repeat_n(places, group)));
-        let score_cap = layer.score_cap.map(|cap| cap * std::f32::consts::LOG2_E);
-        let queries = Queries { isa, simd, scale, score_cap, blocks: handfuls, packed, sees };
-        run(room, &queries, &mut Line::new(kept, self.sequence, self.kv_head, self.sees));
-        BENCH.set(bench);
-    }
-
-    /// Writes one query's answer `[D_v]`.
-    fn finish(&mut self, query: usize, whole: &Partial) {
-        let group = self.q.dim().1;
-        let row = self.out.index_axis_mut(Axis(0), query / group);
-        let out = row.index_axis_move(Axis(0), query % group);
-        let out = out.into_slice().expect("answers are contiguous");
-        assert!(out.len() <= whole.values.len(), "a number for each place");
-        out.iter_mut().zip(whole.finish()).for_each(|(out, value)| _ = out.write(value));
-    }
-}
-
-/// Makes `count` partials of so many columns, keeping those that are there.
-fn provide(partials: &mut Vec<Partial>, count: usize, width: usize) {
-    partials.resize_with(count, || Partial::empty(width));
-    partials.iter_mut().for_each(|partial| partial.values.resize(width, 0.0));
-}
-
-/// Back to what a query that has seen nothing knows, without giving up its room.
-fn clear(partial: &mut Partial) {
-    (partial.maximum, partial.sum) = (i32::MIN / 2, 0.0);
-    partial.values.fill(0.0);
 }

@@ -24,6 +24,48 @@ pub(super) unsafe fn run<K: PairKernel>(mut kernel: K) {
 }
 // ANCHOR_END: again
 
+/// Numbers that are rounded together.
+const ROUNDED: usize = 32;
+
+/// As [`sums::round_row`](super::sums::round_row), crossed.
+///
+/// # Safety
+/// AVX-512 is there with its extensions for BF16 and bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(super) unsafe fn round(x: &[f32], by: f32, to: &mut [Pair]) {
+    assert!(x.len() == 2 * to.len() && to.len().is_multiple_of(2), "a pair for every two numbers");
+    let (whole, rest) = x.as_chunks::<ROUNDED>();
+    let (pairs, rest_of_pairs) = to.as_chunks_mut::<{ ROUNDED / 2 }>();
+    for (x, to) in whole.iter().zip(pairs) {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { round_chunk(x, by, to) };
+    }
+    if !rest.is_empty() {
+        let (mut last, mut pairs) = ([0.0; ROUNDED], [0; ROUNDED / 2]);
+        last[..rest.len()].copy_from_slice(rest);
+        // SAFETY: as above.
+        unsafe { round_chunk(&last, by, &mut pairs) };
+        rest_of_pairs.copy_from_slice(&pairs[..rest_of_pairs.len()]);
+    }
+}
+
+/// # Safety
+/// As [`round`].
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn round_chunk(x: &[f32; ROUNDED], by: f32, to: &mut [Pair; ROUNDED / 2]) {
+    // SAFETY: the caller vouches for the instructions; sixteen numbers are read twice, and as many pairs written.
+    unsafe {
+        let by = _mm512_set1_ps(by);
+        let low = _mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), by);
+        let high = _mm512_mul_ps(_mm512_loadu_ps(x[16..].as_ptr()), by);
+        let halves = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+        // Of four numbers first 2 and 0, then 3 and 1, as `cross` has them.
+        let order = _mm_set_epi64x(0x0b0a_0f0e_0908_0d0c, 0x0302_0706_0100_0504);
+        let crossed = _mm512_shuffle_epi8(halves, _mm512_broadcast_i32x4(order));
+        _mm512_storeu_si512(to.as_mut_ptr().cast(), crossed);
+    }
+}
+
 /// Whether this thread has calculated with a subnormal number since this was last asked: the "denormal" flag of MXCSR. Dot
 /// products leave it alone, as subnormal numbers are zero to them.
 fn met_subnormal() -> bool {

@@ -60,6 +60,12 @@ pub(crate) fn round_row(x: &[f32], by: f32, crossed: bool, to: &mut [Pair]) {
 /// # Panics
 /// As [`round_row`].
 pub(crate) fn round(simd: Simd, x: &[f32], by: f32, to: &mut [Pair]) {
+    #[cfg(target_arch = "x86_64")]
+    if simd.has_bf16_instructions() && !simd.has_tiles() {
+        // SAFETY: the instructions are there.
+        unsafe { native::round(x, by, to) };
+        return;
+    }
     simd.run(Round { x, by, crossed: !simd.has_tiles(), to });
 }
 
@@ -83,11 +89,11 @@ pub(super) fn cross([one, two]: [Pair; 2]) -> [Pair; 2] {
     [one << 16 | two & 0xffff, one & 0xffff_0000 | two >> 16]
 }
 
-/// The bits of the nearest BF16; of one that is subnormal, zero of the same sign.
+/// The bits of the nearest BF16; of a subnormal number, zero of the same sign.
 #[inline(always)]
 fn half(x: f32) -> u32 {
     let bits = u32::from(to_bf16(x).to_bits());
-    if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits }
+    if x.is_subnormal() { bits & 0x8000 } else { bits }
 }
 
 /// Sums of products, one for each of sixteen outputs.
@@ -199,5 +205,33 @@ unsafe fn plus_product<V: Lanes>(sum: V, weights: V, x: f32) -> V {
         let exact = sum.times(V::splat(SCALE)).plus_product(V::splat(x * SCALE), weights);
         let sum = sum.plus_product(V::splat(x), weights);
         sum.zero_where(exact, f32::MIN_POSITIVE * SCALE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_set_rounds_alike() {
+        let least = f32::MIN_POSITIVE;
+        let mut x: Vec<f32> =
+            (0..100).map(|i| (i as f32 * 0.37).sin() * 2f32.powi(i - 50)).collect();
+        x[3..7].copy_from_slice(&[least, -least.next_down(), least / 3.0, -0.0]);
+        x[40..44].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1.00390625]);
+        x[97..].copy_from_slice(&[-1.01171875, 0.0, f32::from_bits(1)]);
+        for simd in Simd::available() {
+            for (length, by) in [(0, 1.0), (4, 1.0), (32, 1.5), (60, 0.3), (100, 1.0), (100, 0.5)] {
+                let (mut found, mut expected) = (vec![7; length / 2], vec![0; length / 2]);
+                round(simd, &x[..length], by, &mut found);
+                round_row(&x[..length], by, !simd.has_tiles(), &mut expected);
+                assert_eq!(found, expected, "{simd:?}: {length} numbers times {by}");
+            }
+            let mut pairs = [0; 2];
+            round(simd, &[1.0, f32::NAN, -f32::NAN, f32::INFINITY], 0.0, &mut pairs);
+            let numbers = pairs.iter().flat_map(|pair| [pair & 0xffff, pair >> 16]);
+            let nan = numbers.filter(|half| half & 0x7f80 == 0x7f80 && half & 0x7f != 0).count();
+            assert_eq!(nan, 3, "{simd:?}: {pairs:x?}");
+        }
     }
 }
