@@ -15,7 +15,8 @@
 //! | `encode.rs` | from f32 to integers with scales, and back |
 //! | `panels.rs` | rows to panels, and back |
 //! | `memory.rs` | large pages, a stretch for each thread |
-//! | `linear.rs` | a packed matrix behind rung 01's `Linear` |
+//! | `linear.rs` | a packed matrix |
+//! | `linear/multiply.rs` | the same behind rung 01's `Linear` |
 //! | `packer.rs` | a whole model's matrices, packed as it is put together |
 //! | `file.rs` | packed matrices in a file, mapped at the next start |
 //! | `rows.rs` | families of kernels, and how each wants activations |

@@ -1,7 +1,10 @@
 //! Packed matrices: a row by itself and in company, and what comes after one in memory.
 
-use super::super::memory::LINE;
 use super::*;
+use crate::kernels::Simd;
+use crate::packed::Memory;
+use crate::packed::memory::LINE;
+use crate::threads::Pool;
 use ndarray::Axis;
 
 #[test]
