@@ -218,8 +218,8 @@ mod tests {
         let mut x: Vec<f32> =
             (0..100).map(|i| (i as f32 * 0.37).sin() * 2f32.powi(i - 50)).collect();
         x[3..7].copy_from_slice(&[least, -least.next_down(), least / 3.0, -0.0]);
-        x[40..44].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1.00390625]);
-        x[97..].copy_from_slice(&[-1.01171875, 0.0, f32::from_bits(1)]);
+        x[40..44].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1.0 + 1.0 / 256.0]);
+        x[97..].copy_from_slice(&[-1.0 - 3.0 / 256.0, 0.0, f32::from_bits(1)]);
         for simd in Simd::available() {
             for (length, by) in [(0, 1.0), (4, 1.0), (32, 1.5), (60, 0.3), (100, 1.0), (100, 0.5)] {
                 let (mut found, mut expected) = (vec![7; length / 2], vec![0; length / 2]);
