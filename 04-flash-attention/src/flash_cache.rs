@@ -63,7 +63,7 @@ impl FlashCache {
     /// The same, with keys and values kept as another type than the model rounds them to.
     ///
     /// # Errors
-    /// As [`FlashCache::new`], and if the model's keys cannot be kept so ([`KvType::check`]).
+    /// As [`FlashCache::new`], and if the model's keys cannot be kept so ([`KvType::check`], [`KvType::check_made`]).
     pub fn with_kept(
         model: &Model,
         kept: KvType,
@@ -75,6 +75,7 @@ impl FlashCache {
             let expected = "its own: none come before";
             return Err(Error::invalid("layer 0's keys and values", "none", expected));
         }
+        kept.check_made(model.kv_element)?;
         sizes.iter().flatten().try_for_each(|&size| kept.check(size))?;
         Ok(FlashCache::of_sizes(&sizes, kept, model.isa, capacity, sequences))
     }

@@ -255,8 +255,9 @@ pub(crate) struct Products {
 
 /// A loop to be compiled for every instruction set.
 trait Kernel {
-    /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own. They have no closures: those
-    /// are functions of their own, perhaps compiled for fewer instructions, and then each instruction in one is a call.
+    /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own. No
+    /// instruction of `V` stands in a closure: those are functions of their own, perhaps compiled for fewer instructions, and
+    /// then each instruction in one is a call.
     ///
     /// # Safety
     /// The instruction set of `V` must be present, and whatever the kernel's fields point to valid.

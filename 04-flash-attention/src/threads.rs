@@ -116,7 +116,7 @@ impl Pool {
     /// the one that this call is made from, the calling thread does all parts, one after another.
     ///
     /// # Panics
-    /// If a part panics, with what it said, after the others are done.
+    /// If a part panics, with what it said: after the others are done, or, where the calling thread does all, at once.
     pub fn run(&self, task: &(dyn Fn(usize) + Sync)) {
         match (self.workers.is_empty(), self.turn()) {
             (false, Some(mut begun)) => {

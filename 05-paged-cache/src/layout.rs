@@ -67,6 +67,7 @@ impl Layout {
     /// If `tokens` is not a power of two from 1 to 256, the model's first layer makes no keys and values, or some cannot be
     /// kept so.
     pub fn new(model: &Model, tokens: usize, kept: KvType, behind: Behind) -> Result<Self> {
+        kept.check_made(model.kv_element)?;
         let mut made = makers(model)?;
         if behind == Behind::Kept {
             made.iter_mut().flatten().for_each(|maker| maker.window = None);

@@ -10,7 +10,7 @@ use naive_decode::{
 };
 use ndarray::{Array2, Array3, ArrayView2, s};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Rows that a thread takes through a feed-forward together: few enough that what lies between its matrices stays in a
 /// core's own cache, enough that weights are not read all too often.
@@ -164,12 +164,14 @@ impl Projection for FusedProjection {
     }
 
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
+        if let Some(&far) = positions.iter().find(|&&position| position >= rope.positions()) {
+            rope.rotate(&mut [], far)?;
+        }
         let all = self.qkv.apply(x);
         let (rows, dim) = (all.nrows(), self.head_dim);
         let counts = [self.heads, self.kv_heads, self.kv_heads];
         let widths = counts.map(|heads| heads * dim);
         let all = all.as_slice().expect("Linear gives contiguous rows");
-        let failed = OnceLock::new();
         // Each row is taken apart, and turned while it is near.
         let parts = self.pool.make_rows(rows, widths, ROWS_TOGETHER, &|mine, [q, k, v]| {
             for row in mine {
@@ -177,15 +179,11 @@ impl Projection for FusedProjection {
                 let (keys, rest) = rest.split_at(widths[1]);
                 v.add(&rest[..widths[2]]);
                 for heads in [q.add(queries), k.add(keys)] {
-                    if let Err(error) = rope.rotate_with(self.isa, heads, positions[row]) {
-                        failed.get_or_init(|| error);
-                    }
+                    let turned = rope.rotate_with(self.isa, heads, positions[row]);
+                    turned.expect("no position is past the table");
                 }
             }
         });
-        if let Some(error) = failed.into_inner() {
-            return Err(error);
-        }
         let mut counts = counts.into_iter();
         let [q, k, v] = parts.map(|part| {
             let heads = counts.next().expect("as many as there are parts");

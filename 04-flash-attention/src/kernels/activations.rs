@@ -81,11 +81,12 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let (x, width) = (self.x, self.width);
-        let row = |r: usize| &x[r * width..][..width];
-        let shared: [Option<u32>; R] = match self.scaling {
-            Scaling::Group => [None; R],
-            Scaling::Row => std::array::from_fn(|r| Some(largest_bits(row(r)))),
-        };
+        let mut shared: [Option<u32>; R] = [None; R];
+        if self.scaling == Scaling::Row {
+            for (shared, row) in shared.iter_mut().zip(x.chunks_exact(width)) {
+                *shared = Some(largest_bits(row));
+            }
+        }
         let (rows, bias) = ((x, width), T::bias::<V>());
         let whole = match self.scaling {
             Scaling::Group => {

@@ -45,7 +45,7 @@ impl Scaled {
         pool: &Arc<Pool>,
         memory: &Memory,
     ) -> Result<Self> {
-        if seen.sizes.len() != inputs || weights.len() != outputs * inputs {
+        if inputs == 0 || seen.sizes.len() != inputs || weights.len() != outputs * inputs {
             let what = "columns whose activations were seen";
             return Err(Error::invalid(what, seen.sizes.len(), format!("the matrix's {inputs}")));
         }

@@ -86,6 +86,18 @@ impl KvType {
         size.numbers() * self.number_bytes() + scales * size_of::<f32>()
     }
 
+    /// Whether numbers that a model rounds to `made` can be kept so.
+    ///
+    /// # Errors
+    /// If it is F16 and the model does not round to that: not every number has one that is near.
+    pub fn check_made(self, made: Element) -> Result<()> {
+        if self == KvType::Exact(Element::F16) && made != Element::F16 {
+            let expected = format!("{}, or another that holds its range", KvType::Exact(made));
+            return Err(Error::invalid("type of keys and values for this model", "f16", expected));
+        }
+        Ok(())
+    }
+
     /// Whether a layer's keys and values can be kept so.
     ///
     /// # Errors

@@ -60,7 +60,8 @@ struct Rows<'a> {
 /// over a long past, also by split (Flash-Decoding, Dao et al. 2023).
 ///
 /// # Panics
-/// If the number of query heads is not a multiple of the number of key-value heads.
+/// If there is not a query for each row of the pass, if queries are not as wide as keys, or answers as values, or if the
+/// number of query heads is not a multiple of the number of key-value heads.
 pub fn attend<S: TileSource>(
     isa: Isa,
     layer: LayerSpec,
@@ -70,6 +71,9 @@ pub fn attend<S: TileSource>(
     value_dim: usize,
     workers: &mut Workers,
 ) -> Array3<f32> {
+    let size = kept.size();
+    assert_eq!((q.dim().0, q.dim().2), (pass.rows(), size.key_dim), "rows, and their width");
+    assert!([0, value_dim].contains(&size.value_dim), "answers as wide as values");
     let Workers { threads, partials } = workers;
     let width = value_dim.next_multiple_of(naive_decode::numerics::LANES);
     let shared = Shared { isa, layer, kept, width };
@@ -78,7 +82,7 @@ pub fn attend<S: TileSource>(
     // ANCHOR: share_out
     let reach = pass.spans.iter().map(|span| span.end()).max().unwrap_or(0);
     let serial = threads.threads() == 1 || q.len() * reach < SERIAL_WORK;
-    let mut rows = rows(pass, q, kept.size().heads, out.view_mut());
+    let mut rows = rows(pass, q, size.heads, out.view_mut());
     let all_heads = |rows: &mut Rows| rows.units().for_each(|mut unit| unit.attend(&shared));
     let enough = UNITS_PER_THREAD * threads.threads();
     // The last rows of a prompt see most: nobody should begin with them when the others are done.
@@ -97,7 +101,8 @@ pub fn attend<S: TileSource>(
         }
     }
     // ANCHOR_END: share_out
-    // SAFETY: units are all rows and heads, and each has written an answer for every query.
+    // SAFETY: there is a query for each row of the pass, units are all rows and heads, and each has written an answer for
+    // every query.
     unsafe { out.assume_init() }
 }
 
@@ -114,6 +119,7 @@ fn rows<'a>(
     let most = (QUERIES_TOGETHER / group).max(1);
     let mut cut = Vec::with_capacity(q.dim().0.div_ceil(most));
     for (span, rows) in pass.spans_with_rows() {
+        assert_eq!(span.sees.len(), rows.len(), "what each row sees");
         let mut first = 0;
         while first < span.rows() {
             let rest = &span.sees[first..];

@@ -121,10 +121,10 @@ proptest! {
 /// What the fast mode of BF16 makes of one output: of each 32 inputs a chain of the even and one of the odd, then their sum.
 /// Each step has one rounding, to 24 bits whatever the size; then what is smaller than 2^-126 is zero.
 fn by_blocks(x: &[f32], weights: &[f32]) -> f32 {
-    let rounded = |x: &f32| {
-        let x = bf16::from_f32(*x).to_f32();
-        if x.is_subnormal() { 0f32.copysign(x) } else { x }
-    };
+    let normal = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
+    // Weights were rounded when they were stored, and count as zero if they are subnormal then; activations before.
+    let of_weight = |w: &f32| normal(bf16::from_f32(*w).to_f32());
+    let of_activation = |x: &f32| bf16::from_f32(normal(*x)).to_f32();
     // Half a step below 2^-126 begins what is rounded up to it.
     let least = 2f64.powi(-126) - 2f64.powi(-151);
     let step = |sum: f32, x: f32, w: f32| {
@@ -134,9 +134,11 @@ fn by_blocks(x: &[f32], weights: &[f32]) -> f32 {
     };
     let mut sum = 0.0f32;
     for (x, w) in x.chunks(32).zip(weights.chunks(32)) {
-        let at = |all: &[f32], i: usize| all.get(i).map_or(0.0, rounded);
-        let chain =
-            |first: usize| (first..32).step_by(2).fold(0.0, |sum, i| step(sum, at(x, i), at(w, i)));
+        let product = |sum: f32, i: usize| {
+            let (x, w) = (x.get(i).map_or(0.0, of_activation), w.get(i).map_or(0.0, of_weight));
+            step(sum, x, w)
+        };
+        let chain = |first: usize| (first..32).step_by(2).fold(0.0, product);
         sum = step(sum, step(chain(0), chain(1), 1.0), 1.0);
     }
     sum
@@ -238,6 +240,19 @@ fn sums_become_zero_where_the_instruction_has_it() {
                 assert_eq!(y[[0, 0]].to_bits(), expected.to_bits(), "{simd:?}: off by {off:e}");
             }
         }
+    }
+}
+
+/// The largest subnormal number would be rounded up to one that is none.
+#[test]
+fn a_subnormal_activation_is_zero_before_it_is_rounded() {
+    let (x, weights) =
+        ([f32::MIN_POSITIVE.next_down(), 0.0, 0.0, 0.0], [2f32.powi(100), 0.0, 0.0, 0.0]);
+    assert_eq!(by_blocks(&x, &weights), 0.0);
+    for simd in Simd::available() {
+        let y =
+            packed(Format::Bf16Fast, &weights, [1, 4], simd, 1).apply(ndarray::arr2(&[x]).view());
+        assert_eq!(y[[0, 0]], 0.0, "{simd:?}");
     }
 }
 

@@ -78,7 +78,7 @@ fn met_subnormal() -> bool {
     }
     control &= !DENORMAL;
     // SAFETY: of the flags and settings that were read only a flag has changed, which nobody else looks at.
-    unsafe { asm!("ldmxcsr [{}]", in(reg) &control, options(nostack, readonly)) };
+    unsafe { asm!("ldmxcsr [{}]", in(reg) &control, options(nostack)) };
     true
 }
 
@@ -197,7 +197,7 @@ impl Sums for Swift {
         // SAFETY: the trait's condition.
         Swift(unsafe { _mm512_add_ps(self.0, other.0) })
     }
-    /// No sum comes after the last that would note it.
+    /// No sum comes after the last that would note it. (The comparison does, and then the loop is run again for nothing.)
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the trait's condition.
