@@ -73,11 +73,7 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
             let expected = format!("{expected}, the prefix cache's");
             return Err(Error::invalid("tokens in a block of the pool", found, expected));
         }
-        let groups = cache.layout().groups().len();
-        if groups != 1 {
-            let expected = "1: layers with a window must keep what is shared (Behind::Kept)";
-            return Err(Error::invalid("groups of layers", groups, expected));
-        }
+        cache.check_shareable()?;
         Ok(SharedPool { executor, prefixes })
     }
 
@@ -202,6 +198,10 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
 
     /// Lets others know of a request's blocks that are full.
     ///
+    /// Where others knew of the same before, the request has theirs from now on, and its own are free: whoever holds a block
+    /// that the cache knows holds all those before it. Otherwise those before it could neither be used nor go, as nothing
+    /// goes before what comes after it.
+    ///
     /// # Errors
     /// If it is not of this pool, which holds less than its text.
     pub fn remember(&mut self, session: &Session) -> Result<()> {
@@ -215,7 +215,8 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         }
         let (blocks, _) = self.executor.cache_mut().parts();
         self.prefixes.keep(session.salt, &session.text, &table, blocks);
-        Ok(())
+        let known = self.prefixes.cache().known(session.salt, &session.text);
+        self.executor.cache_mut().exchange(session.sequence, &known)
     }
 
     /// Copies what is known of a text to the tiers that outlive the process, as [`Tiered::save`].

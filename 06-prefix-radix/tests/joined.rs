@@ -4,7 +4,7 @@ use naive_decode::{
     Config, Decoder, Element, Isa, LoadOptions, Model, NaiveDecoder, Pass, Span, Want, argmax,
 };
 use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
-use paged_cache::{PagedCache, Room};
+use paged_cache::{Behind, PagedCache, Room};
 use prefix_radix::{
     Chain, HashedBlocks, Nothing, Policy, PrefixCache, RadixTree, Salt, SharedPool, Tiered,
 };
@@ -152,6 +152,57 @@ fn two_requests_at_once_share_what_the_first_has_read() {
     pool.check_integrity().unwrap();
     pool.end(a).unwrap();
     pool.end(b).unwrap();
+}
+
+/// A request that has read for itself what is known (it looked nothing up) shares it once it is remembered, and what it goes
+/// on with stands in nobody's way.
+#[test]
+fn what_two_have_read_is_held_once() {
+    let model = model();
+    let known = text(8, 32);
+    for (name, cache) in caches(4) {
+        // Room for what is known and as much again, and for nothing besides.
+        let mut pool = pool(&model, 4, 64, cache, Vec::new());
+        let (session, _) = pool.begin(Salt::NONE, &known).unwrap();
+        pool.end(session).unwrap();
+        let mut session = pool.open(Salt::NONE, &known[..1]).unwrap();
+        assert_eq!(session.text().len(), 0, "{name}");
+        let mut context = Vec::new();
+        for tokens in known.chunks(16).chain(text(9, 32).chunks(4)) {
+            context.extend_from_slice(tokens);
+            let logits = pool.feed(&mut session, tokens).unwrap();
+            assert_eq!(bits(&logits), bits(&naive(&model, &context)), "{name}");
+            pool.remember(&session).unwrap();
+            pool.check_integrity().unwrap();
+        }
+        assert_eq!(pool.pool().blocks().used(), 16, "{name}");
+        pool.end(session).unwrap();
+    }
+}
+
+#[test]
+fn blocks_that_windows_give_back_are_not_shared() {
+    let mut model = Arc::into_inner(model()).expect("nobody else has it");
+    model.blocks.iter_mut().for_each(|block| block.window = Some(8));
+    let (model, prompt) = (Arc::new(model), text(2, 40));
+    let whole = Room::for_tokens(&model, 128).unwrap();
+    let shared = |behind| {
+        let paged = PagedCache::new(&model, Room { behind, block: 4, ..whole }).unwrap();
+        let tree = RadixTree::new(4, Chain::new(b"test")).unwrap();
+        SharedPool::new(model.clone(), paged, Tiered::new(tree, Chain::new(b"test"), Vec::new()))
+    };
+    let said = shared(Behind::Freed).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        said.starts_with("groups of layers is one with a window, expected 1 without"),
+        "{said}"
+    );
+    let mut pool = shared(Behind::Kept).unwrap();
+    for found in [0, 39] {
+        let (session, logits) = pool.begin(Salt::NONE, &prompt).unwrap();
+        assert_eq!(session.found(), found);
+        assert_eq!(bits(&logits), bits(&naive(&model, &prompt)));
+        pool.end(session).unwrap();
+    }
 }
 
 #[test]

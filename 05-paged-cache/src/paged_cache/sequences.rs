@@ -59,11 +59,7 @@ impl PagedCache {
     /// If there are not as many blocks as the tokens need, or the layout has several groups, whose blocks
     /// differ. The references are then still the caller's.
     pub fn adopt(&mut self, blocks: &[BlockId], tokens: usize) -> Result<usize> {
-        let groups = self.layout.groups().len();
-        if groups != 1 {
-            let expected = "1: layers with a window must keep what is shared (Behind::Kept)";
-            return Err(Error::invalid("groups of layers", groups, expected));
-        }
+        self.check_shareable()?;
         self.check_length(tokens)?;
         if blocks.len() != self.layout.blocks_for(tokens) {
             let expected = format!("{}, for {tokens} tokens", self.layout.blocks_for(tokens));
@@ -71,5 +67,47 @@ impl PagedCache {
         }
         let table = Table::of(blocks.iter().copied().map(Some).collect());
         Ok(self.open_with(Tables { groups: vec![table] }, tokens))
+    }
+
+    // ANCHOR: exchange
+    /// Puts `same` in the place of a sequence's first blocks, which have been found to hold the same: one of each is enough.
+    /// The sequence has references of its own to them from now on, and none to those that it had.
+    ///
+    /// # Errors
+    /// If there is no such sequence, it has fewer blocks, or the layout is none to share blocks of (see
+    /// [`PagedCache::adopt`]).
+    pub fn exchange(&mut self, sequence: usize, same: &[BlockId]) -> Result<()> {
+        self.check_shareable()?;
+        let held = self.tables(sequence)?.groups[0].len();
+        if same.len() > held {
+            let what = format!("blocks for the beginning of sequence {sequence}");
+            return Err(Error::invalid(what, same.len(), format!("at most its {held}")));
+        }
+        let PagedCache { tables, blocks, .. } = self;
+        let table = &mut tables[sequence].as_mut().expect("it is open").groups[0];
+        for (place, &block) in same.iter().enumerate() {
+            if table.block(place) != Some(block) {
+                blocks.share(block);
+                table.replace(place, block).into_iter().for_each(|own| _ = blocks.release(own));
+            }
+        }
+        Ok(())
+    }
+    // ANCHOR_END: exchange
+
+    /// Whether sequences can have blocks of each other: a table names a block for each place from the first on.
+    ///
+    /// # Errors
+    /// If layers are in several groups, whose blocks differ, or have a window behind which blocks are given back.
+    pub fn check_shareable(&self) -> Result<()> {
+        let groups = self.layout.groups();
+        let what = match groups {
+            [group] if group.window.is_none() => return Ok(()),
+            [_] => "one with a window".to_string(),
+            _ => groups.len().to_string(),
+        };
+        let expected =
+            "1 without a window: layers with one must keep what is shared (Behind::Kept)";
+        Err(Error::invalid("groups of layers", what, expected))
     }
 }

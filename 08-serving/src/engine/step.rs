@@ -106,7 +106,9 @@ impl Engine {
             carried_out.spans = plan.spans;
             let (indices, spans) = self.spans(&carried_out)?.into_iter().unzip();
             let pass = Pass { spans };
-            if self.pool.has_room(&pass)? {
+            // Nothing to run is no answer while somebody inside could go on: nobody would ask again.
+            let is_stuck = attempt > 0 && pass.spans.is_empty() && self.members.iter().any(goes_on);
+            if !is_stuck && self.pool.has_room(&pass)? {
                 return Ok(Decided { plan: carried_out, indices, pass });
             }
         }
@@ -245,6 +247,11 @@ impl Engine {
             member.tell_end(super::Event::Failed(error));
         }
     }
+}
+
+/// Whether a request has rows to run now.
+fn goes_on(member: &Member) -> bool {
+    member.is_running() && !member.is_stalled()
 }
 
 impl Member {

@@ -6,7 +6,7 @@ use super::member::{Member, Place};
 use super::policy::{State, View};
 use naive_decode::Result;
 
-/// How many of those who wait are looked up in the prefix cache: more than come in at once.
+/// How many of those who wait are looked up in the prefix cache. Of those behind them nothing is known until their turn comes.
 const LOOKED_UP: usize = 8;
 
 /// Events that a pass may send besides tokens that were guessed, the end included.

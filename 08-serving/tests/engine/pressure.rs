@@ -4,7 +4,7 @@ use crate::world::{
     Answer, Asked, Dice, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
 };
 use naive_decode::Sampling;
-use serving::engine::EngineOptions;
+use serving::engine::{EngineOptions, EngineRequest};
 
 /// Texts that grow to a few hundred tokens each.
 fn long(count: usize) -> Vec<Asked> {
@@ -64,6 +64,22 @@ fn what_is_known_makes_room_for_what_is_needed() {
         assert_as_alone(&asked, &answers, "one crowd after the other");
         assert_empty(&engine);
     }
+}
+
+/// Whoever wants to know how likely its prompt was reads all of it, known or not. What was known must not stay beside that
+/// in a pool that has room for one of the two.
+#[test]
+fn one_alone_fits_beside_what_it_has_read_again() {
+    let mut dice = Dice(41);
+    let shared = dice.tokens(16);
+    let mut engine = engine(EngineOptions { draft: 0, ..options(64) });
+    serve(&mut engine, &[Asked::new(shared.clone(), 1)]);
+    let asked = Asked::new([shared, dice.tokens(8)].concat(), 41);
+    let request = EngineRequest { prompt_logprobs: true, ..asked.request() };
+    let mut answers = [Answer::of(engine.submit(request).unwrap())];
+    run(&mut engine, &mut answers);
+    assert_as_alone(&[asked], &answers, "one alone");
+    assert_empty(&engine);
 }
 
 #[test]
