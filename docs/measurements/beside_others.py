@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""This project's bench, candle's quantised Llama, mistral.rs and transformers, in turn, on the same file: every raw sample as
-one JSON object.
+"""This project's bench, candle's quantised Llama, mistral.rs, llama2.c and transformers, in turn, on the same file: every raw
+sample as one JSON object.
 
     cargo build --release --manifest-path docs/measurements/beside_candle/Cargo.toml
     pip install mistralrs torch transformers gguf
+    git clone https://github.com/karpathy/llama2.c && make -C llama2.c runomp
     beside_others.py --ladder target/release/ladder --candle docs/measurements/beside_candle/target/release/candle-llama \
-        --python venv/bin/python --threads 2 --rounds 3 --json docs/measurements/beside_others.json q8_0=q8_0.gguf
+        --llama2c llama2.c --python venv/bin/python --threads 2 --rounds 3 \
+        --json docs/measurements/beside_others.json q8_0=q8_0.gguf q4_0=q4_0.gguf
 
-candle comes as a library, and `beside_candle` asks it for tokens. transformers makes BF16 or f32 of the file's weights.
+candle comes as a library, and `beside_candle` asks it for tokens. transformers and llama2.c make of the file's weights what they
+keep; llama2.c reads a prompt as it writes, token by token.
 """
 
 import json
 import os
 import pathlib
+import re
+import subprocess
+import tempfile
 
 import beside
 
@@ -69,21 +75,50 @@ def last(words):
     return json.loads(words.strip().splitlines()[-1])
 
 
+def llama2c(program, model, tokens):
+    """Rates of llama2.c, which counts from the second token on."""
+    rates = {}
+    for load, count in {"prefill 512": 512, "decode 128": 128}.items():
+        command = [program, model, "-z", tokens, "-t", "0", "-n", str(count + 1), "-i", ""]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=True)
+        rates[load] = float(re.search(r"achieved tok/s: ([0-9.]+)", done.stderr)[1])
+    return rates
+
+
 def main():
     arguments = beside.parser(__doc__)
     arguments.add_argument("--candle", required=True, help="the program of beside_candle")
+    arguments.add_argument("--llama2c", required=True, type=pathlib.Path, help="the folder of llama2.c, built with OpenMP")
     arguments.add_argument("--python", required=True, help="a Python that has the other peers")
     arguments.add_argument("--kv", default="bf16", help="what keys and values are kept as here")
     options = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as models:
+        measure(options, pathlib.Path(models))
+
+
+def measure(options, models):
     threads = str(options.threads)
     os.environ.update(RAYON_NUM_THREADS=threads, OMP_NUM_THREADS=threads, HF_HUB_OFFLINE="1")
+    files = {name: str(pathlib.Path(file).resolve()) for name, file in (file.split("=", 1) for file in options.files)}
+    write = str(pathlib.Path(__file__).with_name("llama2c_model.py"))
+    for file in files.values():
+        beside.run(options.python, write, file, str(models / pathlib.Path(file).stem))
+
+    def of_llama2c(program, kept):
+        def rates(file):
+            model = models / pathlib.Path(file).stem
+            return llama2c(str(options.llama2c / program), str(model / kept), str(model / "tokens.bin"))
+
+        return rates
+
     peers = {
         "candle": lambda file: last(beside.run(options.candle, file, "512", "128")),
         "mistral.rs": lambda file: last(beside.run(options.python, "-c", MISTRAL, file)),
+        "llama2.c, int8": of_llama2c("runq", "int8.bin"),
+        "llama2.c, f32": of_llama2c("run", "f32.bin"),
         "transformers, BF16": lambda file: last(beside.run(options.python, "-c", TRANSFORMERS, file, threads, "bfloat16")),
         "transformers, f32": lambda file: last(beside.run(options.python, "-c", TRANSFORMERS, file, threads, "float32")),
     }
-    files = {name: str(pathlib.Path(file).resolve()) for name, file in (file.split("=", 1) for file in options.files)}
     samples, machine = {f"{name}: {load}": {} for name in files for load in LOADS}, None
     for turn in range(options.rounds):
         for name, file in files.items():
