@@ -252,6 +252,26 @@ fn a_text_longer_than_what_the_pool_holds_of_it_is_not_remembered() {
 }
 
 #[test]
+fn rows_that_nobody_has_told_of_are_not_parked() {
+    let model = model();
+    let mut prompt = text(8, 5);
+    let mut pool = pool(&model, 4, 200, caches(4).swap_remove(1).1, Vec::new());
+    let mut tier = HostTier::new(1 << 14);
+    let (session, _) = pool.begin(Salt::NONE, &prompt).unwrap();
+    pool.run(&Pass::one(Span::new(session.sequence(), 5, &[1, 2, 3], Want::Last))).unwrap();
+    let parked = pool.park(session, &mut tier).unwrap();
+    assert_eq!(parked.tokens(), 5);
+    let mut session = pool.unpark(&parked, &mut tier).unwrap();
+    assert_eq!(session.text(), prompt);
+    prompt.push(4);
+    let logits = pool.feed(&mut session, &[4]).unwrap();
+    assert_eq!(bits(&logits), bits(&naive(&model, &prompt)));
+    pool.end(session).unwrap();
+    assert_eq!(pool.pool().open_sequences(), 0);
+    pool.check_integrity().unwrap();
+}
+
+#[test]
 fn tenants_with_different_salts_share_nothing() {
     let model = model();
     let prompt = text(4, 40);

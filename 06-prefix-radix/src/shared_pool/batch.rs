@@ -107,15 +107,19 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         self.executor.cache_mut().close(session.sequence)
     }
 
-    /// Moves a request's blocks to a tier.
+    /// Moves a request's blocks to a tier. Rows of a pass that nobody has told of stay behind.
     ///
     /// # Errors
-    /// If the tier cannot be written. The request is then closed, and has to be read again.
+    /// If it is not of this pool, which holds less than its text; its sequence is then as it was. If the tier cannot be
+    /// written; the request is then closed, and has to be read again.
     pub fn park(&mut self, session: Session, tier: &mut dyn Tier) -> Result<ParkedSession> {
         let Session { salt, sequence, text, found } = session;
-        match self.executor.cache_mut().park(sequence, tier) {
+        let pool = self.executor.cache_mut();
+        // What comes back is as long as the text: nobody knows the tokens of more.
+        pool.truncate(sequence, text.len())?;
+        match pool.park(sequence, tier) {
             Ok(parked) => Ok(ParkedSession { salt, text, found, parked }),
-            Err(error) => self.executor.cache_mut().close(sequence).and(Err(error)),
+            Err(error) => pool.close(sequence).and(Err(error)),
         }
     }
 
