@@ -6,13 +6,13 @@
 //! lost, torn or overwritten is missing, and the tokens from there on are computed again.
 
 use crate::blocks::BlockId;
-use crate::layout::Layout;
+use crate::layout::{Group, Layout};
 use crate::offload::{BlockBytes, Key, Tier};
 use crate::paged_cache::PagedCache;
 use crate::table::{Table, Tables};
 use flash_attention::tile_attention::KvType;
 use kv_cache::KvCache;
-use naive_decode::{Error, Result};
+use naive_decode::{Error, KvSize, Result};
 use std::fmt::{self, Display, Formatter};
 
 /// A sequence whose blocks are in a tier.
@@ -26,24 +26,50 @@ pub struct Parked {
 }
 
 /// What blocks must have in common to hold the same. As many bytes are not enough.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Form {
     tokens: usize,
     kept: KvType,
-    groups: usize,
+    groups: Vec<GroupForm>,
+}
+
+/// The same of one group: its layers in the order in which they lie in a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct GroupForm {
+    window: Option<usize>,
+    sizes: Vec<KvSize>,
 }
 
 impl Form {
     fn of(layout: &Layout) -> Self {
-        let (tokens, kept, groups) = (layout.tokens(), layout.kept(), layout.groups().len());
-        Form { tokens, kept, groups }
+        let size = |&layer: &usize| layout.layer(layer).expect("groups are of such layers").size;
+        let group = |group: &Group| {
+            let sizes = group.layers.iter().map(size).collect();
+            GroupForm { window: group.window, sizes }
+        };
+        let groups = layout.groups().iter().map(group).collect();
+        Form { tokens: layout.tokens(), kept: layout.kept(), groups }
     }
 }
 
 impl Display for Form {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Form { tokens, kept, groups } = self;
-        write!(f, "of {tokens} tokens as {kept}, in groups of layers: {groups}")
+        let groups: Vec<String> = groups.iter().map(GroupForm::to_string).collect();
+        let groups = groups.join("; ");
+        write!(f, "of {tokens} tokens as {kept}, layers x heads x (key + value): {groups}")
+    }
+}
+
+impl Display for GroupForm {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        // Layers of equal sizes are said once: a model has many.
+        let same = self.sizes.chunk_by(|a, b| a == b).map(|same| {
+            let KvSize { heads, key_dim, value_dim } = same[0];
+            format!("{} x {heads} x ({key_dim} + {value_dim})", same.len())
+        });
+        f.write_str(&same.collect::<Vec<_>>().join(" + "))?;
+        self.window.map_or(Ok(()), |window| write!(f, " in a window of {window}"))
     }
 }
 
@@ -100,11 +126,8 @@ impl PagedCache {
     pub fn unpark(&mut self, parked: &Parked, tier: &mut dyn Tier) -> Result<usize> {
         let form = Form::of(self.layout());
         if parked.form != form {
-            return Err(Error::invalid(
-                "blocks of a parked sequence",
-                parked.form,
-                form.to_string(),
-            ));
+            let what = "blocks of a parked sequence";
+            return Err(Error::invalid(what, &parked.form, form.to_string()));
         }
         let (free, tokens) = (self.blocks().free(), self.layout().tokens());
         if parked.blocks() > free {

@@ -68,8 +68,14 @@ fn a_pool_that_is_full_refuses_and_changes_nothing() {
 
 /// Eight blocks for layers of these windows.
 fn eight_blocks(windows: &[Option<usize>], block: usize, kept: impl Into<KvType>) -> PagedCache {
-    let (kept, size) = (kept.into(), KvSize { heads: 1, key_dim: 8, value_dim: 16 });
-    let made: Vec<_> = windows.iter().map(|&window| Some(Maker { size, window })).collect();
+    let size = KvSize { heads: 1, key_dim: 8, value_dim: 16 };
+    let made: Vec<_> = windows.iter().map(|&window| Maker { size, window }).collect();
+    eight_blocks_of(&made, block, kept.into())
+}
+
+/// The same for layers of any sizes.
+fn eight_blocks_of(made: &[Maker], block: usize, kept: KvType) -> PagedCache {
+    let made: Vec<_> = made.iter().copied().map(Some).collect();
     let layout = Layout::of(&made, block, kept).unwrap();
     let bytes = 8 * layout.block_bytes();
     let room = Room { bytes, block, capacity: 64, kept, behind: Behind::Freed, rollback: 0 };
@@ -115,20 +121,36 @@ fn what_was_parked_comes_back_to_blocks_of_the_same_layout() {
         assert_eq!((other.blocks().used(), other.open_sequences()), (0, 0));
         said
     };
-    let is = "blocks of a parked sequence is of 8 tokens as f32, in groups of layers: 1";
-    for (other, expected) in [
-        (eight_blocks(&[None, None], 4, Element::F32), "4 tokens as f32, in groups of layers: 1"),
+    let size = |heads, key_dim, value_dim| KvSize { heads, key_dim, value_dim };
+    let of = |sizes: &[KvSize]| {
+        let made: Vec<_> = sizes.iter().map(|&size| Maker { size, window: None }).collect();
+        eight_blocks_of(&made, 8, Element::F32.into())
+    };
+    let each = "layers x heads x (key + value)";
+    let is = format!("blocks of a parked sequence is of 8 tokens as f32, {each}: 2 x 1 x (8 + 16)");
+    for (other, tokens, layers) in [
+        (eight_blocks(&[None, None], 4, Element::F32), "4 tokens as f32", "2 x 1 x (8 + 16)"),
         // Just as many bytes.
+        (eight_blocks(&[None, None], 16, Element::Bf16), "16 tokens as bf16", "2 x 1 x (8 + 16)"),
+        (of(&[size(2, 8, 16)]), "8 tokens as f32", "1 x 2 x (8 + 16)"),
         (
-            eight_blocks(&[None, None], 16, Element::Bf16),
-            "16 tokens as bf16, in groups of layers: 1",
+            of(&[size(1, 16, 16), size(1, 16, 0)]),
+            "8 tokens as f32",
+            "1 x 1 x (16 + 16) + 1 x 1 x (16 + 0)",
+        ),
+        // The same keys and values, of which what is behind the window need not be there.
+        (
+            eight_blocks(&[Some(9), Some(9)], 8, Element::F32),
+            "8 tokens as f32",
+            "2 x 1 x (8 + 16) in a window of 9",
         ),
         (
             eight_blocks(&[None, Some(9)], 8, Element::F32),
-            "8 tokens as f32, in groups of layers: 2",
+            "8 tokens as f32",
+            "1 x 1 x (8 + 16); 1 x 1 x (8 + 16) in a window of 9",
         ),
     ] {
-        assert_eq!(said(other), format!("{is}, expected of {expected}"));
+        assert_eq!(said(other), format!("{is}, expected of {tokens}, {each}: {layers}"));
     }
     let back = cache.unpark(&parked, &mut tier).unwrap();
     assert_eq!(cache.len(back), 20);
