@@ -4,7 +4,7 @@ use kv_cache::KvCache;
 use naive_decode::{Model, Result};
 use paged_cache::{PagedCache, Room};
 
-/// Slots that a tree may take beyond the text.
+/// Slots that a tree may take beyond the text. One that would take more is cut.
 const TREE_ROOM: usize = 256;
 
 // ANCHOR: seam

@@ -134,7 +134,8 @@ impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> GuessingDecoder<P,
         self.settle()?;
         let context = [&self.text[..], &[token]].concat();
         let depth = self.depth.min(self.capacity - context.len());
-        let tree = self.proposer.propose(&context, depth, &mut self.sampler)?;
+        let mut tree = self.proposer.propose(&context, depth, &mut self.sampler)?;
+        tree.truncate(self.executor.cache().capacity().saturating_sub(context.len()));
         let span = tree.span(self.sequence, &context)?;
         self.rows += span.rows();
         let logits = self.executor.execute(&Pass::one(span))?;

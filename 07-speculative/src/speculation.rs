@@ -165,8 +165,10 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         }
         let asked = self.asked();
         let began = Instant::now();
-        let tree = self.proposer.propose(&self.context, asked, &mut self.sampler)?;
+        let mut tree = self.proposer.propose(&self.context, asked, &mut self.sampler)?;
         let mut draft = began.elapsed();
+        // What the cache has no room for behind the text is not run.
+        tree.truncate(self.executor.cache().capacity().saturating_sub(self.context.len()));
 
         let span = tree.span(self.sequence, &self.context)?;
         let start = span.start;

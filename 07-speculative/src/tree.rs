@@ -73,7 +73,7 @@ impl DraftTree {
         })
     }
 
-    /// Keeps the first `nodes` nodes.
+    /// Keeps the first `nodes` nodes. Parents come first, so that is a tree as well.
     pub fn truncate(&mut self, nodes: usize) {
         self.nodes.truncate(nodes);
     }

@@ -95,7 +95,8 @@ impl Proposer for DraftModel {
         let first = self.follow(context)?;
         let (sequence, text) = (self.sequence, self.held.len());
         let executor = &mut self.executor;
-        let levels = Levels { context, depth: depth.min(room), widths: &self.widths };
+        let slots = executor.attention.capacity() - text;
+        let levels = Levels { context, depth: depth.min(room), room: slots, widths: &self.widths };
         let tree = levels.grow(first, sampler, |tree, level| {
             executor.execute(&Pass::one(level_span(sequence, text, 0, tree, level)))
         })?;

@@ -11,6 +11,8 @@ pub(super) struct Levels<'a> {
     pub(super) context: &'a [u32],
     /// Levels.
     pub(super) depth: usize,
+    /// Nodes that the cache has room for.
+    pub(super) room: usize,
     /// Children of each node, by depth; the last number goes on.
     pub(super) widths: &'a [usize],
 }
@@ -32,6 +34,11 @@ impl Levels<'_> {
             let mut added = Vec::new();
             for (parent, logits) in &parents {
                 added.extend(self.add_children(&mut tree, *parent, logits, width, sampler)?);
+            }
+            tree.truncate(self.room);
+            added.retain(|&node| node < self.room);
+            if added.is_empty() {
+                break;
             }
             if level + 1 < self.depth {
                 let logits = run(&tree, &added)?;

@@ -90,8 +90,9 @@ impl Proposer for Lookahead {
     /// Puts the target's answers in the guesses' place, as far behind the text as it has come.
     fn learn(&mut self, verdict: &Verdict) {
         let answer = |row: usize| argmax(&verdict.logits.row(row).to_vec());
-        // After the text's last token, and after each guess.
-        let rows = std::iter::once(0).chain(self.window_nodes.iter().map(|node| node + 1));
+        // After the text's last token, and after each guess that there was room for.
+        let window = self.window_nodes.iter().filter(|&&node| node < verdict.tree.len());
+        let rows = std::iter::once(0).chain(window.map(|node| node + 1));
         let Ok(answers) = rows.map(answer).collect::<Result<Vec<u32>>>() else { return };
         self.keep_all(&answers);
         let come = verdict.path.len() + 1;

@@ -159,7 +159,8 @@ impl Proposer for Mtp {
         let hidden = self.own.seen();
         // Hidden states behind the text, and behind each node that has been run.
         let mut hidden = vec![hidden];
-        let levels = Levels { context, depth, widths: &self.widths };
+        let slots = self.executor.attention.capacity() - self.held;
+        let levels = Levels { context, depth, room: slots, widths: &self.widths };
         let Mtp { executor, joined, own, sequence, held, first: offset, .. } = self;
         let tree = levels.grow(first, sampler, |tree, level| {
             let before = |&node: &usize| tree.nodes()[node].parent.map_or(0, |parent| parent + 1);

@@ -1,9 +1,10 @@
 //! Greedy text is plain decoding's, whoever proposes, whatever the prompt.
 
 use crate::models::{Tapped, draft, encode, medusa, mtp, plain, random, tapped};
-use naive_decode::{Model, Request, Sampler, Sampling};
+use naive_decode::{Model, Request, Sampler, Sampling, Settings, generate};
+use paged_cache::{PagedCache, Room};
 use speculative::proposers::{Ahead, DraftModel, Lookahead, PromptLookup};
-use speculative::{Adaptive, Depth, Nothing, Proposer, Speculation};
+use speculative::{Adaptive, Depth, GuessingDecoder, Nothing, Proposer, Speculation};
 use std::sync::Arc;
 
 /// Every proposer that goes with any target, over a draft.
@@ -48,15 +49,27 @@ fn check(
     request: &Request,
     sampling: &Sampling,
 ) {
+    let cache = || Speculation::<Nothing>::cache(target).unwrap();
+    check_at(&depths(), (target, cache), proposers, request, sampling);
+}
+
+/// The same at some depths, each time in a new cache.
+fn check_at(
+    depths: &[Depth],
+    (target, cache): (&Arc<Model>, impl Fn() -> PagedCache),
+    proposers: impl Fn() -> Vec<Box<dyn Proposer>>,
+    request: &Request,
+    sampling: &Sampling,
+) {
     let expected = plain(target, request, sampling);
-    for depth in depths() {
+    for depth in depths {
         for proposer in proposers() {
             let name = proposer.name();
-            let cache = Speculation::<Nothing>::cache(target).unwrap();
             let sampler = Sampler::new(sampling.clone()).unwrap();
             let (model, request) = (target.clone(), request.clone());
             let mut text =
-                Speculation::new(model, cache, proposer, sampler, depth.clone(), request).unwrap();
+                Speculation::new(model, cache(), proposer, sampler, depth.clone(), request)
+                    .unwrap();
             let mut found = Vec::new();
             while let Some(cycle) = text.advance().unwrap() {
                 found.extend(cycle.tokens);
@@ -121,4 +134,56 @@ fn a_text_may_fill_the_context_to_the_last_token() {
     let prompt = encode("The word of Ada is amber.\n").into_iter().cycle().take(470).collect();
     let request = Request { prompt, tokens: 43, end_tokens: vec![] };
     check(&target.0, || heads(&target), &request, &Sampling::default());
+}
+
+/// A prompt that fills most of a context of 256, whose last two tokens stood there 58 times, each time before another.
+fn frames() -> Request {
+    let prompt = (3..61).flat_map(|next| [1, 2, next]).chain([1, 2]).collect();
+    Request { prompt, tokens: 81, end_tokens: vec![] }
+}
+
+#[test]
+fn a_tree_is_cut_to_what_caches_have_room_for() {
+    let depths = [Depth::Fixed(4), Depth::Fixed(8)];
+    let (target, draft) = (random(16, 6), random(12, 7));
+    let wide = || -> Vec<Box<dyn Proposer>> {
+        let model = DraftModel::new(draft.clone(), &target).unwrap();
+        vec![
+            Box::new(model.with_widths(&[4]).unwrap()),
+            Box::new(PromptLookup::new().with_branches(60)),
+        ]
+    };
+    let cache = || Speculation::<Nothing>::cache(&target).unwrap();
+    check_at(&depths, (&target, cache), wide, &frames(), &Sampling::default());
+    let target = tapped();
+    let prompt = encode("The word of Ada is amber.\n").into_iter().cycle().take(500).collect();
+    let request = Request { prompt, tokens: 13, end_tokens: vec![] };
+    let wide =
+        || -> Vec<Box<dyn Proposer>> { vec![Box::new(mtp(&target).with_widths(&[4]).unwrap())] };
+    let cache = || Speculation::<Nothing>::cache(&target.0).unwrap();
+    check_at(&depths, (&target.0, cache), wide, &request, &Sampling::default());
+}
+
+#[test]
+fn a_cache_may_end_with_the_context() {
+    let (target, draft) = (random(16, 6), random(12, 7));
+    let request = Request { prompt: vec![3; 200], tokens: 57, end_tokens: vec![] };
+    let all = || proposers(&draft, &target, &request.prompt);
+    let cache = || {
+        let room = Room::for_tokens(&target, target.context()).unwrap();
+        PagedCache::new(&target, room).unwrap()
+    };
+    check_at(&depths(), (&target, cache), all, &request, &Sampling::default());
+}
+
+#[test]
+fn a_guess_is_cut_to_what_the_cache_has_room_for() {
+    let (target, request) = (random(16, 6), frames());
+    let settings = Settings { capacity: target.context(), prefill_chunk: None };
+    let lookup = PromptLookup::new().with_branches(60);
+    let mut guessing = GuessingDecoder::new(target.clone(), settings, lookup, 8).unwrap();
+    let sampler = Sampler::new(Sampling::default()).unwrap();
+    let steps = generate(&mut guessing, sampler, request.clone()).unwrap();
+    let found: Vec<u32> = steps.map(|step| step.unwrap().token).collect();
+    assert_eq!(found, plain(&target, &request, &Sampling::default()));
 }
