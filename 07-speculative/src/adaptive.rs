@@ -186,7 +186,7 @@ impl Adaptive {
 
     /// Seconds to draft so deep and to run the tree that comes of it.
     fn cost(&self, depth: usize, nodes: usize, plain: f64) -> f64 {
-        let (rows, widest) = (nodes + 1, self.verify.widest());
+        let (rows, widest) = (nodes.saturating_add(1), self.verify.widest());
         let known = self.verify.seconds(rows.min(widest)).unwrap_or(plain);
         // Past all that has been tried, a row is taken to cost so much.
         let verify = known + ROW * plain * rows.saturating_sub(widest) as f64;

@@ -117,11 +117,11 @@ pub(super) fn check_widths(widths: &[usize]) -> Result<Vec<usize>> {
     Ok(widths.to_vec())
 }
 
-/// Nodes of a tree of those widths that goes so deep.
+/// Nodes of a tree of those widths that goes so deep; if that is no number any more, the largest there is.
 pub(super) fn nodes(widths: &[usize], depth: usize) -> usize {
     let level = |before: &mut usize, level: usize| {
-        *before *= widths[level.min(widths.len() - 1)];
+        *before = before.saturating_mul(widths[level.min(widths.len() - 1)]);
         Some(*before)
     };
-    (0..depth).scan(1, level).sum()
+    (0..depth).scan(1, level).fold(0, usize::saturating_add)
 }

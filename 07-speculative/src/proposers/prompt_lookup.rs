@@ -190,7 +190,7 @@ impl Proposer for PromptLookup {
     }
 
     fn nodes(&self, depth: usize) -> usize {
-        self.branches * depth
+        self.branches.saturating_mul(depth)
     }
 
     // ANCHOR: propose

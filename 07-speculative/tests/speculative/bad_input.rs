@@ -2,8 +2,9 @@
 
 use crate::models::random;
 use naive_decode::{Request, Sampler, Sampling};
-use speculative::proposers::DraftModel;
-use speculative::{Depth, Nothing, Speculation};
+use speculative::proposers::{DraftModel, PromptLookup};
+use speculative::{Adaptive, Depth, Nothing, Observation, Proposer, Speculation};
+use std::time::Duration;
 
 fn said(prompt: Vec<u32>, tokens: usize) -> String {
     let model = random(16, 1);
@@ -36,6 +37,25 @@ fn a_draft_of_another_vocabulary_is_refused() {
             target.config.vocab_size
         )
     );
+}
+
+#[test]
+fn a_tree_of_more_nodes_than_there_are_numbers_is_the_largest_of_them() {
+    let model = random(16, 1);
+    let nodes = |widths: &[usize], depth: usize| {
+        DraftModel::new(model.clone(), &model).unwrap().with_widths(widths).unwrap().nodes(depth)
+    };
+    assert_eq!([0, 1, 5, 63].map(|depth| nodes(&[2], depth)), [0, 2, 62, usize::MAX - 1]);
+    assert_eq!([64, 500].map(|depth| nodes(&[2], depth)), [usize::MAX; 2]);
+    assert_eq!(nodes(&[usize::MAX, 1], 3), usize::MAX);
+    assert_eq!(PromptLookup::new().with_branches(usize::MAX).nodes(2), usize::MAX);
+    // Nobody can afford one.
+    let mut adaptive = Adaptive::new(80);
+    let (draft, verify) = (Duration::ZERO, Duration::from_millis(1));
+    for _ in 0..4 {
+        adaptive.observe(Observation { asked: 0, proposed: 0, nodes: 0, kept: 0, draft, verify });
+    }
+    assert_eq!(adaptive.depth(|_| usize::MAX), 0);
 }
 
 #[test]
