@@ -78,6 +78,21 @@ impl DraftTree {
         self.nodes.truncate(nodes);
     }
 
+    /// Keeps the nodes that are at most so deep: `depth` tokens one after the other.
+    pub fn cut_below(&mut self, depth: usize) {
+        let mut kept = DraftTree::empty();
+        // By node, where it is kept.
+        let mut places = vec![None; self.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            if self.path(index).len() <= depth {
+                // One that is kept has all before it kept, too.
+                let parent = node.parent.and_then(|parent| places[parent]);
+                places[index] = Some(kept.add(Node { parent, ..node.clone() }));
+            }
+        }
+        *self = kept;
+    }
+
     /// The nodes behind a node, or behind the text, in order.
     pub fn children(&self, parent: Option<usize>) -> impl Iterator<Item = usize> + '_ {
         let nodes = self.nodes.iter().enumerate();
@@ -140,6 +155,18 @@ mod tests {
         assert_eq!(tree.path(3), [0, 1, 3]);
         assert_eq!(tree.children(Some(1)).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(tree.children(None).collect::<Vec<_>>(), [0, 4]);
+    }
+
+    #[test]
+    fn what_is_too_deep_is_cut_wherever_it_stands() {
+        let mut tree = DraftTree::chain(&[5, 6, 7]);
+        tree.add_chain(None, &[5, 8, 9]);
+        tree.add_chain(None, &[4]);
+        tree.cut_below(2);
+        let nodes: Vec<_> = tree.nodes().iter().map(|node| (node.token, node.parent)).collect();
+        assert_eq!(nodes, [(5, None), (6, Some(0)), (8, Some(0)), (4, None)]);
+        tree.cut_below(0);
+        assert!(tree.is_empty());
     }
 
     #[test]

@@ -11,6 +11,9 @@ use naive_decode::{Error, Result, Sampler};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+/// Depths for which it is asked beforehand how many nodes a tree has; deeper ones are taken to go on as the last of them.
+const DEPTHS: usize = 64;
+
 /// How often a draft made ahead could be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AheadCount {
@@ -49,6 +52,8 @@ pub struct Ahead {
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
     name: &'static str,
+    /// What the proposer says of its trees' nodes, by depth: it cannot be asked while it drafts.
+    nodes: Vec<usize>,
     /// The text that a draft is being made for, if any.
     guessed: Option<Vec<u32>>,
     count: AheadCount,
@@ -64,6 +69,7 @@ impl Ahead {
         let (told, heard) = channel::<Told>();
         let (answer, answers) = channel();
         let name = inner.name();
+        let nodes = (0..=DEPTHS).map(|depth| inner.nodes(depth)).collect();
         let work = move || {
             for told in heard {
                 let Question { context, depth, mut sampler } = match told {
@@ -88,6 +94,7 @@ impl Ahead {
             answers,
             thread: Some(thread),
             name,
+            nodes,
             guessed: None,
             count: AheadCount::default(),
         })
@@ -125,6 +132,12 @@ impl Proposer for Ahead {
         self.name
     }
 
+    fn nodes(&self, depth: usize) -> usize {
+        let deeper = depth.saturating_sub(DEPTHS);
+        let a_level = self.nodes[DEPTHS].saturating_sub(self.nodes[DEPTHS - 1]);
+        self.nodes[depth.min(DEPTHS)].saturating_add(deeper.saturating_mul(a_level))
+    }
+
     /// Waits until the drafter has read it: the target would only wait for the same cores.
     fn read(&mut self, prompt: &[u32], start: usize) {
         // A thread that is gone is said to be when a draft is wanted.
@@ -157,7 +170,8 @@ impl Proposer for Ahead {
         let guessed = self.guessed.take();
         let came_true = guessed.as_deref() == Some(context);
         if guessed.is_some() && !came_true {
-            self.answer()?; // what was made for another text
+            // What was made for another text, or went wrong with it.
+            let _ = self.answers.recv();
         }
         self.count.used += usize::from(came_true);
         if !came_true {
@@ -169,8 +183,9 @@ impl Proposer for Ahead {
             self.ask(question(&next, sampler))?;
             self.guessed = Some(next);
             self.count.begun += 1;
-            tree.truncate(depth);
         }
+        // A level more than was asked for, to go on from.
+        tree.cut_below(depth);
         Ok(tree)
     }
     // ANCHOR_END: propose
@@ -218,5 +233,66 @@ mod tests {
         assert_eq!(tokens(&mut ahead, &[8, 9, 6]), [3, 4]);
         assert_eq!(tokens(&mut ahead, &[8, 9, 6, 3, 4, 5]), [6, 7]);
         assert_eq!(ahead.count().used, 1);
+    }
+
+    /// Two chains as deep as is asked for.
+    struct TwoBranches;
+
+    impl Proposer for TwoBranches {
+        fn name(&self) -> &'static str {
+            "two branches"
+        }
+
+        fn propose(&mut self, _: &[u32], depth: usize, _: &mut Sampler) -> Result<DraftTree> {
+            let mut tree = DraftTree::empty();
+            for first in [0, 100] {
+                tree.add_chain(None, &(first..first + depth as u32).collect::<Vec<_>>());
+            }
+            Ok(tree)
+        }
+
+        fn nodes(&self, depth: usize) -> usize {
+            2 * depth
+        }
+    }
+
+    #[test]
+    fn a_tree_is_as_deep_as_was_asked_for() {
+        let mut ahead = Ahead::new(TwoBranches).unwrap();
+        let mut sampler = Sampler::new(Sampling::default()).unwrap();
+        let tree = ahead.propose(&[7], 2, &mut sampler).unwrap();
+        let tokens: Vec<u32> = tree.nodes().iter().map(|node| node.token).collect();
+        assert_eq!(tokens, [0, 1, 100, 101]);
+        assert!((0..tree.len()).all(|node| tree.path(node).len() <= 2));
+        assert_eq!([0, 2, DEPTHS, DEPTHS + 9].map(|depth| ahead.nodes(depth)), [0, 4, 128, 146]);
+    }
+
+    /// The same numbers, behind short texts.
+    struct CountsABit;
+
+    impl Proposer for CountsABit {
+        fn name(&self) -> &'static str {
+            "counts a bit"
+        }
+
+        fn propose(&mut self, context: &[u32], depth: usize, s: &mut Sampler) -> Result<DraftTree> {
+            match context.len() <= 3 {
+                true => Counts.propose(context, depth, s),
+                false => Err(Error::invalid("tokens of a text", context.len(), "at most 3")),
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_wrong_with_a_draft_for_another_text_is_nobodys_concern() {
+        let mut ahead = Ahead::new(CountsABit).unwrap();
+        let mut sampler = Sampler::new(Sampling::default()).unwrap();
+        for context in [[7], [8]] {
+            // The next draft is begun behind four tokens.
+            assert_eq!(ahead.propose(&context, 2, &mut sampler).unwrap().len(), 2);
+        }
+        assert_eq!(ahead.count(), AheadCount { begun: 2, used: 0 });
+        let said = ahead.propose(&[8, 1, 2, 3], 2, &mut sampler).unwrap_err().to_string();
+        assert_eq!(said, "tokens of a text is 4, expected at most 3");
     }
 }
