@@ -105,13 +105,17 @@ impl PagedCache {
             Ok(key)
         };
         let (_, memory) = self.parts();
-        let keys = tables.groups.iter().map(|table| {
-            let places = (0..places).map(|place| table.block(place));
-            places.map(|block| block.map(|block| put(block, memory)).transpose()).collect()
-        });
-        let parked = Parked { length, form, keys: keys.collect::<Result<_>>()? };
+        let mut keys: Vec<Vec<Option<Key>>> = vec![Vec::new(); tables.groups.len()];
+        // The end first: a tier that is full lets go of the oldest, and nothing goes on without the beginning.
+        for place in (0..places).rev() {
+            for (table, keys) in tables.groups.iter().zip(&mut keys) {
+                let block = table.block(place);
+                keys.push(block.map(|block| put(block, memory)).transpose()?);
+            }
+        }
+        keys.iter_mut().for_each(|keys| keys.reverse());
         self.close(sequence)?;
-        Ok(parked)
+        Ok(Parked { length, form, keys })
     }
     // ANCHOR_END: park
 

@@ -43,7 +43,8 @@ fn the_youngest_waits() {
 /// A tier that does something to what it is given.
 struct Altering<F> {
     kept: HashMap<Key, Vec<u8>>,
-    /// From how many blocks came before, and a block's bytes, what is kept; nothing if it is lost.
+    /// From how many blocks came before, and a block's bytes, what is kept; nothing if it is lost. Of a sequence, the last
+    /// block comes first.
     alter: F,
     count: usize,
 }
@@ -92,14 +93,16 @@ fn away_and_back(
 fn what_comes_back_ends_at_the_first_gap() {
     let (cache, back) = away_and_back(|_, bytes| Some(bytes));
     assert_eq!(cache.len(back), 100);
-    let (cache, back) = away_and_back(|place, bytes| (place != 3).then_some(bytes));
+    // The fourth from the end of seven, and from the beginning.
+    let (cache, back) = away_and_back(|before, bytes| (before != 3).then_some(bytes));
     assert_eq!(cache.len(back), 48);
 }
 
 #[test]
 fn a_wrong_bit_is_a_missing_block() {
-    let (cache, back) = away_and_back(|place, mut bytes| {
-        bytes[1_000] ^= if place == 0 { 4 } else { 0 };
+    let (cache, back) = away_and_back(|before, mut bytes| {
+        // The sequence's first block.
+        bytes[1_000] ^= if before == 6 { 4 } else { 0 };
         Some(bytes)
     });
     assert_eq!(cache.len(back), 0);

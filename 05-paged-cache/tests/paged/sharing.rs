@@ -1,8 +1,10 @@
 //! Forks, copies on write, parking, in cases small enough to follow.
 
 use crate::world::{Shape, World};
+use kv_cache::KvCache;
 use naive_decode::Element;
 use paged_cache::BlockId;
+use paged_cache::offload::HostTier;
 
 /// Blocks of four tokens, two heads of keys and values.
 const SHAPE: Shape = Shape {
@@ -150,6 +152,23 @@ fn a_sequence_that_was_parked_can_be_rolled_back_as_far_as_before() {
     world.truncate(0, 32);
     assert_eq!(world.listed[0].len(), 32);
     world.pass(&[(0, 5)], None);
+}
+
+#[test]
+fn a_tier_that_is_a_block_short_keeps_the_beginning() {
+    let mut world = World::new(SHAPE, 8);
+    world.open();
+    world.pass(&[(0, 20)], None);
+    let mut tier = HostTier::new(4 * world.cache.layout().block_bytes());
+    let parked = world.cache.park(world.listed[0].sequence, &mut tier).unwrap();
+    let back = world.cache.unpark(&parked, &mut tier).unwrap();
+    assert_eq!(world.cache.len(back), 16);
+    let listed = &mut world.listed[0];
+    listed.sequence = back;
+    listed.truncate(16);
+    // What is left goes on as if it had never been longer.
+    world.pass(&[(0, 5)], None);
+    world.check_integrity();
 }
 
 #[test]
