@@ -158,7 +158,7 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
     /// One cycle; none once the text is complete.
     ///
     /// # Errors
-    /// Whatever the models or the sampler say.
+    /// Whatever the models or the sampler say. Text and cache are then as they were, and another cycle may go well.
     pub fn advance(&mut self) -> Result<Option<Cycle>> {
         if self.finished {
             return Ok(None);
@@ -176,7 +176,8 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         let logits = self.executor.execute(&Pass::one(span))?;
         let verify = began.elapsed();
 
-        let accepted = (self.rule)(&mut self.sampler, &mut self.context, &tree, logits.view())?;
+        let accepted = (self.rule)(&mut self.sampler, &mut self.context, &tree, logits.view());
+        let accepted = accepted.or_else(|error| self.roll_back(start, error))?;
         let (path, next) = (&accepted.path[..], accepted.next);
         let context = &self.context[..];
         let began = Instant::now();
@@ -186,7 +187,8 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         // The text's last token and the path stay in the cache; the rest never was.
         let slots = std::iter::once(start).chain(path.iter().map(|node| start + 1 + node));
         let slots: Vec<usize> = slots.collect();
-        self.executor.cache_mut().keep(self.sequence, start, &slots)?;
+        let kept = self.executor.cache_mut().keep(self.sequence, start, &slots);
+        kept.or_else(|error| self.roll_back(start, error))?;
 
         let kept = path.iter().map(|&node| tree.nodes()[node].token);
         let tokens = self.extend(kept.chain([next]).collect());
@@ -198,6 +200,11 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         Ok(Some(Cycle { tokens, proposed: longest, nodes, kept, draft, verify }))
     }
     // ANCHOR_END: cycle
+
+    /// Lets go of a pass of which nothing has come: the next one begins where it did.
+    fn roll_back<T>(&mut self, start: usize, error: Error) -> Result<T> {
+        self.executor.cache_mut().truncate(self.sequence, start).and(Err(error))
+    }
 
     /// How deep the next draft is to go: no deeper than the text may still grow.
     fn asked(&mut self) -> usize {

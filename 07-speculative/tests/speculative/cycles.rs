@@ -1,13 +1,17 @@
 //! Tokens per cycle are what the formula says, and the cache is as if no draft had been there.
 
-use crate::models::{draft, encode, random, target};
+use crate::models::{draft, encode, random, tapped, target};
 use kv_cache::KvCache;
 use naive_decode::break_it::Bench;
-use naive_decode::{CpuExecutor, Executor, Pass, Request, Result, Sampler, Sampling, Span, Want};
+use naive_decode::{
+    CpuExecutor, Error, Executor, Pass, Request, Result, Sampler, Sampling, Span, Want,
+};
+use ndarray::ArrayView2;
 use paged_cache::PagedCache;
 use speculative::expected::tokens_per_cycle;
 use speculative::proposers::DraftModel;
-use speculative::{Cycle, Depth, DraftTree, Nothing, Proposer, Speculation};
+use speculative::{Accepted, Cycle, Depth, DraftTree, Nothing, Proposer, Speculation, accept};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const LENGTH: usize = 4;
 
@@ -99,6 +103,50 @@ fn the_cache_is_as_if_no_draft_had_been_there() {
     let expected = whole_blocks(&mut plain.attention, sequence, length);
     let (mut cache, _) = found.into_cache();
     assert_eq!(whole_blocks(&mut cache, sequence, length), expected);
+}
+
+/// The rule, every other time; the others it finds a score that is none.
+fn fails_every_other_time(
+    sampler: &mut Sampler,
+    context: &mut Vec<u32>,
+    tree: &DraftTree,
+    logits: ArrayView2<f32>,
+) -> Result<Accepted> {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    match CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+        true => Err(Error::invalid("score of token 0", f32::NAN, "a number below infinity")),
+        false => accept(sampler, context, tree, logits),
+    }
+}
+
+#[test]
+fn a_cycle_that_fails_leaves_the_text_as_it_was() {
+    let (target, draft) = (tapped(), draft());
+    let request = Request { prompt: encode(&Bench::tale(1)), tokens: 20, end_tokens: vec![] };
+    let expected = crate::models::plain(&target.0, &request, &Sampling::default());
+    for proposer in crate::greedy::all(&target, &draft, &request.prompt) {
+        let name = proposer.name();
+        let cache = Speculation::<Nothing>::cache(&target.0).unwrap();
+        let sampler = Sampler::new(Sampling::default()).unwrap();
+        let (model, request) = (target.0.clone(), request.clone());
+        let text = Speculation::new(model, cache, proposer, sampler, Depth::Fixed(4), request);
+        let mut text = text.unwrap().with_rule(fails_every_other_time);
+        let (mut found, mut failed) = (Vec::new(), 0);
+        loop {
+            let before = text.context().to_vec();
+            match text.advance() {
+                Ok(Some(cycle)) => found.extend(cycle.tokens),
+                Ok(None) => break,
+                Err(_) => {
+                    assert_eq!(text.context(), before, "{name}");
+                    failed += 1;
+                }
+            }
+            text.check_integrity([]).unwrap();
+        }
+        assert_eq!(found, expected, "{name}");
+        assert!(failed > 0, "{name}");
+    }
 }
 
 /// The bytes of all blocks that the text fills.

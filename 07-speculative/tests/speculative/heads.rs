@@ -6,7 +6,7 @@ use naive_decode::{
     Checkpoint, CpuExecutor, Executor, Pass, Request, Sampler, Sampling, Span, dense,
 };
 use speculative::proposers::{Medusa, Mtp};
-use speculative::{Depth, DraftTree, Nothing, Proposer, Speculation};
+use speculative::{Cycle, Depth, DraftTree, Nothing, Proposer, Speculation};
 
 fn sampler() -> Sampler {
     Sampler::new(Sampling::default()).unwrap()
@@ -55,6 +55,31 @@ fn guesses_do_not_depend_on_how_rows_came() {
         }
         assert!(cycles > 3, "{cycles}");
     }
+}
+
+#[test]
+fn a_draft_that_went_wrong_leaves_nothing_behind() {
+    let target = tapped();
+    let request = Request { prompt: encode(&Bench::tale(1)), tokens: 30, end_tokens: vec![] };
+    // Only token 0 may come, and not twice.
+    let others = 1..target.0.config.vocab_size as u32;
+    let strict = Sampling {
+        logit_bias: others.map(|token| (token, f32::NEG_INFINITY)).collect(),
+        presence_penalty: f32::MAX,
+        frequency_penalty: f32::MAX,
+        ..Sampling::default()
+    };
+    let mut strict = Sampler::new(strict).unwrap().with_prompt_length(request.prompt.len());
+    let cache = Speculation::<Nothing>::cache(&target.0).unwrap();
+    let (model, depth) = (target.0.clone(), Depth::Fixed(3));
+    let mut text =
+        Speculation::new(model, cache, mtp(&target), sampler(), depth, request.clone()).unwrap();
+    let said = text.proposer.propose(&request.prompt, 3, &mut strict).unwrap_err().to_string();
+    assert!(said.starts_with("number of tokens that may come next is 0"), "{said}");
+    let cycles: Vec<Cycle> = text.map(Result::unwrap).collect();
+    let found: Vec<u32> = cycles.iter().flat_map(|cycle| cycle.tokens.clone()).collect();
+    assert_eq!(found, plain(&target.0, &request, &Sampling::default()));
+    assert!(cycles.iter().any(|cycle| cycle.kept > 0), "{cycles:?}");
 }
 
 /// How often the first of what is proposed is what the target says, in tales.
