@@ -78,7 +78,8 @@ impl Layout {
     /// The same for layers of these sizes and windows, whatever model they are of.
     ///
     /// # Errors
-    /// If `tokens` is not a power of two from 1 to 256, no layer makes keys and values, or some cannot be kept so.
+    /// If `tokens` is not a power of two from 1 to 256, no layer makes keys and values, or some have no heads or no numbers,
+    /// or cannot be kept so.
     pub fn of(made: &[Option<Maker>], tokens: usize, kept: KvType) -> Result<Self> {
         if !tokens.is_power_of_two() || tokens > 256 {
             let expected = "a power of two from 1 to 256";
@@ -89,7 +90,17 @@ impl Layout {
             let what = "layers that make keys and values";
             return Err(Error::invalid(what, 0, "at least 1"));
         }
-        made.iter().flatten().try_for_each(|maker| kept.check(maker.size))?;
+        for Maker { size, .. } in made.iter().flatten() {
+            if size.heads == 0 || size.key_dim == 0 {
+                let found = format!("{} heads of {} numbers", size.heads, size.key_dim);
+                return Err(Error::invalid(
+                    "keys of a layer",
+                    found,
+                    "at least 1 head of 1 number",
+                ));
+            }
+            kept.check(*size)?;
+        }
         let mut layers = vec![None; made.len()];
         let (mut most, mut most_scales) = (0, 0);
         for (index, group) in groups.iter().enumerate() {

@@ -39,15 +39,16 @@ pub struct Room {
 }
 
 impl Room {
-    /// Room for so many tokens of a model, in blocks of sixteen, exactly as the model makes keys and values.
+    /// Room for so many tokens of a model, in blocks of sixteen, exactly as the model makes keys and values. More than can
+    /// be counted is more than there is, and is refused when the pool is set aside.
     ///
     /// # Errors
     /// If the model's first layer makes no keys and values.
     pub fn for_tokens(model: &Model, tokens: usize) -> Result<Self> {
         let (kept, behind) = (model.kv_element.into(), Behind::Kept);
         let layout = Layout::new(model, 16, kept, behind)?;
-        let blocks = layout.blocks_for(tokens) * layout.groups().len();
-        let bytes = blocks * layout.block_bytes();
+        let blocks = layout.blocks_for(tokens).saturating_mul(layout.groups().len());
+        let bytes = blocks.saturating_mul(layout.block_bytes());
         Ok(Room { bytes, block: 16, capacity: model.context(), kept, behind, rollback: 0 })
     }
 }

@@ -81,7 +81,8 @@ impl<P: Proposer> Speculation<P> {
     /// with another, or brought back from where it had to wait.
     ///
     /// # Errors
-    /// If the sequence holds more than all of the prompt but its last token, and as [`Speculation::new`].
+    /// If there is no such sequence, it holds more than all of the prompt but its last token, and as
+    /// [`Speculation::new`].
     pub fn over(
         model: Arc<Model>,
         (cache, sequence): (PagedCache, usize),
@@ -119,6 +120,7 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
             let what = "the model's context".into();
             return Err(Error::Capacity { what, capacity: executor.context(), asked });
         }
+        executor.cache().tables(sequence)?; // one that is not there has no length either
         let held = executor.cache().len(sequence);
         let Some(rest) = before.get(held..) else {
             let expected = format!("at most {}, all of the prompt but its last", before.len());

@@ -43,11 +43,27 @@ fn a_pool_without_room_for_a_block_is_refused() {
     assert_eq!(said(short), expected);
     let endless = Room { bytes: usize::MAX, ..room(&model, 1, 16) };
     assert!(said(endless).contains("no more than the system has to give"));
+    let endless = Room::for_tokens(&model, usize::MAX).unwrap();
+    assert!(said(endless).contains("no more than the system has to give"));
     for block in [0, 12, 512] {
         let expected = "expected a power of two from 1 to 256";
         assert_eq!(
             said(Room { block, ..room(&model, 1, 16) }),
             format!("block size in tokens is {block}, {expected}")
+        );
+    }
+}
+
+#[test]
+fn layers_without_keys_are_refused() {
+    for (heads, key_dim) in [(0, 8), (2, 0)] {
+        let size = KvSize { heads, key_dim, value_dim: 16 };
+        let made = [Some(Maker { size, window: None })];
+        let said = Layout::of(&made, 16, Element::F32.into()).unwrap_err().to_string();
+        let expected = "expected at least 1 head of 1 number";
+        assert_eq!(
+            said,
+            format!("keys of a layer is {heads} heads of {key_dim} numbers, {expected}")
         );
     }
 }

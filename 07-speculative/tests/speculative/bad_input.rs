@@ -27,6 +27,23 @@ fn requests_that_cannot_be_answered_are_refused() {
 }
 
 #[test]
+fn a_sequence_that_is_not_there_is_refused() {
+    let model = random(16, 1);
+    // One that was closed, and one that never was.
+    for sequence in [0, 99] {
+        let mut cache = Speculation::<Nothing>::cache(&model).unwrap();
+        let closed = cache.open();
+        cache.close(closed).unwrap();
+        let sampler = Sampler::new(Sampling::default()).unwrap();
+        let request = Request { prompt: vec![1], tokens: 1, end_tokens: vec![] };
+        let (held, depth) = ((cache, sequence), Depth::Fixed(3));
+        let text = Speculation::over(model.clone(), held, Nothing, sampler, depth, request);
+        let expected = format!("sequence is {sequence}, expected one that is open");
+        assert_eq!(text.err().unwrap().to_string(), expected);
+    }
+}
+
+#[test]
 fn a_draft_of_another_vocabulary_is_refused() {
     let (draft, target) = (random(16, 1), crate::models::target());
     let said = DraftModel::new(draft, &target).err().unwrap().to_string();
