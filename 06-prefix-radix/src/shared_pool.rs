@@ -97,7 +97,7 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     /// logits after the prompt's last token.
     ///
     /// # Errors
-    /// An empty prompt; [`Error::Capacity`] if even without all that nobody uses the pool is too small.
+    /// As [`SharedPool::open`]; [`Error::Capacity`] if even without all that nobody uses the pool is too small.
     pub fn begin(&mut self, salt: Salt, prompt: &[u32]) -> Result<(Session, Vec<f32>)> {
         let mut session = self.open(salt, prompt)?;
         let logits = self.run_prompt(&mut session, prompt);
@@ -116,10 +116,15 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     /// Begins a request with what is known of its prompt, and runs nothing.
     ///
     /// # Errors
-    /// An empty prompt, or one that is longer than a sequence of the pool may be.
+    /// An empty prompt; [`Error::Capacity`] if it is longer than a sequence of the pool may be.
     pub fn open(&mut self, salt: Salt, prompt: &[u32]) -> Result<Session> {
         if prompt.is_empty() {
             return Err(Error::invalid("prompt", "empty", "at least one token"));
+        }
+        let (capacity, asked) = (self.pool().capacity(), prompt.len());
+        if asked > capacity {
+            // Before anything is brought back from a tier for it.
+            return Err(Error::Capacity { what: "a sequence of the pool".into(), capacity, asked });
         }
         let (blocks, memory) = self.executor.cache_mut().parts();
         let prefix = self.prefixes.find(salt, prompt, blocks, memory);

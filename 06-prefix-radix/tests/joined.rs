@@ -272,6 +272,21 @@ fn rows_that_nobody_has_told_of_are_not_parked() {
 }
 
 #[test]
+fn a_prompt_that_no_sequence_has_room_for_is_not_begun() {
+    let model = model();
+    let room = Room { capacity: 64, ..Room::for_tokens(&model, 200).unwrap() };
+    let paged = PagedCache::new(&model, room).unwrap();
+    let (_, cache) = caches(16).swap_remove(1);
+    let tiered = Tiered::new(cache, Chain::new(b"test"), Vec::new());
+    let mut pool = SharedPool::new(model.clone(), paged, tiered).unwrap();
+    let said = pool.open(Salt::NONE, &text(9, 65)).unwrap_err().to_string();
+    assert_eq!(said, "a sequence of the pool holds 64 tokens; 65 were asked for");
+    assert_eq!((pool.pool().open_sequences(), pool.pool().blocks().used()), (0, 0));
+    let (session, _) = pool.begin(Salt::NONE, &text(9, 64)).unwrap();
+    pool.end(session).unwrap();
+}
+
+#[test]
 fn tenants_with_different_salts_share_nothing() {
     let model = model();
     let prompt = text(4, 40);
