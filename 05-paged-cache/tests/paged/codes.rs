@@ -6,7 +6,7 @@ use flash_attention::tile_attention::KvType;
 use gqa_mla::Maker;
 use kv_cache::KvCache;
 use naive_decode::break_it::noise;
-use naive_decode::{Isa, KvSize, LayerSpec, Pass, Span, Visible, Want};
+use naive_decode::{Attention, Isa, KvSize, LayerSpec, Pass, Span, Visible, Want};
 use ndarray::Array3;
 use paged_cache::{Behind, Layout, PagedCache, Room};
 
@@ -16,30 +16,38 @@ const SIZES: [KvSize; 2] = [
     KvSize { heads: 1, key_dim: 40, value_dim: 0 },
 ];
 
+fn kinds() -> impl Iterator<Item = (KvSize, KvType)> {
+    SIZES.into_iter().flat_map(|size| [KvType::Int8, KvType::Bf16Fast].map(|kept| (size, kept)))
+}
+
 fn random(seed: u64, shape: (usize, usize, usize)) -> Array3<f32> {
     Array3::from_shape_vec(shape, noise(seed, shape.0 * shape.1 * shape.2)).unwrap()
 }
 
+/// Runs a pass whose rows are token `first` of a text and those after it, and gives what they were answered.
+fn answer(cache: &mut dyn KvCache, size: KvSize, pass: &Pass, first: usize) -> Array3<f32> {
+    let width = if size.value_dim == 0 { 32 } else { size.value_dim };
+    cache.begin(pass).unwrap();
+    let of = |seed: u64, heads: usize, dim: usize| {
+        let all = random(seed, (CAPACITY, heads, dim));
+        all.slice(ndarray::s![first..first + pass.rows(), .., ..]).to_owned()
+    };
+    let (q, k) = (of(1, size.heads * 3, size.key_dim), of(2, size.heads, size.key_dim));
+    let v = match size.value_dim {
+        0 => k.slice(ndarray::s![.., .., ..width]).to_owned(),
+        _ => of(3, size.heads, width),
+    };
+    let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 2.0, score_cap: None };
+    cache.attend(layer, pass, q.view(), k.view(), v.view()).unwrap()
+}
+
 /// Runs the passes and gives what each of their rows was answered.
 fn answers(cache: &mut dyn KvCache, size: KvSize, passes: &[Span]) -> Vec<Array3<f32>> {
-    let width = if size.value_dim == 0 { 32 } else { size.value_dim };
     let mut answers = Vec::new();
     for span in passes {
-        let (start, rows) = (span.start, span.rows());
         let pass = Pass::one(span.clone());
-        cache.begin(&pass).unwrap();
-        // Numbers depend on the slot alone, so that chunks of one text are parts of it.
-        let of = |seed: u64, heads: usize, dim: usize| {
-            let all = random(seed, (CAPACITY, heads, dim));
-            all.slice(ndarray::s![start..start + rows, .., ..]).to_owned()
-        };
-        let (q, k) = (of(1, size.heads * 3, size.key_dim), of(2, size.heads, size.key_dim));
-        let v = match size.value_dim {
-            0 => k.slice(ndarray::s![.., .., ..width]).to_owned(),
-            _ => of(3, size.heads, width),
-        };
-        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 2.0, score_cap: None };
-        answers.push(cache.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap());
+        // Each slot has its own token, so that chunks of one text are parts of it.
+        answers.push(answer(cache, size, &pass, span.start));
         if span.sees.iter().all(|sees| sees.also.is_empty()) {
             cache.commit(&pass);
         }
@@ -65,9 +73,7 @@ fn passes(chunks: &[usize]) -> Vec<Span> {
 
 #[test]
 fn what_is_in_blocks_is_what_is_in_one_stretch() {
-    for (size, kept) in
-        SIZES.into_iter().flat_map(|size| [KvType::Int8, KvType::Bf16Fast].map(|kept| (size, kept)))
-    {
+    for (size, kept) in kinds() {
         for block in [1, 2, 4, 16, 32, 256] {
             for isa in Isa::available() {
                 let passes = passes(&[1, 30, 500, 17, 1, 9]);
@@ -79,6 +85,40 @@ fn what_is_in_blocks_is_what_is_in_one_stretch() {
                     assert_same_bits(found, expected, &what);
                 }
             }
+        }
+    }
+}
+
+/// Of a tree of two branches the second stays, and its rows move up: with their scales, and in pairs with others.
+#[test]
+fn rows_that_move_up_are_as_if_they_had_always_been_there() {
+    for (size, kept) in kinds() {
+        let run = |cache: &mut PagedCache, span: Span, first: usize| {
+            let pass = Pass::one(span);
+            let answer = answer(cache, size, &pass, first);
+            cache.commit(&pass);
+            answer
+        };
+        let rows = |start: usize, rows: usize| Span::new(0, start, &vec![0; rows], Want::All);
+        // The first of them to the end of a block, to the first and to the second of a pair.
+        for (block, held) in [1, 2, 16].into_iter().flat_map(|b| [15, 20, 21].map(|h| (b, h))) {
+            let what = format!("{kept}, blocks of {block}, behind {held} tokens");
+            let mut tree = rows(held, 3);
+            let see = |also: &[usize]| Visible { range: 0..held, also: also.to_vec() };
+            tree.sees = vec![see(&[held]), see(&[held + 1]), see(&[held + 1, held + 2])];
+            let mut moved = paged(size, block, kept, Isa::best());
+            run(&mut moved, rows(0, held), 0);
+            let in_tree = run(&mut moved, tree, held);
+            moved.keep(0, held, &[held + 1, held + 2]).unwrap();
+            // The same branch, and nothing else.
+            let mut in_line = paged(size, block, kept, Isa::best());
+            run(&mut in_line, rows(0, held), 0);
+            let expected = run(&mut in_line, rows(held, 2), held + 1);
+            let branch = in_tree.slice(ndarray::s![1.., .., ..]).to_owned();
+            assert_same_bits(&branch, &expected, &format!("{what}, in the tree"));
+            let found = run(&mut moved, rows(held + 2, 1), held + 3);
+            let expected = run(&mut in_line, rows(held + 2, 1), held + 3);
+            assert_same_bits(&found, &expected, &format!("{what}, behind it"));
         }
     }
 }
