@@ -161,7 +161,8 @@ impl ModelFiles {
         }
     }
 
-    /// Vocabulary and model belong together, and the template's end of turn is known as an end.
+    /// Vocabulary and model belong together, and the template's end of turn is known as an end, if the
+    /// model can write it.
     fn checked(mut self) -> Result<Self> {
         self.tokenizer.check_vocab_size(self.config.vocab_size)?;
         let template = self.chat_template.as_ref();
@@ -169,6 +170,8 @@ impl ModelFiles {
         if let Some(end) = end.filter(|end| !self.config.end_tokens.contains(end)) {
             self.config.end_tokens.push(end);
         }
+        // One that the model has no row for comes out of it never.
+        self.config.end_tokens.retain(|&end| (end as usize) < self.config.vocab_size);
         Ok(self)
     }
 

@@ -6,7 +6,7 @@ mod stream;
 
 use embedded_models::{DRAFT, TARGET};
 use naive_decode::{Config, Tokenizer};
-use samples::{BEGIN, END, bytes_tokenizer, embedded};
+use samples::{BEGIN, END, bytes_json, bytes_tokenizer, embedded, special};
 use stream::pieces;
 
 #[test]
@@ -27,11 +27,11 @@ fn special_tokens_come_and_go_as_asked() {
 fn a_tokenizer_of_another_vocabulary_is_refused_with_both_sizes() {
     let tokenizer = bytes_tokenizer();
     assert_eq!(tokenizer.vocab_size(), 259);
-    // As many rows as ids, or padded up to a round number.
-    for fits in [259, 264, 272] {
+    // As many rows as ids, or padded up to a round number; or none for tokens that were added.
+    for fits in [259, 264, 272, 257, 258] {
         tokenizer.check_vocab_size(fits).unwrap();
     }
-    for another in [0, 256, 258, 320, 2048] {
+    for another in [0, 256, 320, 2048] {
         assert_eq!(
             tokenizer.check_vocab_size(another).unwrap_err().to_string(),
             format!(
@@ -40,6 +40,21 @@ fn a_tokenizer_of_another_vocabulary_is_refused_with_both_sizes() {
             )
         );
     }
+}
+
+#[test]
+fn a_token_that_was_added_past_the_models_rows_is_a_token_like_any_other() {
+    const IMAGE: u32 = 259;
+    let mut json = bytes_json();
+    json["added_tokens"].as_array_mut().unwrap().push(special(IMAGE, "<image>"));
+    let tokenizer = Tokenizer::from_bytes("bytes", json.to_string().as_bytes()).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 260);
+    tokenizer.check_vocab_size(259).unwrap();
+    let said = tokenizer.check_vocab_size(256).unwrap_err().to_string();
+    assert!(said.contains("260 tokens") && said.contains("the model's 256"), "{said}");
+    assert_eq!(tokenizer.encode("a<image>").unwrap(), [0x61, IMAGE]);
+    assert_eq!(tokenizer.decode(&[0x61, IMAGE]).unwrap(), "a");
+    assert_eq!(tokenizer.decode_with_special(&[0x61, IMAGE]).unwrap(), "a<image>");
 }
 
 #[test]

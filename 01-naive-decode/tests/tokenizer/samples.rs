@@ -26,15 +26,22 @@ pub(crate) const BEGIN: u32 = 257;
 pub(crate) const END: u32 = 258;
 
 pub(crate) fn bytes_tokenizer() -> Tokenizer {
+    Tokenizer::from_bytes("bytes", bytes_json().to_string().as_bytes()).unwrap()
+}
+
+/// A special token as `added_tokens` has it.
+pub(crate) fn special(id: u32, content: &str) -> Value {
+    json!({"id": id, "content": content, "single_word": false, "lstrip": false,
+           "rstrip": false, "normalized": false, "special": true})
+}
+
+/// Its tokenizer.json.
+pub(crate) fn bytes_json() -> Value {
     let letter = |b: u8| letter_of(b).to_string();
     let mut vocab: serde_json::Map<_, _> =
         (0..=255).map(|b| (letter(b), json!(u32::from(b)))).collect();
     vocab.insert(letter(0xa0) + &letter(0xe5), json!(MERGED));
-    let special = |id: u32, content: &str| {
-        json!({"id": id, "content": content, "single_word": false, "lstrip": false,
-               "rstrip": false, "normalized": false, "special": true})
-    };
-    let json = json!({
+    json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
         "added_tokens": [special(BEGIN, "<begin>"), special(END, "<end>")],
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
@@ -53,8 +60,7 @@ pub(crate) fn bytes_tokenizer() -> Tokenizer {
                   "continuing_subword_prefix": null, "end_of_word_suffix": null,
                   "fuse_unk": false, "byte_fallback": false, "vocab": vocab,
                   "merges": [[letter(0xa0), letter(0xe5)]]},
-    });
-    Tokenizer::from_bytes("bytes", json.to_string().as_bytes()).unwrap()
+    })
 }
 
 /// The bytes of each of [`bytes_tokenizer`]'s tokens.

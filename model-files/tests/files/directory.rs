@@ -1,9 +1,11 @@
 //! Directories in Hugging Face's layout: whole, in shards, and with weights that do not fit.
 
 use crate::model_directory::*;
+use embedded_models::TARGET;
 use model_files::ModelFiles;
+use naive_decode::{LoadOptions, NaiveAttention, Pass, Span, Want};
 use safetensors::tensor::Dtype;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 
 #[test]
@@ -155,4 +157,30 @@ fn a_template_of_its_own_and_every_end_are_found() {
     let written = written.render(&[model_files::Message::new("user", "Hi")], true).unwrap();
     assert_eq!(written, "Hi<|end|>");
     assert_eq!(files.config.end_tokens, [0, 4]);
+}
+
+#[test]
+fn an_added_token_that_the_model_has_no_row_for_is_refused_when_it_is_fed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    write_rest(path);
+    write_shard(&path.join("model.safetensors"), &tensors());
+    let mut tokenizer: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
+    let added = tokenizer["added_tokens"].as_array_mut().unwrap();
+    let mut image = added[0].clone();
+    image["id"] = 2048.into();
+    image["content"] = "<|image|>".into();
+    added.push(image);
+    fs::write(path.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    // Nor does one end a turn that never comes.
+    let template = "{% for m in messages %}{{ m.content }}<|image|>{% endfor %}";
+    fs::write(path.join("chat_template.jinja"), template).unwrap();
+    let files = ModelFiles::open_directory(path).unwrap();
+    assert_eq!(files.config.end_tokens, [0]);
+    let tokens = files.tokenizer.encode("A lantern<|image|>").unwrap();
+    assert_eq!(tokens.last(), Some(&2048));
+    let model = files.load(LoadOptions::default()).unwrap();
+    let pass = Pass::one(Span::new(0, 0, &tokens, Want::Last));
+    let said = model.forward(&pass, &mut NaiveAttention::new(model.isa)).unwrap_err();
+    assert_eq!(said.to_string(), "token is 2048, expected an id below the vocabulary's 2048");
 }
