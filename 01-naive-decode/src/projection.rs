@@ -49,6 +49,10 @@ pub trait Projection: Send + Sync {
     /// # Errors
     /// If a position lies past what `rope` covers.
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected>;
+    /// Whether it turns queries and keys by a RoPE of its own, and not by the one that it is handed.
+    fn has_own_rope(&self) -> bool {
+        false
+    }
     /// Attention's answer `[rows, heads, D_v]` → `[rows, hidden]`.
     fn output(&self, attended: Array3<f32>) -> Array2<f32>;
     /// Bytes of weights that one pass reads.

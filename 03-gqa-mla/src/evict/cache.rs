@@ -24,7 +24,8 @@ pub struct EvictingCache<P> {
     budget: usize,
     isa: Isa,
     observes: bool,
-    /// There if positions are counted in the cache.
+    /// There if positions are counted in the cache: the model's turns, and nothing of its magnitude,
+    /// which keys that are kept have already.
     rope: Option<Rope>,
     sequences: Vec<Sequence<P>>,
     peak_bytes: usize,
@@ -85,14 +86,27 @@ impl<P: Evict> EvictingCache<P> {
     /// need not change.
     ///
     /// # Errors
-    /// If not the whole of a key is turned by the model's RoPE, as in a latent cache.
+    /// If not the whole of a key is turned by the model's RoPE, as in a latent cache; if a layer turns
+    /// by a RoPE of its own; or if one has a window, which counts the text's tokens.
     pub fn with_positions_in_cache(self, model: &Model) -> Result<Self> {
         let turned = 2 * model.rope.frequencies().len();
         if turned != self.shape.key_dim {
             let expected = format!("{}, all of a key", self.shape.key_dim);
             return Err(Error::invalid("width that RoPE turns", turned, expected));
         }
-        Ok(EvictingCache { rope: Some(model.rope.clone()), ..self })
+        for (layer, block) in model.blocks.iter().enumerate() {
+            if block.projection.has_own_rope() {
+                let expected = "the model's: all keys are turned by one";
+                return Err(Error::invalid(format!("RoPE of layer {layer}"), "its own", expected));
+            }
+            if let Some(window) = block.window {
+                let expected = "none: positions in the cache are not those that it counts";
+                return Err(Error::invalid(format!("window of layer {layer}"), window, expected));
+            }
+        }
+        let frequencies = model.rope.frequencies().to_vec();
+        let rope = Rope::with_frequencies(frequencies, 1.0, model.rope.positions());
+        Ok(EvictingCache { rope: Some(rope), ..self })
     }
 
     /// Entries that each head keeps at most between passes, as the policy understands it.

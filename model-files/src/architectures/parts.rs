@@ -137,6 +137,10 @@ impl Projection for Normed<dyn Projection> {
         self.inner.project(x, positions, rope)
     }
 
+    fn has_own_rope(&self) -> bool {
+        self.inner.has_own_rope()
+    }
+
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
         self.norm(&self.inner.output(attended))
     }

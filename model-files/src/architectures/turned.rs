@@ -20,6 +20,10 @@ impl Projection for OwnRope {
         self.inner.project(x, positions, &self.rope)
     }
 
+    fn has_own_rope(&self) -> bool {
+        true
+    }
+
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
         self.inner.output(attended)
     }
@@ -58,6 +62,10 @@ impl Projection for PartlyTurned {
             x.into_shape_with_order(shape).expect("a whole number of heads")
         };
         Ok(Projected { q: heads(q), kv: Some(KeysValues { k: heads(k), v: heads(v.apply(x)) }) })
+    }
+
+    fn has_own_rope(&self) -> bool {
+        true
     }
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {

@@ -1,6 +1,7 @@
 //! What configs say, and what becomes of it.
 
 use super::checkpoint::{self as tiny, with};
+use gqa_mla::evict::{Budget, EvictingCache, Sinks};
 use model_files::Architecture;
 use naive_decode::{LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors};
 use serde_json::{Value, json};
@@ -120,6 +121,20 @@ fn llama_3s_stretching_is_applied_on_loading() {
     assert_eq!(model.context(), 64);
     let options = LoadOptions { context: Some(40), ..LoadOptions::default() };
     assert_eq!(read(&stretched).random(5, options).unwrap().context(), 40);
+}
+
+#[test]
+fn keys_that_a_layers_own_rope_turned_are_not_turned_nearer_by_the_models() {
+    let said = |config: &Value| {
+        let model = random(config);
+        let cache = EvictingCache::new(&model, 64, 1, Budget::Entries(8), Sinks::FOUR).unwrap();
+        cache.with_positions_in_cache(&model).err().map(|error| error.to_string())
+    };
+    assert_eq!(said(&tiny::phi3()), None);
+    for config in [tiny::phi3_partly(), tiny::gemma3()] {
+        let said = said(&config).unwrap();
+        assert!(said.starts_with("RoPE of layer 0 is its own, expected the model's"), "{said}");
+    }
 }
 
 #[test]
