@@ -9,6 +9,7 @@ use naive_decode::numerics::LANES;
 use naive_decode::{Isa, LayerSpec, Partial, SPLIT, Span, Visible};
 use ndarray::{ArrayView3, ArrayViewMut3, s};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// What is kept of one sequence and one layer, as attention reads it.
 ///
@@ -70,7 +71,8 @@ pub fn attend_reading(
         .map(|i| {
             let (row, head) = (i / heads, i % heads);
             let query = reading.prepare(&q.slice(s![row, head, ..]).to_vec());
-            let query = Query { isa, layer, query: &query };
+            let first = span.sees[row].places(layer.window).start;
+            let query = Query { isa, layer, query: &query, first };
             let seen = seen(reading, head / group, &span.sees[row], layer.window);
             query.meet(reading, head / group, seen, value_dim, weights_wanted)
         })
@@ -112,6 +114,8 @@ struct Query<'a> {
     isa: Isa,
     layer: LayerSpec,
     query: &'a [f32],
+    /// Where what it may see begins, in the row's line of slots.
+    first: usize,
 }
 
 struct Answer {
@@ -133,18 +137,17 @@ impl Query<'_> {
         let mut whole = Partial::empty(value_dim);
         // Of each split: its weights, and the maximum that they are relative to.
         let mut kept: Vec<(Vec<f32>, i32)> = Vec::new();
-        for places in seen.chunks(SPLIT) {
-            let mut tiles = vec![[0.0f32; LANES]; places.len().div_ceil(LANES)];
-            let scores = &mut tiles.as_flattened_mut()[..places.len()];
+        for (lanes, places) in splits(self.first, &seen) {
+            let mut tiles = vec![[0.0f32; LANES]; lanes.end.div_ceil(LANES)];
+            let scores = &mut tiles.as_flattened_mut()[lanes.clone()];
             reading.scores(kv_head, self.query, places, scores);
             self.layer.score(self.isa, scores);
-            let mut masks = vec![u16::MAX; tiles.len()];
-            if let (Some(last), lanes @ 1..) = (masks.last_mut(), places.len() % LANES) {
-                *last = (1 << lanes) - 1;
-            }
+            let bit = |lane: usize| u16::from(lanes.contains(&lane)) << (lane % LANES);
+            let mask = |first| (first..first + LANES).fold(0, |mask, lane| mask | bit(lane));
+            let masks: Vec<u16> = (0..lanes.end).step_by(LANES).map(mask).collect();
             let mut part = Partial::empty(value_dim);
             (part.maximum, part.sum) = softmax_weights(self.isa, &mut tiles, &masks);
-            let weights = &tiles.as_flattened()[..places.len()];
+            let weights = &tiles.as_flattened()[lanes];
             reading.add_values(kv_head, weights, places, &mut part.values);
             if weights_wanted {
                 kept.push((weights.to_vec(), part.maximum));
@@ -164,6 +167,17 @@ impl Query<'_> {
         reading.finish(&mut values);
         Answer { values, seen, weights }
     }
+}
+
+/// What a row sees, split by split: the lanes that a part takes of its first tiles, and its places.
+///
+/// Both go by the row's line of slots, in which `first` is the first that it sees: a window may begin
+/// late in a split, and in the middle of a tile.
+fn splits(first: usize, seen: &[usize]) -> impl Iterator<Item = (Range<usize>, &[usize])> {
+    let (begun, whole) = seen.split_at(seen.len().min(SPLIT - first % SPLIT));
+    let begun = (first % LANES..first % LANES + begun.len(), begun);
+    let whole = whole.chunks(SPLIT).map(|places| (0..places.len(), places));
+    std::iter::once(begun).chain(whole).filter(|(_, places)| !places.is_empty())
 }
 
 /// A dot product as one chain of fused multiply-adds, the order that every kernel here keeps to.
@@ -226,8 +240,14 @@ mod tests {
 
     #[test]
     fn nothing_lost_is_the_same_bits_and_weights_add_up() {
-        // Past one split of 512, with and without a window that keeps whole tiles of lanes.
-        for (held, rows, window) in [(0, 5, None), (500, 30, None), (1100, 3, None)] {
+        // Past one split of 512, with and without a window, which begins within a tile of lanes.
+        for (held, rows, window) in [
+            (0, 5, None),
+            (500, 30, None),
+            (1100, 3, None),
+            (500, 30, Some(40)),
+            (1100, 3, Some(530)),
+        ] {
             let slots = held + rows;
             let plain = Plain { k: noise((slots, 2, 16), 1), v: noise((slots, 2, 8), 2) };
             let q = noise((rows, 6, 16), 3);
@@ -240,7 +260,8 @@ mod tests {
             let mut watch = |attended: Attended| {
                 queries += 1;
                 assert_eq!(attended.kv_head, attended.head / 3);
-                assert_eq!(attended.places.len(), held + attended.row + 1);
+                let held = held + attended.row + 1;
+                assert_eq!(attended.places.len(), window.map_or(held, |window| held.min(window)));
                 assert!((attended.weights.iter().sum::<f32>() - 1.0).abs() < 1e-5);
             };
             let out = found.view_mut();
