@@ -17,6 +17,11 @@ const SEQUENCE: usize = 0;
 /// Feeding the prompt is *prefill*: many rows in one pass, as much arithmetic per byte of weights
 /// as there are rows. Feeding one token is *decode*: one row, and every weight read for it alone.
 /// They are one function; only the number of rows differs.
+///
+/// Tokens that cannot be fed are refused before the first of them is. Should a pass fail all the same,
+/// the chunks before it are taken back, from any cache that can: a ring that has come round without
+/// spare places, or a cache that has dropped entries, keeps them, and [`CachedDecoder::len`] says how
+/// many those were.
 pub struct CachedDecoder<A, E = CpuExecutor<A>> {
     /// Model and cache.
     pub executor: E,
@@ -79,6 +84,11 @@ impl<A: KvCache, E: CachedExecutor<Cache = A>> Decoder for CachedDecoder<A, E> {
             let what = format!("the cache of sequence {SEQUENCE}");
             return Err(Error::Capacity { what, capacity: self.capacity(), asked });
         }
+        let vocabulary = self.executor.config().vocab_size;
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let expected = format!("an id below the vocabulary's {vocabulary}");
+            return Err(Error::invalid("token", token, expected));
+        }
         let mut last = Vec::new();
         for chunk in tokens.chunks(self.prefill_chunk) {
             let held = self.len();
@@ -87,8 +97,9 @@ impl<A: KvCache, E: CachedExecutor<Cache = A>> Decoder for CachedDecoder<A, E> {
             match self.executor.execute(&pass) {
                 Ok(logits) => last = logits.iter().copied().collect(),
                 Err(error) => {
-                    // All or nothing: chunks that did go through are rolled back.
-                    self.truncate(start)?;
+                    // All or nothing: chunks that did go through are rolled back, if the cache can
+                    // do that. If not, why the pass failed is still what there is to say.
+                    drop(self.truncate(start));
                     return Err(error);
                 }
             }

@@ -2,11 +2,11 @@
 
 use kv_cache::{
     CONTIGUOUS, Cached, CachedDecoder, ContiguousStore, KvCache, KvShape, LISTS, ListStore, Place,
-    Store, forward_store,
+    Store, forward_kv_cache, forward_store,
 };
 use naive_decode::{
-    Attention, Config, Decoder, Element, LoadOptions, Logits, Model, NaiveAttention, NaiveDecoder,
-    Pass, Settings, Span, Visible, Want,
+    Attention, Config, Decoder, Element, Error, LoadOptions, Logits, Model, NaiveAttention,
+    NaiveDecoder, Pass, Result, Settings, Span, Visible, Want, forward_attention,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -305,6 +305,44 @@ fn rolling_back_and_going_another_way_is_as_if_one_had_never_been_there() {
         decoder.truncate(length).unwrap();
     }
     decoder.truncate(1).unwrap_err();
+}
+
+/// Fails in one of its passes, and takes nothing back.
+struct Stubborn {
+    cache: Cached<ContiguousStore>,
+    passes_left: usize,
+}
+
+impl Attention for Stubborn {
+    forward_attention!(cache: attend commit);
+
+    fn begin(&mut self, pass: &Pass) -> Result<()> {
+        let left = self.passes_left.checked_sub(1);
+        self.passes_left = left.ok_or_else(|| Error::invalid("passes", 0, "at least 1"))?;
+        self.cache.begin(pass)
+    }
+}
+
+impl KvCache for Stubborn {
+    forward_kv_cache!(cache: len capacity bytes_per_token allocated_bytes);
+
+    fn truncate(&mut self, _sequence: usize, length: usize) -> Result<()> {
+        Err(Error::invalid("length to truncate to", length, "none"))
+    }
+}
+
+#[test]
+fn a_cache_that_takes_nothing_back_is_no_reason_to_hide_why_a_pass_failed() {
+    let model = model(Element::F32);
+    let store = ContiguousStore::new(KvShape::of(&model), 30, 1);
+    let cache = Stubborn { cache: Cached::new(store, model.isa), passes_left: 2 };
+    let mut decoder = CachedDecoder::new(model, cache, Some(4)).unwrap();
+    let said = decoder.feed(&[1, 2, 3, 4, 5, 40]).unwrap_err().to_string();
+    assert_eq!(said, "token is 40, expected an id below the vocabulary's 40");
+    assert_eq!(decoder.len(), 0, "the first chunk alone would have gone through");
+    let said = decoder.feed(&prompt(10)).unwrap_err().to_string();
+    assert_eq!(said, "passes is 0, expected at least 1");
+    assert_eq!(decoder.len(), 8);
 }
 
 #[test]

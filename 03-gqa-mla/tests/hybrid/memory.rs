@@ -3,8 +3,8 @@
 use super::{naive, random, run, text};
 use gqa_mla::hybrid::RING;
 use gqa_mla::{HybridCache, Room};
-use kv_cache::{ContiguousStore, KvCache, KvShape, Store};
-use naive_decode::{Element, Model, Pass, Settings, Span, Visible, Want};
+use kv_cache::{CachedDecoder, ContiguousStore, KvCache, KvShape, Store};
+use naive_decode::{Decoder, Element, Model, Pass, Settings, Span, Visible, Want};
 use std::sync::Arc;
 
 /// 2 heads of 8 numbers, a key and a value.
@@ -158,6 +158,20 @@ fn a_pass_that_fails_half_way_leaves_rings_as_they_were() {
     run(&model, &mut cache, 15, &tokens[15..16]);
     let found = run(&model, &mut cache, 16, &tokens[16..]);
     assert_eq!(found.row(3), naive(&model, &tokens).row(19));
+}
+
+#[test]
+fn a_decoder_over_a_ring_feeds_all_tokens_or_none() {
+    // Once the ring has come round, no chunk can be taken back.
+    let model = random(&[Some(4), None], &[None; 2], 64, Element::F32);
+    let cache = ring(&model, 64, 1, 0);
+    let mut decoder = CachedDecoder::new(Arc::clone(&model), cache, Some(3)).unwrap();
+    decoder.feed(&text(12)).unwrap();
+    let said = decoder.feed(&[1, 2, 3, 4, 5, 6, 7, 8, 99]).unwrap_err().to_string();
+    assert_eq!(said, "token is 99, expected an id below the vocabulary's 40");
+    assert_eq!(decoder.len(), 12);
+    let expected = naive(&model, &[&text(12)[..], &[9]].concat());
+    assert_eq!(decoder.feed(&[9]).unwrap(), expected.row(12).to_vec());
 }
 
 #[test]
