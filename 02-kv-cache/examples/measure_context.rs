@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     let factor = LENGTH as f64 / trained as f64;
     let cases = [
         ("as trained", None),
-        ("linear", Some(RopeScaling::Linear { factor })),
+        ("linear", Some(RopeScaling::Linear { factor, trained })),
         ("NTK-aware", Some(RopeScaling::Ntk { factor })),
         ("YaRN", Some(RopeScaling::yarn(factor, trained))),
     ];

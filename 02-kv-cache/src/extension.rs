@@ -18,6 +18,8 @@ pub enum RopeScaling {
     Linear {
         /// How many times the trained length.
         factor: f64,
+        /// Length the model was trained at before it was stretched, in tokens.
+        trained: usize,
     },
     /// NTK-aware scaling (bloc97 2023): a larger base. The fastest pair is left alone, the slowest is
     /// divided by the factor, those between by something between.
@@ -64,7 +66,7 @@ impl RopeScaling {
     /// How many times the trained length.
     pub fn factor(&self) -> f64 {
         match *self {
-            RopeScaling::Linear { factor }
+            RopeScaling::Linear { factor, .. }
             | RopeScaling::Ntk { factor }
             | RopeScaling::Yarn { factor, .. }
             | RopeScaling::Llama3 { factor, .. } => factor,
@@ -81,7 +83,7 @@ impl RopeScaling {
         let plain = trained(config.rope_theta);
         // ANCHOR: rope
         match *self {
-            RopeScaling::Linear { factor } => {
+            RopeScaling::Linear { factor, .. } => {
                 let slower = plain.iter().map(|f| f / factor).collect();
                 Rope::with_frequencies(slower, 1.0, positions)
             }
@@ -122,9 +124,9 @@ impl RopeScaling {
     /// name the stretched length as the trained one.
     pub fn context(&self, config: &Config) -> usize {
         let trained = match *self {
-            RopeScaling::Yarn { trained, .. } => trained,
-            RopeScaling::Linear { .. } | RopeScaling::Ntk { .. } => config.trained_context,
-            RopeScaling::Llama3 { .. } => 0,
+            RopeScaling::Linear { trained, .. } | RopeScaling::Yarn { trained, .. } => trained,
+            RopeScaling::Ntk { .. } => config.trained_context,
+            RopeScaling::Llama3 { .. } => return config.trained_context,
         };
         (trained as f64 * self.factor()) as usize
     }
@@ -156,7 +158,20 @@ mod tests {
 
     #[test]
     fn linear_slows_every_pair_alike() {
-        assert!(ratios(RopeScaling::Linear { factor: 4.0 }).iter().all(|r| (r - 4.0).abs() < 1e-9));
+        let linear = RopeScaling::Linear { factor: 4.0, trained: 512 };
+        assert!(ratios(linear).iter().all(|r| (r - 4.0).abs() < 1e-9));
+    }
+
+    #[test]
+    fn a_stretched_model_reaches_what_it_was_trained_on_times_the_factor() {
+        let context = |scaling: RopeScaling| scaling.context(&config());
+        assert_eq!(context(RopeScaling::Linear { factor: 4.0, trained: 512 }), 2048);
+        assert_eq!(context(RopeScaling::Linear { factor: 4.0, trained: 128 }), 512);
+        assert_eq!(context(RopeScaling::Ntk { factor: 4.0 }), 2048);
+        assert_eq!(context(RopeScaling::yarn(4.0, 64)), 256);
+        let (low_turns, high_turns) = (1.0, 4.0);
+        let llama3 = RopeScaling::Llama3 { factor: 8.0, trained: 64, low_turns, high_turns };
+        assert_eq!(context(llama3), config().trained_context);
     }
 
     #[test]

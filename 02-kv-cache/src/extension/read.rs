@@ -40,7 +40,7 @@ impl RopeScaling {
             Some(_) => return refuse("original_max_position_embeddings", "at least 1"),
         };
         Ok(match kind {
-            Some("linear") => RopeScaling::Linear { factor },
+            Some("linear") => RopeScaling::Linear { factor, trained },
             Some("ntk") => RopeScaling::Ntk { factor },
             Some("yarn") => RopeScaling::Yarn {
                 factor,
@@ -76,7 +76,9 @@ mod tests {
             RopeScaling::yarn(4.0, 512)
         );
         let linear = read(r#"{"type": "linear", "factor": 2}"#).unwrap();
-        assert_eq!(linear, RopeScaling::Linear { factor: 2.0 });
+        assert_eq!(linear, RopeScaling::Linear { factor: 2.0, trained: 512 });
+        let before = r#"{"type": "linear", "factor": 2, "original_max_position_embeddings": 256}"#;
+        assert_eq!(read(before).unwrap().context(&config()), 512);
         let said = read(r#"{"type": "dynamic", "factor": 2.0}"#).unwrap_err().to_string();
         assert!(said.contains("dynamic") && said.contains("linear, ntk, yarn or llama3"), "{said}");
         let said =

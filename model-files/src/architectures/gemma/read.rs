@@ -71,7 +71,27 @@ fn read_3_named(fields: &Fields, prefix: &'static str) -> Result<Architecture> {
     if !told && rest.value("rope_theta").is_none() {
         rest = rest.with("rope_theta", GLOBAL_THETA);
     }
+    let rest = trained_before(rest, "rope_scaling")?;
+    let rest = trained_before(rest, "rope_parameters")?;
     read(rest, pattern, Some(local.unwrap_or(LOCAL_THETA)), prefix)
+}
+
+/// The length that Gemma 3 has was interpolated to: its config names it where Llama's name the length
+/// before. So what the stretching in `place` began with is said, if it is not.
+fn trained_before(fields: Fields, place: &str) -> Result<Fields> {
+    const TRAINED: &str = "original_max_position_embeddings";
+    let reached = fields.count("max_position_embeddings")?;
+    let scaling = fields.value(place).and_then(Value::as_object).filter(|scaling| {
+        let kind = scaling.get("rope_type").or_else(|| scaling.get("type"));
+        kind.is_some_and(|kind| kind == "linear") && !scaling.contains_key(TRAINED)
+    });
+    let factor = scaling.and_then(|it| it.get("factor")?.as_f64()).filter(|&it| it >= 1.0);
+    let (Some(scaling), Some(factor), Some(reached)) = (scaling, factor, reached) else {
+        return Ok(fields);
+    };
+    let mut scaling = scaling.clone();
+    scaling.insert(TRAINED.into(), (reached as f64 / factor).ceil().into());
+    Ok(fields.with(place, scaling))
 }
 
 fn read(

@@ -2,6 +2,7 @@
 
 use super::checkpoint::{self as tiny, with};
 use gqa_mla::evict::{Budget, EvictingCache, Sinks};
+use kv_cache::RopeScaling;
 use model_files::Architecture;
 use naive_decode::{LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors};
 use serde_json::{Value, json};
@@ -54,6 +55,33 @@ fn newer_configs_of_gemma_say_the_same_by_kind_of_layer() {
     assert!(logits(&random(&older)) != logits(&random(&tiny::gemma3())));
     let slower = with(older.clone(), json!({ "rope_local_base_freq": 10000.0 }));
     assert!(logits(&random(&older)) != logits(&random(&slower)));
+}
+
+#[test]
+fn the_length_that_gemma_3_names_is_the_one_it_was_stretched_to() {
+    let context = |config: &Value| {
+        let config = read(config).config;
+        let scaling = config.rope_scaling.as_ref().unwrap();
+        RopeScaling::from_json(scaling, &config).unwrap().context(&config)
+    };
+    // What the 4B says of itself; all else is Gemma3TextConfig's.
+    let linear = json!({ "factor": 8.0, "rope_type": "linear" });
+    let config = json!({ "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {
+        "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+        "num_hidden_layers": 34, "rope_scaling": linear, "sliding_window": 1024 } });
+    assert_eq!(context(&config), 131_072);
+    let mut newer = config.clone();
+    newer["text_config"]["rope_scaling"] = Value::Null;
+    newer["text_config"]["rope_parameters"] = json!({
+        "full_attention": { "factor": 8.0, "rope_type": "linear", "rope_theta": 1000000.0 },
+        "sliding_attention": { "rope_type": "default", "rope_theta": 10000.0 } });
+    assert_eq!(context(&newer), 131_072);
+    let tiny = with(tiny::gemma3(), json!({ "rope_scaling": linear }));
+    assert_eq!(random(&tiny).context(), 64);
+    // Unless it says what it was stretched from.
+    let mut said = tiny.clone();
+    said["rope_scaling"]["original_max_position_embeddings"] = json!(32);
+    assert_eq!(random(&said).context(), 256);
 }
 
 #[test]
