@@ -23,6 +23,11 @@ fn published_configs_are_read() {
     let experts = v3.experts.unwrap();
     assert_eq!((experts.n_group, experts.topk_group, experts.norm_topk_prob), (8, 4, true));
     assert!(!experts.in_layer(2) && experts.in_layer(3));
+    // What V2 leaves out is as in its own code.
+    let fields = ["\"n_shared_experts\": 2,", "\"routed_scaling_factor\": 1.0,"];
+    let short = fields.iter().fold(V2.to_owned(), |json, field| json.replace(field, ""));
+    let experts = read(&short).unwrap().experts.unwrap();
+    assert_eq!((experts.n_shared_experts, experts.routed_scaling_factor), (0, 1.0));
     // Without experts it is a model all the same.
     assert_eq!(read(&V2.replace("\"n_routed_experts\": 64,", "")).unwrap().experts, None);
 }
@@ -81,6 +86,17 @@ fn refusals_name_field_found_and_expected() {
             "\"n_group\": 8",
             "\"n_group\": 7",
             "n_group is 7, expected a divisor of n_routed_exp",
+        ),
+        // V3's numbers are not V2's: 1, 3, 8, 4 and 2.5 where V2 has 0, 0, 1, 1 and 1.
+        (V3, "\"n_shared_experts\": 1,", "", "n_shared_experts is missing, expected a number"),
+        (V3, "\"first_k_dense_replace\": 3,", "", "first_k_dense_replace is missing, expected a n"),
+        (V3, "\"n_group\": 8,", "", "n_group is missing, expected a number"),
+        (V3, "\"topk_group\": 4,", "", "topk_group is missing, expected a number"),
+        (
+            V3,
+            "\"routed_scaling_factor\": 2.5,",
+            "",
+            "routed_scaling_factor is missing, expected a n",
         ),
         (V3, "\"topk_group\": 4", "\"topk_group\": 9", "topk_group is 9, expected between 1 and 8"),
     ] {

@@ -62,19 +62,19 @@ struct Raw {
 }
 
 impl ExpertsConfig {
-    /// Reads the experts of a `config.json`, if the model has some. `is_v3` says whose defaults
-    /// hold for what is left out: DeepSeek-V3's, or V2's.
+    /// Reads the experts of a `config.json`, if the model has some. `is_v3` says whose rules hold for
+    /// what is left out: DeepSeek-V3's, or V2's. Numbers have defaults in V2 only. Those of V3 would
+    /// be its largest model's, which no config leaves out and no other model means.
     ///
     /// # Errors
-    /// Malformed JSON, a rule that this crate does not have, or sizes that contradict each other.
+    /// Malformed JSON, a rule that this crate does not have, a number that is missing, or sizes that
+    /// contradict each other.
     pub fn from_json(json: &[u8], is_v3: bool) -> Result<Option<Self>> {
         let raw: Raw =
             serde_json::from_slice(json).map_err(|e| Error::file("experts of the config", e))?;
         let Some(n_routed_experts) = raw.n_routed_experts else { return Ok(None) };
-        let needed = |field: &str, value: Option<usize>| {
-            let expected = "a number: the model has experts";
-            value.ok_or_else(|| Error::invalid(field, "missing", expected))
-        };
+        let needed = |field: &str, value: Option<usize>| said(field, value, None);
+        let usually = |size: usize| (!is_v3).then_some(size);
         let (method, score) = if is_v3 { ("noaux_tc", "sigmoid") } else { ("greedy", "softmax") };
         let method = raw.topk_method.as_deref().unwrap_or(method);
         let score = raw.scoring_func.as_deref().unwrap_or(score);
@@ -89,19 +89,30 @@ impl ExpertsConfig {
             }
         };
         // The greedy method does not look at groups, whatever the config says of them.
-        let groups = |value: Option<usize>| value.filter(|_| method != "greedy").unwrap_or(1);
+        let groups = |field: &str, value: Option<usize>| match method {
+            "greedy" => Ok(1),
+            _ => said(field, value, usually(1)),
+        };
         let config = ExpertsConfig {
             n_routed_experts,
             num_experts_per_tok: needed("num_experts_per_tok", raw.num_experts_per_tok)?,
-            n_shared_experts: raw.n_shared_experts.unwrap_or(0),
+            n_shared_experts: said("n_shared_experts", raw.n_shared_experts, usually(0))?,
             moe_intermediate_size: needed("moe_intermediate_size", raw.moe_intermediate_size)?,
-            first_k_dense_replace: raw.first_k_dense_replace.unwrap_or(0),
+            first_k_dense_replace: said(
+                "first_k_dense_replace",
+                raw.first_k_dense_replace,
+                usually(0),
+            )?,
             moe_layer_freq: raw.moe_layer_freq.unwrap_or(1),
-            n_group: groups(raw.n_group),
-            topk_group: groups(raw.topk_group),
+            n_group: groups("n_group", raw.n_group)?,
+            topk_group: groups("topk_group", raw.topk_group)?,
             scoring,
             norm_topk_prob: raw.norm_topk_prob.unwrap_or(is_v3),
-            routed_scaling_factor: raw.routed_scaling_factor.unwrap_or(1.0),
+            routed_scaling_factor: said(
+                "routed_scaling_factor",
+                raw.routed_scaling_factor,
+                (!is_v3).then_some(1.0),
+            )?,
         };
         config.check()?;
         Ok(Some(config))
@@ -138,4 +149,13 @@ impl ExpertsConfig {
         }
         Ok(())
     }
+}
+
+/// What the config says of a field, or what is usual.
+///
+/// # Errors
+/// If it says nothing, and nothing is.
+fn said<T>(field: &str, value: Option<T>, usual: Option<T>) -> Result<T> {
+    let expected = "a number: the model has experts";
+    value.or(usual).ok_or_else(|| Error::invalid(field, "missing", expected))
 }

@@ -131,6 +131,16 @@ impl Family<'_> {
         put("qk_nope_head_dim", nope.into());
         put("v_head_dim", value.into());
         put("kv_lora_rank", self.needed("attention.kv_lora_rank")?.into());
+        // What llama.cpp takes where a file does not say.
+        for (field, usual) in [
+            ("first_k_dense_replace", 0.into()),
+            ("n_shared_experts", 0.into()),
+            ("n_group", 1.into()),
+            ("topk_group", 1.into()),
+            ("routed_scaling_factor", 1.0.into()),
+        ] {
+            put(field, usual);
+        }
         for (part, field) in [
             ("attention.q_lora_rank", "q_lora_rank"),
             ("leading_dense_block_count", "first_k_dense_replace"),
