@@ -1,7 +1,9 @@
 //! Latent attention: both forms are what they say they are, with a cache and without.
 
 use gqa_mla::mla::{FORMS_AGREE, Form, MlaConfig, assemble, forms_agree, random};
-use kv_cache::{CONTIGUOUS, ContiguousStore, KvShape, LISTS, Store};
+use kv_cache::faults::guards::{Checksummed, Poisoned, ReadBack};
+use kv_cache::{CONTIGUOUS, ContiguousStore, KvShape, LISTS, ListStore, Store};
+use naive_decode::break_it::Bench;
 use naive_decode::{
     Element, LoadOptions, Logits, Model, NAIVE, NaiveAttention, Pass, Request, Rung, Sampler,
     Sampling, Settings, Span, Want, dense, generate, random_tensors,
@@ -50,6 +52,22 @@ fn assert_same_bits(rung: Rung, model: &Arc<Model>, tokens: &[u32], prompt: usiz
         let found: Vec<u32> = decoder.feed(piece).unwrap().iter().map(|v| v.to_bits()).collect();
         let expected: Vec<u32> = expected.row(row).iter().map(|v| v.to_bits()).collect();
         assert_eq!(found, expected, "{}, after {} tokens", rung.change, row + 1);
+    }
+}
+
+#[test]
+fn guards_of_a_cache_find_nothing_wrong_where_values_are_narrower_than_keys() {
+    for form in FORMS {
+        for element in [Element::F32, Element::Bf16] {
+            let model = Arc::new(model(&small(), 1, form, element));
+            let (tokenizer, prompt) = (Bench::embedded().unwrap().tokenizer, tokens(40, 97));
+            let bench = Bench { model: Arc::clone(&model), tokenizer, prompt, is_embedded: false };
+            let (shape, context) = (KvShape::of(&model), model.context());
+            ReadBack::guard(&bench, |store| store).unwrap();
+            Poisoned::guard(&bench, |store| store).unwrap();
+            Checksummed::guard(&bench, ContiguousStore::new(shape, context, 1)).unwrap();
+            Checksummed::guard(&bench, ListStore::new(shape, context, 1)).unwrap();
+        }
     }
 }
 

@@ -13,10 +13,10 @@ pub struct Poisoned;
 impl Poisoned {
     /// Fills every place of a store with NaN.
     pub fn fill(store: &mut dyn Store) {
-        let nan = vec![f32::NAN; store.shape().key_dim];
+        let [key, value] = numbers(store, f32::NAN);
         for sequence in 0..store.sequences() {
             for place in places(store, sequence, store.capacity()) {
-                store.write(place, &nan, &nan);
+                store.write(place, &key, &value);
             }
         }
     }
@@ -26,18 +26,19 @@ impl Poisoned {
     /// # Errors
     /// Names the first that is.
     pub fn verify(store: &dyn Store, sequence: usize, length: usize) -> Result<()> {
-        let mut found = vec![0.0; store.shape().key_dim];
+        let [mut key, mut value] = numbers(store, 0.0);
         for place in places(store, sequence, length) {
-            let mut refuse_nan = |what: &str, read: &dyn Fn(&mut [f32])| {
-                read(&mut found);
+            let refuse_nan = |what: &str, found: &[f32]| {
                 if !found.iter().any(|number| number.is_nan()) {
                     return Ok(());
                 }
                 let expected = format!("a {what}: this token has been fed, and was never written");
                 Err(Error::invalid(name("what is", place), "NaN", expected))
             };
-            refuse_nan("key", &|copy| store.key(place, copy))?;
-            refuse_nan("value", &|copy| store.value(place, copy))?;
+            store.key(place, &mut key);
+            refuse_nan("key", &key)?;
+            store.value(place, &mut value);
+            refuse_nan("value", &value)?;
         }
         Ok(())
     }
@@ -57,6 +58,12 @@ impl Poisoned {
         Poisoned::verify(executor.attention.store(), 0, fed)?;
         walked
     }
+}
+
+/// A key `[D]` and a value `[D_v]` of one number.
+fn numbers(store: &dyn Store, number: f32) -> [Vec<f32>; 2] {
+    let shape = store.shape();
+    [shape.key_dim, shape.value_dim].map(|width| vec![number; width])
 }
 
 /// Every place of a sequence's first `length` tokens, layer by layer as a pass writes them.

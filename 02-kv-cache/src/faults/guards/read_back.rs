@@ -46,6 +46,7 @@ impl<S: Store> Store for ReadBack<S> {
         let mut found = vec![0.0; key.len()];
         self.store.key(place, &mut found);
         self.compare("key", place, &found, key);
+        found.resize(value.len(), 0.0);
         self.store.value(place, &mut found);
         self.compare("value", place, &found, value);
     }
