@@ -44,11 +44,15 @@ impl Pattern {
     /// everything if `entries` is no less than `length`.
     ///
     /// # Errors
-    /// If that is too few even for one block and a window as long.
+    /// Blocks of nothing, or if that is too few even for one block and a window as long.
     pub fn reading(entries: usize, length: usize, block: usize) -> Result<Self> {
-        let blocks = length / block.max(1);
+        if block == 0 {
+            return Err(Error::invalid("tokens in a block", 0, "at least 1"));
+        }
+        let blocks = length / block;
         if entries >= length {
-            return Pattern { block, selected: blocks, window: block }.check();
+            // A text shorter than a block is all window.
+            return Ok(Pattern { block, selected: blocks.max(1), window: block });
         }
         let left = entries.saturating_sub(blocks);
         if left < 2 * block {
@@ -59,7 +63,7 @@ impl Pattern {
             return Err(Error::invalid("entries to read", entries, expected));
         }
         let window = (left / 4).max(block);
-        Pattern { block, selected: (left - window) / block, window }.check()
+        Ok(Pattern { block, selected: (left - window) / block, window })
     }
 
     /// # Errors

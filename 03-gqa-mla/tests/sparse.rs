@@ -172,6 +172,13 @@ fn refusals_say_what_is_missing() {
     }
     let error = Pattern::reading(40, 448, 16).unwrap_err().to_string();
     assert!(error.contains("at least 60: 28 stand-ins"), "{error}");
+    for entries in [10, 100] {
+        let error = Pattern::reading(entries, 100, 0).unwrap_err().to_string();
+        assert_eq!(error, "tokens in a block is 0, expected at least 1");
+    }
+    // All of a text that is no longer than a block.
+    let read = Pattern::reading(10, 10, 16).unwrap();
+    assert_eq!(read, Pattern { block: 16, selected: 1, window: 16 });
     let read = Pattern::reading(112, 448, 16).unwrap();
     assert_eq!(read, Pattern { block: 16, selected: 3, window: 21 });
     assert!(28 + read.selected * 16 + read.window <= 112);
