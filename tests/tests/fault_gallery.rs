@@ -5,11 +5,11 @@
 
 use serde_json::Value;
 use serving::break_its;
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-/// What the catalogue of real bugs asks of the rungs that exist.
-const CATALOGUE: [(&str, &[&str]); 7] = [
+/// The faults of each rung, by its crate.
+const CATALOGUE: [(&str, &[&str]); 8] = [
     ("naive-decode", &["future-visible", "rope-off-by-one", "rope-restarts"]),
     (
         "kv-cache",
@@ -27,8 +27,12 @@ const CATALOGUE: [(&str, &[&str]); 7] = [
             "shared-cache",
         ],
     ),
-    ("flash-attention", &["missing-rescale", "ragged-tile", "averaged-splits"]),
-    ("paged-cache", &["dangling-block", "shared-write", "dropped-at-edge"]),
+    ("gqa-mla", &["head-groups", "rotated-latent", "full-window", "outlier-scale", "evicted-sink"]),
+    (
+        "flash-attention",
+        &["missing-rescale", "ragged-tile", "averaged-splits", "group-scale", "activation-outlier"],
+    ),
+    ("paged-cache", &["dangling-block", "shared-write", "dropped-at-edge", "torn-block"]),
     (
         "prefix-radix",
         &[
@@ -57,16 +61,16 @@ const QUIET: [&str; 1] = ["cached-position-leaks"];
 const RIGHT_LOGITS: [&str; 4] = ["blocks-kept", "lost-sampler", "split-character", "split-stop"];
 
 #[test]
-fn every_fault_of_the_catalogue_has_a_break_it() {
+fn the_catalogue_has_every_break_it_and_no_other() {
     let all = break_its::all();
-    let names: BTreeSet<_> = all.iter().map(|break_it| break_it.name).collect();
+    let found: BTreeSet<_> = all.iter().map(|about| (about.package, about.name)).collect();
+    let names: BTreeSet<_> = all.iter().map(|about| about.name).collect();
     assert_eq!(names.len(), all.len(), "two break-its have one name");
-    for (package, faults) in CATALOGUE {
-        for name in faults {
-            let found = all.iter().find(|break_it| break_it.name == *name);
-            assert_eq!(found.map(|break_it| break_it.package), Some(package), "{name}");
-        }
-    }
+    let rung = |(package, faults): (&'static str, &'static [&'static str])| {
+        faults.iter().map(move |name| (package, *name))
+    };
+    let listed: BTreeSet<_> = CATALOGUE.into_iter().flat_map(rung).collect();
+    assert_eq!(found, listed);
 }
 
 #[test]
@@ -80,13 +84,32 @@ fn every_break_it_says_where_it_was_seen_and_what_to_watch_for() {
     }
 }
 
-/// The report that a break-it's own crate keeps of it, and holds to what the code does.
-fn kept_report(name: &str) -> Value {
+/// What all crates keep of their break-its, by name.
+fn kept() -> BTreeMap<String, PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let folders = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
-    let file = format!("tests/snapshots/break_its__{name}.snap");
-    let found: Vec<_> = folders.map(|folder| folder.join(&file)).filter(|f| f.exists()).collect();
-    let [path] = &found[..] else { panic!("{name} is kept in {found:?}, expected one file") };
+    let files = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten();
+    let mut kept = BTreeMap::new();
+    for folder in files(root.to_path_buf()).map(|entry| entry.unwrap().path()) {
+        for path in files(folder.join("tests/snapshots")).map(|entry| entry.unwrap().path()) {
+            let file = path.file_name().unwrap().to_str().unwrap();
+            let name = file.strip_prefix("break_its__").and_then(|it| it.strip_suffix(".snap"));
+            if let Some(name) = name.map(String::from) {
+                let other = kept.insert(name.clone(), path);
+                assert!(other.is_none(), "{name} is kept twice, once in {other:?}");
+            }
+        }
+    }
+    kept
+}
+
+#[test]
+fn what_is_kept_of_break_its_is_of_those_there_are() {
+    let names: BTreeSet<_> = break_its::all().iter().map(|about| about.name.to_owned()).collect();
+    assert_eq!(kept().into_keys().collect::<BTreeSet<_>>(), names);
+}
+
+/// The report that a break-it's own crate keeps of it, and holds to what the code does.
+fn report(path: &Path) -> Value {
     let snapshot = std::fs::read_to_string(path).unwrap();
     let (_, report) = snapshot.split_once("\n---\n").expect("a report follows the snapshot's head");
     serde_json::from_str(report).unwrap()
@@ -94,8 +117,9 @@ fn kept_report(name: &str) -> Value {
 
 #[test]
 fn every_fault_changes_tokens_and_only_its_guard_notices() {
+    let kept = kept();
     for name in break_its::all().into_iter().map(|break_it| break_it.name) {
-        let report = kept_report(name);
+        let report = report(&kept[name]);
         assert_eq!(report["name"], name);
         let quiet = QUIET.contains(&name);
         assert_eq!(report["first_difference"].is_null(), quiet, "{name}: do tokens change?");
