@@ -310,9 +310,14 @@ fn a_pass_that_fails_half_way_leaves_nothing_behind() {
     assert!(error.contains("layer 1"), "{error}");
     cache.check_integrity().unwrap();
     assert_eq!(cache.slots(0, 0, 0), untouched.slots(0, 0, 0));
+    // But for three slots and votes for 13 entries in each of the first layer's two heads, to be
+    // forgotten by the next pass.
+    let left_behind = 2 * (3 * 8 + 13 * 4);
+    assert_eq!(cache.bookkeeping_bytes(), untouched.bookkeeping_bytes() + left_behind);
     let expected = feed(&mut untouched, &[4, 5, 6, 7], 2);
     assert_eq!(bits(&feed(&mut cache, &[4, 5, 6, 7], 2)), bits(&expected));
     assert_eq!(cache.slots(0, 0, 1), untouched.slots(0, 0, 1));
+    assert_eq!(cache.bookkeeping_bytes(), untouched.bookkeeping_bytes());
 }
 
 #[test]

@@ -129,7 +129,8 @@ impl<P: Evict> EvictingCache<P> {
         self.peak_bytes
     }
 
-    /// Bytes kept besides keys and values: slot numbers and what the policy remembers.
+    /// Bytes kept besides keys and values: slot numbers and what the policy remembers. While a pass is
+    /// under way, and after one that failed until the next begins, policies that watch remember twice.
     pub fn bookkeeping_bytes(&self) -> usize {
         self.heads().map(Head::bookkeeping_bytes).sum()
     }

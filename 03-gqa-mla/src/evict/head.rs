@@ -18,14 +18,14 @@ pub(super) struct Head<P> {
     committed: usize,
     /// What the policy knew when the last pass was committed.
     policy: P,
-    /// What it has seen besides, in a pass that may yet fail.
-    observing: P,
+    /// The same with what it has seen in a pass that may yet fail; none until it has seen something.
+    observing: Option<P>,
 }
 
 impl<P: Evict> Head<P> {
     pub(super) fn new(shape: KvShape, policy: &P) -> Self {
-        let (policy, observing) = (policy.clone(), policy.clone());
-        Head { entries: Entries::new(shape), slots: Vec::new(), committed: 0, policy, observing }
+        let (entries, policy) = (Entries::new(shape), policy.clone());
+        Head { entries, slots: Vec::new(), committed: 0, policy, observing: None }
     }
 
     /// Slots of the committed entries.
@@ -39,7 +39,7 @@ impl<P: Evict> Head<P> {
             self.entries.keep(&(0..self.committed).collect::<Vec<_>>());
             self.slots.truncate(self.committed);
         }
-        self.observing = self.policy.clone();
+        self.observing = None;
     }
 
     /// Makes room for more entries, and for no fewer than `least` in all.
@@ -79,12 +79,14 @@ impl<P: Evict> Head<P> {
     }
 
     pub(super) fn observe(&mut self, query: &Observation) {
-        self.observing.observe(query);
+        self.observing.get_or_insert_with(|| self.policy.clone()).observe(query);
     }
 
     /// The pass is done. Whether anything was dropped.
     pub(super) fn commit(&mut self, held: Turn) -> bool {
-        self.policy = self.observing.clone();
+        if let Some(observed) = self.observing.take() {
+            self.policy = observed;
+        }
         self.committed = self.slots.len();
         let chosen = self.policy.choose(&held.of(&self.slots));
         if let Some(places) = &chosen {
@@ -106,7 +108,7 @@ impl<P: Evict> Head<P> {
         self.slots = places.iter().map(|&place| self.slots[place]).collect();
         self.committed = places.len();
         self.policy.keep(places, length);
-        self.observing = self.policy.clone();
+        self.observing = None;
     }
 
     /// Bytes set aside for keys and values.
@@ -114,9 +116,10 @@ impl<P: Evict> Head<P> {
         self.entries.bytes()
     }
 
-    /// Bytes of slot numbers and of what the policy remembers.
+    /// Bytes of slot numbers and of what the policy remembers, with what a pass under way has added.
     pub(super) fn bookkeeping_bytes(&self) -> usize {
-        self.slots.len() * size_of::<usize>() + self.policy.bytes()
+        let remembered = self.policy.bytes() + self.observing.as_ref().map_or(0, P::bytes);
+        self.slots.len() * size_of::<usize>() + remembered
     }
 
     pub(super) fn check_integrity(&self, held: Turn) -> Result<()> {
