@@ -81,7 +81,9 @@ pub fn power_of_two(e: i32) -> f32 {
 /// `e^x`, by way of base 2.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    let (p, i) = exp2_parts(x * std::f32::consts::LOG2_E);
+    // From these on it is zero and infinity in any case, and infinity less its whole part is no number. NaN stays NaN.
+    let s = (x * std::f32::consts::LOG2_E).clamp(-127.0, 128.0);
+    let (p, i) = exp2_parts(s);
     p * power_of_two(i)
 }
 
@@ -239,6 +241,19 @@ mod tests {
             for shift in [-60, -7, 0, 3, 20] {
                 assert_eq!(p * power_of_two(e) * power_of_two(shift), p * power_of_two(e + shift));
             }
+        }
+    }
+
+    #[test]
+    fn exp_ends_in_zero_and_infinity_and_is_its_two_parts_between() {
+        let ends = [f32::NEG_INFINITY, f32::MIN, -2.5e38, -1e9, 1e9, 2.5e38, f32::MAX];
+        assert_eq!(ends.map(exp)[..4], [0.0; 4]);
+        assert_eq!(ends.map(exp)[4..], [f32::INFINITY; 3]);
+        assert_eq!(exp(f32::INFINITY), f32::INFINITY);
+        assert!(exp(f32::NAN).is_nan());
+        for x in (-1_000_000..=1_000_000).map(|i| i as f32 * 1e-4) {
+            let (p, i) = exp2_parts(x * std::f32::consts::LOG2_E);
+            assert_eq!(exp(x).to_bits(), (p * power_of_two(i)).to_bits(), "exp({x})");
         }
     }
 

@@ -48,6 +48,7 @@ mod tests {
         assert_eq!(silu(0.0), 0.0);
         assert_eq!(silu(200.0), 200.0);
         assert!(silu(-200.0).abs() < 1e-30);
+        assert_eq!([2.5e38, -2.5e38, f32::MAX, f32::MIN].map(silu), [2.5e38, 0.0, f32::MAX, 0.0]);
         assert!(silu(f32::NAN).is_nan());
     }
 
@@ -79,6 +80,8 @@ mod tests {
             assert!((gelu(x) as f64 - real).abs() <= bound, "gelu({x}): {}, {real}", gelu(x));
         }
         assert_eq!([gelu(0.0), gelu(100.0), gelu(-100.0)], [0.0, 100.0, 0.0]);
+        // Where a cube is infinite, too.
+        assert_eq!([2e13, -2e13, f32::MAX, f32::MIN].map(gelu), [2e13, 0.0, f32::MAX, 0.0]);
         assert!(gelu(f32::NAN).is_nan());
     }
 }
