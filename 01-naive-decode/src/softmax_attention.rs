@@ -175,9 +175,13 @@ pub struct Partial {
 }
 
 impl Partial {
+    /// What the weights of a query that has seen nothing are relative to. No score is lower: whatever
+    /// has been seen counts.
+    pub const LOWEST: i32 = i32::MIN;
+
     /// What a query that has seen nothing yet knows.
     pub fn empty(value_dim: usize) -> Self {
-        Partial { maximum: i32::MIN / 2, sum: 0.0, values: vec![0.0; value_dim] }
+        Partial { maximum: Partial::LOWEST, sum: 0.0, values: vec![0.0; value_dim] }
     }
 
     // ANCHOR: join

@@ -2,7 +2,7 @@
 
 use naive_decode::{
     Attention, Config, CpuExecutor, Element, Executor, Isa, KeyValues, LayerSpec, LoadOptions,
-    Logits, Model, NaiveAttention, Pass, Span, Visible, Want, attend_span, dense,
+    Logits, Model, NaiveAttention, Pass, SPLIT, Span, Visible, Want, attend_span, dense,
 };
 use ndarray::{Array2, Array3, ArrayView1, ArrayView3, s};
 use proptest::prelude::*;
@@ -308,6 +308,26 @@ impl Case {
                     assert!(difference < 2e-5, "{found} for {expected}: {self:?}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn scores_count_however_low_they_are() {
+    // The last is below the lowest integer that a maximum can be.
+    for score in [-1e3, -1e9, -2e9, -1e12] {
+        // Past a split, of which the second has one place.
+        for slots in [2, SPLIT + 1] {
+            let v = Array3::from_shape_fn((slots, 1, 1), |(slot, ..)| 1.0 + (slot % 2) as f32);
+            let average = v.mean().unwrap();
+            let source = Rows { k: Array3::from_elem((slots, 1, 1), score), v };
+            let q = Array3::ones((1, 1, 1));
+            let span = Span::new(0, slots - 1, &[0], Want::Nothing);
+            let layer =
+                LayerSpec { index: 0, kv_layer: 0, window: None, scale: 1.0, score_cap: None };
+            let mut out = Array3::zeros((1, 1, 1));
+            attend_span(Isa::best(), layer, &span, q.view(), &source, out.view_mut());
+            assert!((out[(0, 0, 0)] - average).abs() < 1e-5, "{score}, {slots}: {out}");
         }
     }
 }

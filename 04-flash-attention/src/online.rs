@@ -25,7 +25,8 @@ pub struct Online {
 impl Online {
     /// Nothing seen yet.
     pub fn new(value_dim: usize) -> Self {
-        Online { maximum: i32::MIN / 2, lanes: [0.0; LANES], values: vec![0.0; value_dim] }
+        let (maximum, lanes) = (Partial::LOWEST, [0.0; LANES]);
+        Online { maximum, lanes, values: vec![0.0; value_dim] }
     }
 
     /// Bytes of such a state.

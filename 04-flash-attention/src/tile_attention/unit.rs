@@ -8,7 +8,6 @@ use super::source::TileSource;
 use super::ways::{Packed, Way};
 use crate::kernels::Simd;
 use naive_decode::kernels::{Kernel, Vector};
-use naive_decode::numerics::power_of_two;
 use naive_decode::{Isa, LayerSpec, Partial, SPLIT, Visible};
 use ndarray::{ArrayView3, ArrayViewMut3, Axis};
 use std::cell::RefCell;
@@ -17,9 +16,6 @@ use std::ops::Range;
 
 /// Queries from which on AMX's tiles are worth their shapes.
 const MANY_QUERIES: usize = 8;
-
-/// What the weights of a query that has seen nothing are relative to.
-const LOWEST: i32 = i32::MIN / 2;
 
 /// What all units of a layer have in common.
 pub(super) struct Shared<'a, S> {
@@ -109,14 +105,10 @@ impl Unit<'_> {
         self.with_queries(shared, |room, queries, line| {
             queries.attend(split, line, room, width, found);
         });
-        let Found { weights, values } = found;
-        for (query, (&(maximum, sum), values)) in
-            weights.iter().zip(values.chunks_exact_mut(width)).enumerate()
-        {
-            // As if joined to what has seen nothing: minus zero becomes zero, and so do weights of scores that are lower still.
-            let mine = power_of_two(maximum.saturating_sub(maximum.max(LOWEST)));
-            values.iter_mut().for_each(|value| *value = *value * mine + 0.0);
-            self.finish(isa, query, sum * mine, values);
+        // As if joined to what has seen nothing: that makes zero of minus zero.
+        found.values.iter_mut().for_each(|value| *value += 0.0);
+        for (query, (_, sum)) in found.weights.iter().enumerate() {
+            self.finish(isa, query, *sum, &found.values[query * width..][..width]);
         }
     }
 
@@ -212,6 +204,6 @@ pub(super) fn provide(partials: &mut Vec<Partial>, count: usize, width: usize) {
 
 /// Back to what a query that has seen nothing knows, without giving up its room.
 pub(super) fn clear(partial: &mut Partial) {
-    (partial.maximum, partial.sum) = (LOWEST, 0.0);
+    (partial.maximum, partial.sum) = (Partial::LOWEST, 0.0);
     partial.values.fill(0.0);
 }

@@ -45,7 +45,7 @@ fn case() -> impl Strategy<Value = Case> {
     let element = prop_oneof![Just(Element::F32), Just(Element::Bf16), Just(Element::F16)];
     let window = || prop_oneof![2 => Just(None), 1 => (1usize..40).prop_map(Some), 1 => (500usize..530).prop_map(Some)];
     let prompt = prop_oneof![38 => 1usize..90, 1 => 490usize..530, 1 => 900usize..930];
-    // With the largest, some scores are lower than what counts as nothing seen.
+    // With the largest, some scores are lower than any integer.
     let scale = prop_oneof![2 => Just(0.3f32), 2 => Just(3.0), 2 => Just(300.0), 1 => Just(1e10)];
     let numbers = (0usize..4, scale, prompt, any::<u64>());
     (heads(), element, [window(), window(), window()], numbers, prop::collection::vec(step(), 0..4))
