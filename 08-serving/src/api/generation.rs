@@ -45,7 +45,7 @@ pub struct Generation {
     pub ignore_eos: Option<bool>,
     /// Whether special tokens are left out of the text; they are if not given.
     pub skip_special_tokens: Option<bool>,
-    /// The same seed gives the same answer, whatever else runs.
+    /// The same seed gives the same answer, whatever else runs. Without one, each answer has another.
     pub seed: Option<i64>,
     /// Subtracted from a token's score each time it was generated. From -2 to 2.
     #[schema(minimum = -2, maximum = 2)]

@@ -11,7 +11,8 @@ const MOST_PENALTY: f32 = 2.0;
 const MOST_BIAS: f32 = 100.0;
 
 impl Generation {
-    /// The sampling parameters of answer 0. `vocabulary`: ids are below it.
+    /// The sampling parameters but for the seed, of which each answer has its own ([`Generation::first_seed`]).
+    /// `vocabulary`: ids are below it.
     ///
     /// # Errors
     /// 400, naming the first parameter that is out of its range.
@@ -39,7 +40,7 @@ impl Generation {
             presence_penalty: self.presence_penalty.unwrap_or(0.0),
             frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
             logit_bias: self.biases(vocabulary)?,
-            seed: self.seed.map_or_else(fresh_seed, |seed| seed as u64),
+            ..Sampling::default()
         };
         sampling.validate().map_err(|error| match &error {
             // What it is about is the parameter's name.
@@ -47,6 +48,12 @@ impl Generation {
             other => ApiError::parameter("temperature", other.to_string()),
         })?;
         Ok(sampling)
+    }
+
+    /// The seed of the first answer to a prompt. One that nobody chose is another each time: two prompts that are the
+    /// same are not to have the same answers.
+    pub fn first_seed(&self) -> u64 {
+        self.seed.map_or_else(fresh_seed, |seed| seed as u64)
     }
 
     fn biases(&self, vocabulary: usize) -> Result<Vec<(u32, f32)>, ApiError> {

@@ -88,8 +88,9 @@ impl App {
             // Each answer has a copy of its prompt: what is refused for its length is not copied before.
             let length = self.limits().check_length(asked.tokens.len(), most);
             length.map_err(|refused| refusal(refused, wishes.param))?;
+            let first_seed = generation.first_seed();
             for choice in 0..choices as u64 {
-                let seed = sampling.seed.wrapping_add(choice);
+                let seed = first_seed.wrapping_add(choice);
                 requests.push(EngineRequest {
                     sampling: Sampling { seed, ..sampling.clone() },
                     min_tokens,

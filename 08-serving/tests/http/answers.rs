@@ -2,6 +2,7 @@
 
 use super::server::{STORY, Server, question};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 #[test]
 fn a_chat_is_answered_with_what_it_took() {
@@ -30,8 +31,22 @@ fn the_same_seed_says_the_same_and_other_seeds_do_not() {
     assert_ne!(say(1), say(2));
     assert_eq!(say(-1), say(-1));
     let fresh = |_| server.text(json!({"prompt": STORY, "max_tokens": 30}));
-    let texts: std::collections::BTreeSet<String> = (0..4).map(fresh).collect();
+    let texts: BTreeSet<String> = (0..4).map(fresh).collect();
     assert!(texts.len() > 1, "a seed that nobody chose is always the same");
+}
+
+#[test]
+fn prompts_that_are_the_same_have_answers_of_their_own_unless_a_seed_was_chosen() {
+    let server = Server::shared();
+    let texts = |seed: Option<i64>| -> BTreeSet<String> {
+        let body =
+            json!({"prompt": vec![STORY; 4], "max_tokens": 30, "temperature": 1, "seed": seed});
+        let answer = server.complete(body).json();
+        let text = |i: usize| answer["choices"][i]["text"].as_str().unwrap().to_owned();
+        (0..4).map(text).collect()
+    };
+    assert!(texts(None).len() > 1, "they throw the same dice");
+    assert_eq!(texts(Some(1)).len(), 1);
 }
 
 #[test]
