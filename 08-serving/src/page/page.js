@@ -6,7 +6,8 @@ const by = (id) => document.getElementById(id);
 
 // --- chat ---
 
-const messages = [];
+// A new conversation is a new list: an answer that is still under way then belongs to one that nobody sees any more.
+let messages = [];
 let running = null;
 
 function turn(role, text) {
@@ -48,13 +49,20 @@ async function* events(response) {
   }
 }
 
+function rest() {
+  running = null;
+  by("send").disabled = false;
+  by("stop").disabled = true;
+}
+
 async function answer() {
+  const conversation = messages;
   running = new AbortController();
   by("send").disabled = true;
   by("stop").disabled = false;
   const begun = performance.now();
   const element = turn("assistant", "");
-  let text = "", first = null, usage = null, end = "";
+  let text = "", first = null, usage = null, end = "", problem = null;
   try {
     const response = await fetch("v1/chat/completions", {
       method: "POST",
@@ -77,17 +85,17 @@ async function answer() {
       }
       end = choice?.finish_reason ?? end;
     }
-  } catch (problem) {
-    if (problem.name === "AbortError") {
-      end = "stopped";
-    } else {
-      turn("wrong", problem.message);
-      end = "failed";
-    }
+  } catch (thrown) {
+    problem = thrown;
   }
-  running = null;
-  by("send").disabled = false;
-  by("stop").disabled = true;
+  if (conversation !== messages) return;
+  rest();
+  if (problem?.name === "AbortError") {
+    end = "stopped";
+  } else if (problem) {
+    turn("wrong", problem.message);
+    end = "failed";
+  }
   if (!text && end === "failed") {
     // What was not answered was not said: it can be sent again.
     element.remove();
@@ -123,7 +131,8 @@ by("stop").addEventListener("click", () => running?.abort());
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
 by("new").addEventListener("click", () => {
   running?.abort();
-  messages.length = 0;
+  rest();
+  messages = [];
   by("log").replaceChildren();
   by("said").focus();
 });

@@ -1,7 +1,8 @@
 """The server's own page in a real browser: `page.py target/release/ladder [SCREENSHOTS]`.
 
-On a desktop's width and on a phone's, light and dark: a chat streams an answer and stops, the live view moves under a
-load and comes to rest after it, everything can be done by key, and nothing is asked of anybody but the server.
+On a desktop's width and on a phone's, light and dark: a chat streams an answer, stops and begins anew, the live view
+moves under a load and comes to rest after it, everything can be done by key, and nothing is asked of anybody but the
+server.
 """
 
 import json
@@ -106,6 +107,22 @@ def moves(page: Page) -> None:
     assert page.locator("#passes .decode").count() > 20 and page.locator("#passes .tokens").count() > 20
 
 
+def begin_anew(page: Page) -> None:
+    """Begins another conversation in the middle of an answer, which is no part of it."""
+    page.click("#new")
+    page.keyboard.type("Tell me a long tale.")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('.turn.assistant')?.textContent.length > 20")
+    assert page.is_enabled("#stop"), "the answer is still under way"
+    page.click("#new")
+    page.keyboard.type("Who are you?")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.keyboard.press("Enter")
+    assert sent.value.post_data_json["messages"] == [{"role": "user", "content": "Who are you?"}]
+    page.wait_for_selector(".turn.assistant small")
+    assert page.locator(".turn").count() == 2, page.text_content("#log")
+
+
 def keys(page: Page) -> None:
     """Steps through everything that can have the focus, and sees where it is."""
     page.locator("summary").focus()
@@ -143,6 +160,7 @@ def look(page: Page, address: str, shot: pathlib.Path | None) -> None:
     chat(page)
     with Load(address):
         moves(page)
+        begin_anew(page)
         stop(page)
         fits(page)
         if shot:
