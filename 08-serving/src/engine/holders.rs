@@ -6,7 +6,7 @@
 use super::Engine;
 use super::member::Member;
 use naive_decode::{Error, Result};
-use paged_cache::{BlockId, PagedCache, Tables};
+use paged_cache::{BlockId, Blocks, PagedCache, Tables};
 
 /// How many of the requests inside have each block in their tables.
 pub(super) struct Holders {
@@ -48,6 +48,11 @@ impl Holders {
     /// How many blocks somebody has. The others that are not free are the prefix cache's alone.
     pub(super) fn held(&self) -> usize {
         self.held.len()
+    }
+
+    /// How many of these somebody else has too, or the prefix cache.
+    pub(super) fn shared(&self, blocks: &Blocks) -> usize {
+        self.held.iter().filter(|block| blocks.references(**block) > 1).count()
     }
 }
 

@@ -42,6 +42,7 @@ impl Engine {
             tokens: self.options.block,
             free: blocks.free(),
             cached: blocks.used() - self.holders.held(),
+            shared: self.holders.shared(blocks),
         }
     }
 

@@ -39,10 +39,12 @@ pub struct BlockCounts {
     pub free: usize,
     /// Those that only the prefix cache holds: they go when others are needed.
     pub cached: usize,
+    /// Those that a request and others hold, or a request and the prefix cache.
+    pub shared: usize,
 }
 
 impl BlockCounts {
-    /// Blocks that requests hold.
+    /// Blocks that requests hold, shared or not.
     pub fn used(&self) -> usize {
         self.total - self.free - self.cached
     }

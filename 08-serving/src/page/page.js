@@ -210,6 +210,9 @@ function timeline(passes) {
 
 function cells(state) {
   const canvas = by("cells");
+  // There may be too many to draw.
+  canvas.hidden = !state.cells.length;
+  if (canvas.hidden) return;
   const style = getComputedStyle(document.documentElement);
   const colours = Object.fromEntries(
     ["used", "shared", "cached", "free"].map((name) => [name, style.getPropertyValue("--" + name)]));
@@ -260,8 +263,8 @@ function show(state) {
   const pass = passes.at(-1);
   const rows = pass && pass.prefill_rows + pass.decode_rows + pass.draft_rows;
   by("pass").textContent = pass ? `${rows} ${rows === 1 ? "row" : "rows"}, ${ms(pass.duration * 1e3)}` : "–";
-  by("used").textContent = state.cells.filter((cell) => cell === "used").length;
-  by("shared").textContent = state.cells.filter((cell) => cell === "shared").length;
+  by("used").textContent = blocks.total - blocks.free - blocks.cached - blocks.shared;
+  by("shared").textContent = blocks.shared;
   by("cached").textContent = blocks.cached;
   by("free").textContent = blocks.free;
   chart(by("ttft-chart"), recent.ttft_ms, "TTFT");

@@ -9,6 +9,7 @@
 //! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
 //! | `requests.rs` | what is refused, ends, masks, log-probabilities |
 //! | `schedule.rs` | the policies as functions |
+//! | `snapshot.rs` | what the engine looks like from outside |
 //! | `soak.rs` | everything at once |
 //! | `thread.rs` | the engine on its thread |
 //! | `tiers.rs` | what leaves the pool, in memory and in a file |
@@ -19,6 +20,7 @@ mod pressure;
 mod requests;
 mod same_tokens;
 mod schedule;
+mod snapshot;
 mod soak;
 mod thread;
 mod tiers;

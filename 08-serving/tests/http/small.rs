@@ -249,6 +249,7 @@ fn the_stream_of_states_has_what_the_page_reads() {
         "/blocks/total",
         "/blocks/free",
         "/blocks/cached",
+        "/blocks/shared",
         "/context",
         "/counters/prefix_hits",
         "/counters/prefix_queries",
