@@ -59,18 +59,23 @@ fn since_of(member: &Member) -> Instant {
 
 impl Member {
     // ANCHOR: stalled
-    /// Holds the request back where its events would not fit into their queue, until half of it is empty.
+    /// Holds the request back where its events would not fit into their queue, until half of it is empty. Every event
+    /// that is read starts the time anew.
     fn notice_reader(&mut self, now: Instant, events: usize) {
+        let room = self.outlet.room();
+        let has_read = room > std::mem::replace(&mut self.room, room);
         let enough = match self.is_stalled() {
             true => (events / 2).max(LEAST_EVENTS / 2),
             false => LEAST_EVENTS / 2,
         };
-        if self.outlet.room() >= enough {
+        if room >= enough {
             self.stalled_since = None;
             self.outlet.set_stalled(false);
             return;
         }
-        self.stalled_since.get_or_insert(now);
+        if has_read || !self.is_stalled() {
+            self.stalled_since = Some(now);
+        }
         self.outlet.set_stalled(true);
         // Somebody may have read between the look and the mark, and would not ring for it.
         if self.outlet.room() >= events / 2 {

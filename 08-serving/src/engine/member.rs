@@ -49,7 +49,9 @@ pub(super) struct Member {
     pub(super) outlet: Outlet,
     /// Events of the step at hand.
     pub(super) events: Vec<Event>,
-    /// Since when nobody has read its events.
+    /// Events for which there was room when that was last looked at.
+    pub(super) room: usize,
+    /// Since when it is held back and nobody has read its events.
     pub(super) stalled_since: Option<Instant>,
     pub(super) submitted: Instant,
     pub(super) has_started: bool,
@@ -98,6 +100,7 @@ impl Member {
             priority,
             deadline: request.deadline,
             guessing: Guessing { proposer, acceptance, tree: DraftTree::empty(), probes: false },
+            room: outlet.room(),
             outlet,
             events: Vec::new(),
             stalled_since: None,

@@ -38,8 +38,8 @@ pub struct EngineOptions {
     pub queue: usize,
     /// Events that a client may leave unread before its request is held back.
     pub events: usize,
-    /// How long a request is held back before it fails: a client that never reads must not keep a place
-    /// for ever.
+    /// How long a request is held back without any of its events being read before it fails: a client that never reads
+    /// must not keep a place for ever.
     pub patience: Duration,
     /// Tokens to guess ahead for each request, at most; 0 for none.
     pub draft: usize,

@@ -138,6 +138,26 @@ fn a_client_that_never_reads_fails_in_the_end() {
 }
 
 #[test]
+fn a_client_that_reads_slowly_is_waited_for_as_long_as_it_reads() {
+    let patience = Duration::from_millis(300);
+    let mut engine = engine(EngineOptions { events: 16, patience, draft: 0, ..options(600) });
+    let asked = Asked::new(Dice(27).tokens(5), 20);
+    let mut answer = Answer::of(engine.submit(asked.request()).unwrap());
+    let mut pauses = 0;
+    while answer.end.is_none() {
+        while !matches!(engine.step().unwrap(), Step::Idle(_)) {}
+        if engine.state().stalled > 0 {
+            std::thread::sleep(patience / 3);
+            pauses += 1;
+        }
+        assert!(answer.read_one(), "it neither goes on nor waits for its reader");
+    }
+    assert_as_alone(&[asked], &[answer], "read slowly");
+    // It goes on when half of the queue is empty, which takes longer than anybody waits for one event.
+    assert!(pauses > 3, "{pauses}");
+}
+
+#[test]
 fn a_full_queue_refuses() {
     let mut engine = engine(EngineOptions { queue: 3, running: 1, ..options(600) });
     let asked = Asked::new(vec![1, 2, 3], 10);

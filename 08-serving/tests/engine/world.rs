@@ -159,28 +159,33 @@ impl Answer {
 
     /// Reads all that is there.
     pub(crate) fn read(&mut self) {
-        while let Ok(event) = self.ticket.try_recv() {
-            assert!(self.end.is_none(), "nothing comes after the end: {event:?}");
-            match event {
-                Event::Started { cached_tokens } => {
-                    assert_eq!(self.cached.replace(cached_tokens), None);
-                    assert!(self.tokens.is_empty());
-                }
-                Event::Prompt(prompt) => {
-                    assert!(self.prompt.is_none() && self.tokens.is_empty());
-                    self.prompt = Some(prompt);
-                }
-                Event::Embedding(hidden) => {
-                    assert!(self.cached.is_some() && self.embedding.replace(hidden).is_none());
-                }
-                Event::Token(token) => {
-                    self.tokens.push(token.token);
-                    self.events.push(token);
-                }
-                Event::Finished { reason, usage } => self.end = Some(Ok((reason, usage))),
-                Event::Failed(error) => self.end = Some(Err(error)),
+        while self.read_one() {}
+    }
+
+    /// Reads one event, if there is one.
+    pub(crate) fn read_one(&mut self) -> bool {
+        let Ok(event) = self.ticket.try_recv() else { return false };
+        assert!(self.end.is_none(), "nothing comes after the end: {event:?}");
+        match event {
+            Event::Started { cached_tokens } => {
+                assert_eq!(self.cached.replace(cached_tokens), None);
+                assert!(self.tokens.is_empty());
             }
+            Event::Prompt(prompt) => {
+                assert!(self.prompt.is_none() && self.tokens.is_empty());
+                self.prompt = Some(prompt);
+            }
+            Event::Embedding(hidden) => {
+                assert!(self.cached.is_some() && self.embedding.replace(hidden).is_none());
+            }
+            Event::Token(token) => {
+                self.tokens.push(token.token);
+                self.events.push(token);
+            }
+            Event::Finished { reason, usage } => self.end = Some(Ok((reason, usage))),
+            Event::Failed(error) => self.end = Some(Err(error)),
         }
+        true
     }
 
     pub(crate) fn usage(&self) -> Usage {
