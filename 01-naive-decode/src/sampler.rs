@@ -17,7 +17,6 @@ use filters::{exponentials, keep_min_p, keep_top_k, keep_top_p, normalise, tempe
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// Chooses tokens as a [`Sampling`] says; owns the random numbers of one sequence.
 #[derive(Debug, Clone)]
@@ -145,7 +144,7 @@ impl Sampler {
 
     fn add_bias(&self, scores: &mut [f32]) -> Result<()> {
         for &(token, bias) in &self.sampling.logit_bias {
-            *score_of(scores, token, "logit_bias")? += bias;
+            *place_of(scores, token, "logit_bias")? += bias;
         }
         Ok(())
     }
@@ -159,21 +158,22 @@ impl Sampler {
     fn penalise(&self, scores: &mut [f32], context: &[u32]) -> Result<()> {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } =
             self.sampling;
-        // For each token of the context, how often it was generated (0: it is in the prompt only).
-        let mut generated = BTreeMap::<u32, u32>::new();
+        // For each token of the vocabulary: 0 if the context lacks it, else 1 and how often it was generated.
+        let mut counts = vec![0u32; scores.len()];
         for (position, &token) in context.iter().enumerate() {
-            *generated.entry(token).or_default() += u32::from(position >= self.prompt_length);
+            let count = place_of(&mut counts, token, "context")?;
+            *count = (*count).max(1) + u32::from(position >= self.prompt_length);
         }
-        for (token, count) in generated {
-            let score = score_of(scores, token, "context")?;
+        for (score, count) in scores.iter_mut().zip(counts).filter(|(_, count)| *count > 0) {
             // Dividing a negative score would make the token likelier.
             *score = if *score > 0.0 {
                 *score / repetition_penalty
             } else {
                 *score * repetition_penalty
             };
-            if count > 0 {
-                *score -= presence_penalty + frequency_penalty * count as f32;
+            let generated = count - 1;
+            if generated > 0 {
+                *score -= presence_penalty + frequency_penalty * generated as f32;
             }
         }
         Ok(())
@@ -212,11 +212,12 @@ pub fn argmax(scores: &[f32]) -> Result<u32> {
     Ok(first as u32)
 }
 
-fn score_of<'a>(scores: &'a mut [f32], token: u32, place: &str) -> Result<&'a mut f32> {
-    let vocabulary = scores.len();
-    scores.get_mut(token as usize).ok_or_else(|| {
+/// A token's place in a list of the whole vocabulary; `named_in` is where the token stands.
+fn place_of<'a, T>(list: &'a mut [T], token: u32, named_in: &str) -> Result<&'a mut T> {
+    let vocabulary = list.len();
+    list.get_mut(token as usize).ok_or_else(|| {
         Error::invalid(
-            format!("a token in the {place}"),
+            format!("a token in the {named_in}"),
             token,
             format!("an id below the vocabulary's {vocabulary}"),
         )

@@ -1,6 +1,6 @@
 //! What holds whatever the parameters.
 
-use super::distribution;
+use super::{distribution, plain};
 use naive_decode::{Sampler, Sampling, argmax};
 use proptest::prelude::*;
 
@@ -50,6 +50,33 @@ proptest! {
         let drawn = by_distribution.draw(&certain);
         prop_assert_eq!(sampler.sample(&logits, &context).unwrap(), drawn);
         prop_assert_eq!(sampler.uniform(), by_distribution.uniform());
+    }
+
+    #[test]
+    fn penalties_are_what_counting_each_token_by_itself_gives(
+        sampling in any_sampling(),
+        logits in proptest::collection::vec(-30.0f32..30.0, 1..50),
+        picks in proptest::collection::vec(0usize..1000, 0..30),
+        prompt_length in 0usize..30,
+    ) {
+        let context: Vec<u32> = picks.iter().map(|p| (p % logits.len()) as u32).collect();
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } = sampling;
+        let only_penalties =
+            Sampling { repetition_penalty, presence_penalty, frequency_penalty, ..plain() };
+        let answer = &context[prompt_length.min(context.len())..];
+        let penalised = |(token, &logit): (u32, &f32)| {
+            let count = answer.iter().filter(|&&other| other == token).count();
+            let score = match context.contains(&token) {
+                false => return logit,
+                true if logit > 0.0 => logit / repetition_penalty,
+                true => logit * repetition_penalty,
+            };
+            score - if count > 0 { presence_penalty + frequency_penalty * count as f32 } else { 0.0 }
+        };
+        let expected: Vec<f32> = (0..).zip(&logits).map(penalised).collect();
+        let sampler = Sampler::new(only_penalties).unwrap().with_prompt_length(prompt_length);
+        let found = sampler.distribution(&logits, &context).unwrap();
+        prop_assert_eq!(found, distribution(&plain(), &expected, &[]));
     }
 
     #[test]
