@@ -15,7 +15,7 @@
 //! | `api/tools.rs` | functions that a model may call |
 //! | `api/formats.rs` | forms that an answer may be held to |
 //! | `api/tokens.rs` | tokens of a text, text of tokens |
-//! | `api/identity.rs` | names of answers, seeds nobody chose |
+//! | `api/identity.rs` | names of answers and of calls, seeds nobody chose |
 
 pub mod answers;
 pub mod chat;
@@ -35,7 +35,7 @@ pub mod tools;
 
 pub use error::{ApiError, Envelope};
 pub use generation::{Generation, OneOrMany, StreamOptions};
-pub use identity::{fresh_id, fresh_seed, now};
+pub use identity::{fresh_call_id, fresh_id, fresh_seed, now};
 pub use limits::*;
 pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob};
 pub use read::read;

@@ -1,4 +1,4 @@
-//! Names of answers, and seeds nobody chose.
+//! Names of answers and of calls, and seeds nobody chose.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +13,13 @@ pub fn fresh_seed() -> u64 {
 /// A name for an answer: `chatcmpl-0123456789abcdef`.
 pub fn fresh_id(prefix: &str) -> String {
     format!("{prefix}-{:016x}{:016x}", fresh_seed(), fresh_seed())
+}
+
+/// A name for a call of a function: nine letters and digits. Templates of Mistral's models refuse any other.
+pub fn fresh_call_id() -> String {
+    const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let number = fresh_seed();
+    (0..9).map(|at| char::from(LETTERS[(number / 62u64.pow(at) % 62) as usize])).collect()
 }
 
 /// Seconds since 1970.

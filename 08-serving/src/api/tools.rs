@@ -1,6 +1,6 @@
 //! Functions that a model may call.
 
-use super::{ApiError, MOST_TOOLS, at_most, fresh_id};
+use super::{ApiError, MOST_TOOLS, at_most, fresh_call_id};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -103,7 +103,7 @@ impl ToolCall {
     /// A call of a function, under a name of its own.
     pub fn new(name: impl Into<String>, arguments: &Value) -> Self {
         let function = Called { name: name.into(), arguments: arguments.to_string() };
-        ToolCall { id: fresh_id("call"), kind: ToolKind::Function, function }
+        ToolCall { id: fresh_call_id(), kind: ToolKind::Function, function }
     }
 
     /// As templates read it: arguments are values.
@@ -216,4 +216,27 @@ fn closed(mut schema: Value) -> Value {
         fields.insert("additionalProperties".to_owned(), false.into());
     }
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model_files::ChatTemplate;
+
+    /// Writes calls down as Mistral-7B-Instruct-v0.3's template does.
+    const DEMANDING: &str = "{% for message in messages %}{% for call in message.tool_calls %}\
+        {% if not call.id is defined or call.id|length != 9 %}\
+        {{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}{% endif %}\
+        {{ call.function.name }}{% endfor %}{% endfor %}";
+
+    #[test]
+    fn a_call_made_here_is_named_as_templates_want_it() {
+        let template = ChatTemplate::new("chat_template", DEMANDING, None, None).unwrap();
+        for _ in 0..100 {
+            let call = ToolCall::new("weather", &json!({"city": "Rome"}));
+            assert!(call.id.chars().all(|c| c.is_ascii_alphanumeric()), "{}", call.id);
+            let messages = [json!({"role": "assistant", "tool_calls": [call.for_template()]})];
+            assert_eq!(template.render(&messages, false).unwrap(), "weather");
+        }
+    }
 }

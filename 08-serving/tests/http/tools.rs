@@ -27,7 +27,8 @@ fn check(call: &Value) {
         other => panic!("{other}"),
     }
     assert_eq!(call["type"], "function");
-    assert!(call["id"].as_str().unwrap().starts_with("call-"));
+    let id = call["id"].as_str().unwrap();
+    assert!(id.len() == 9 && id.chars().all(|c| c.is_ascii_alphanumeric()), "{id}");
 }
 
 #[test]
