@@ -34,7 +34,7 @@ pub struct GenerateArgs {
     /// Choose among tokens at least M times as likely as the likeliest
     #[arg(long, value_name = "M", default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f32,
-    /// Divide the scores of tokens already in the text by this
+    /// Divide the scores of tokens already in the text by this, from 0.01 to 100
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f32,
     /// Seed of the random draws

@@ -20,7 +20,7 @@ pub struct Sampling {
     pub min_p: f32,
     /// The score of every token in the context, prompt included, is divided by it where positive
     /// and multiplied by it where negative (CTRL, Keskar et al. 2019; Hugging Face's definition).
-    /// Positive and finite; 1 changes nothing.
+    /// From 0.01 to 100, so that no score becomes infinite; 1 changes nothing.
     pub repetition_penalty: f32,
     /// Subtracted once from the score of every token generated so far (OpenAI's definition).
     /// Finite; negative values invite repetition; 0 changes nothing.
@@ -69,7 +69,7 @@ impl Sampling {
         let p = self.min_p;
         check("min_p", p, (0.0..=1.0).contains(&p), "a number from 0 to 1")?;
         let r = self.repetition_penalty;
-        check("repetition_penalty", r, finite(r) && r > 0.0, "a finite number above 0")?;
+        check("repetition_penalty", r, (0.01..=100.0).contains(&r), "a number from 0.01 to 100")?;
         let a = self.presence_penalty;
         check("presence_penalty", a, finite(a), "a finite number")?;
         let a = self.frequency_penalty;

@@ -18,6 +18,9 @@ fn parameters_out_of_range_are_named() {
         (Sampling { min_p: nan, ..plain() }, "min_p is NaN"),
         (Sampling { repetition_penalty: 0.0, ..plain() }, "repetition_penalty is 0"),
         (Sampling { repetition_penalty: nan, ..plain() }, "repetition_penalty is NaN"),
+        // A score of 1 divided by it is infinite.
+        (Sampling { repetition_penalty: 1e-39, ..plain() }, "repetition_penalty is 0.00"),
+        (Sampling { repetition_penalty: 101.0, ..plain() }, "repetition_penalty is 101"),
         (Sampling { presence_penalty: nan, ..plain() }, "presence_penalty is NaN"),
         (Sampling { frequency_penalty: f32::INFINITY, ..plain() }, "frequency_penalty is inf"),
         (Sampling { logit_bias: vec![(7, nan)], ..plain() }, "logit_bias of token 7 is NaN"),

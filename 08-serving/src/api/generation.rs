@@ -53,8 +53,8 @@ pub struct Generation {
     /// Subtracted from the score of every token generated. From -2 to 2.
     #[schema(minimum = -2, maximum = 2)]
     pub presence_penalty: Option<f32>,
-    /// Scores of all tokens so far are divided by it. Above 0.
-    #[schema(exclusive_minimum = 0)]
+    /// Scores of all tokens so far are divided by it. From 0.01 to 100.
+    #[schema(minimum = 0.01, maximum = 100)]
     pub repetition_penalty: Option<f32>,
     /// Added to the scores of single tokens, by their ids. From -100 to 100.
     pub logit_bias: Option<BTreeMap<String, f32>>,

@@ -24,6 +24,8 @@ fn parameters_out_of_range_are_named() {
         (json!({"frequency_penalty": 2.1}), "frequency_penalty"),
         (json!({"presence_penalty": -3}), "presence_penalty"),
         (json!({"repetition_penalty": 0}), "repetition_penalty"),
+        (json!({"repetition_penalty": 1e-39}), "repetition_penalty"),
+        (json!({"repetition_penalty": 101}), "repetition_penalty"),
         (json!({"logit_bias": {"5000": 1}}), "logit_bias"),
         (json!({"logit_bias": {"-1": 1}}), "logit_bias"),
         (json!({"logit_bias": {"1": 101}}), "logit_bias"),
