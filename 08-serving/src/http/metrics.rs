@@ -1,12 +1,13 @@
 //! `GET /metrics`: what Prometheus collects, by vLLM's names, so that dashboards made for it work.
 
 use super::App;
-use crate::engine::{Counters, Event, Usage};
+use crate::engine::{Counters, EngineState, Event, Usage};
 use crate::text::{Ending, Reason};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram, with_local_recorder};
+use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -137,6 +138,29 @@ impl Metrics {
         }
     }
 
+    /// All of it as Prometheus reads it, with what the engine counts.
+    fn text(&self, state: &EngineState) -> String {
+        self.running.set(state.running as f64);
+        self.waiting.set(state.waiting as f64);
+        self.cache_usage.set(state.blocks.used() as f64 / state.blocks.total.max(1) as f64);
+        for (counter, count) in self.counted.iter().zip(counts(&state.counters)) {
+            counter.absolute(count);
+        }
+        let mut text = self.prometheus.render();
+        // The engine keeps a sum and a count of these; one bucket holds them all. Labels are written as in all others.
+        let label =
+            |(name, value): &(_, String)| format!("{name}=\"{}\"", sanitize_label_value(value));
+        let [model, engine] = self.labels.each_ref().map(label);
+        let name = "vllm:iteration_tokens_total";
+        let Counters { passes, rows, .. } = state.counters;
+        let _ = write!(
+            text,
+            "# TYPE {name} histogram\n{name}_bucket{{{model},{engine},le=\"+Inf\"}} {passes}\n\
+             {name}_sum{{{model},{engine}}} {rows}\n{name}_count{{{model},{engine}}} {passes}\n\n"
+        );
+        text
+    }
+
     /// Times of the last requests.
     pub(super) fn recent(&self) -> Recent {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -240,23 +264,24 @@ fn push(times: &mut VecDeque<f64>, time: f64) {
     responses((status = 200, description = "Prometheus' text format", content_type = "text/plain")),
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let (metrics, state) = (&app.metrics, app.engine.state());
-    metrics.running.set(state.running as f64);
-    metrics.waiting.set(state.waiting as f64);
-    metrics.cache_usage.set(state.blocks.used() as f64 / state.blocks.total.max(1) as f64);
-    for (counter, count) in metrics.counted.iter().zip(counts(&state.counters)) {
-        counter.absolute(count);
-    }
-    let mut text = metrics.prometheus.render();
-    // The engine keeps a sum and a count of these; one bucket holds them all.
-    let [model, engine] =
-        metrics.labels.each_ref().map(|(name, value)| format!("{name}={value:?}"));
-    let name = "vllm:iteration_tokens_total";
-    let Counters { passes, rows, .. } = state.counters;
-    let _ = write!(
-        text,
-        "# TYPE {name} histogram\n{name}_bucket{{{model},{engine},le=\"+Inf\"}} {passes}\n\
-         {name}_sum{{{model},{engine}}} {rows}\n{name}_count{{{model},{engine}}} {passes}\n\n"
-    );
+    let text = app.metrics.text(&app.engine.state());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_s_name_is_written_the_same_everywhere_and_as_prometheus_reads_it() {
+        for (name, written) in
+            [("e\u{301}", "e\u{301}"), ("a \"b\"\n\t\\c", "a \\\"b\\\"\\n\t\\\\c")]
+        {
+            let text = Metrics::new(name).text(&EngineState::default());
+            let mut labelled = text.lines().filter(|line| line.contains("model_name="));
+            let label = format!("model_name=\"{written}\"");
+            assert!(labelled.all(|line| line.contains(&label)), "{label} is not in all of {text}");
+            assert!(text.contains("vllm:iteration_tokens_total_count{"), "{text}");
+        }
+    }
 }
