@@ -49,6 +49,7 @@ mod small;
 mod watch;
 
 pub use app::App;
+pub use aside::PREPARING;
 pub use auth::Keys;
 pub use grammars::Grammars;
 pub use in_process::InProcess;

@@ -1,6 +1,6 @@
 //! `ladder serve`: the server.
 
-use crate::http::{App, Keys, bind, listen};
+use crate::http::{App, Keys, PREPARING, bind, listen};
 use crate::served::{EngineArgs, Served};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -20,9 +20,6 @@ const KEY_VARIABLE: &str = "LADDER_API_KEY";
 
 /// Which lines the log has.
 const LOG_VARIABLE: &str = "RUST_LOG";
-
-/// Threads for preparing requests. The engine's are on the cores already.
-const PREPARING: usize = 4;
 
 /// What to serve, and to whom.
 #[derive(Debug, Clone, Args)]

@@ -82,7 +82,7 @@ impl App {
     /// Does what a request's body asks for on threads of its own: see [`Aside`].
     ///
     /// # Errors
-    /// The work's own, and 500 if it panics.
+    /// The work's own, 429 if too many wait, and 500 if it panics.
     pub(super) async fn work<T: Send + 'static>(
         self: &Arc<Self>,
         body: Bytes,
