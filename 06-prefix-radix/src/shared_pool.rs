@@ -10,7 +10,7 @@ mod batch;
 
 pub use batch::ParkedSession;
 
-use crate::{PrefixCache, Salt, Tiered};
+use crate::{PrefixCache, Salt, SavePoint, Tiered};
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{CpuExecutor, Error, Model, Pass, Result, Span, Want};
 use paged_cache::{BlockId, PagedCache};
@@ -225,7 +225,13 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     }
 
     /// Copies what is known of a text to the tiers that outlive the process, as [`Tiered::save`].
-    pub fn save(&mut self, salt: Salt, text: &[u32], from: usize, most: usize) -> Option<usize> {
+    pub fn save(
+        &mut self,
+        salt: Salt,
+        text: &[u32],
+        from: Option<SavePoint>,
+        most: usize,
+    ) -> Option<SavePoint> {
         let (_, memory) = self.executor.cache_mut().parts();
         self.prefixes.save(salt, text, from, most, memory)
     }

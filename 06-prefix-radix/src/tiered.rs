@@ -23,9 +23,19 @@ pub use shelf::TierStatistics;
 
 use crate::{BlockHash, Chain, Prefix, PrefixCache, Salt};
 use naive_decode::Error;
-use paged_cache::offload::{BlockBytes, Tier};
+use paged_cache::offload::{BlockBytes, Key, Tier};
 use paged_cache::{BlockId, Blocks};
 use shelf::Shelf;
+
+/// How far a text is saved. Names hang on all names before them, so a long text that is saved a block at a time must not
+/// begin with the first name each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SavePoint {
+    /// Blocks that have been seen to.
+    pub blocks: usize,
+    /// The name of the last of them, or of nothing yet.
+    pub key: Key,
+}
 
 /// A prefix cache over a pool, and tiers below it. With no tiers it is the cache alone.
 ///
@@ -143,28 +153,26 @@ impl<P: PrefixCache> Tiered<P> {
 
     // ANCHOR: save
     /// Copies what the pool has of a text to the tiers that outlive the process, and leaves it in the pool: the
-    /// blocks from number `from` on, until `most` have been copied. Those that are there already cost nothing.
-    /// Gives the number to go on from; none if the text is done.
+    /// blocks from `from` on, or from the first, until `most` have been copied. Those that are there already cost
+    /// nothing. Gives where to go on from; none if the text is done.
     pub fn save(
         &mut self,
         salt: Salt,
         text: &[u32],
-        from: usize,
+        from: Option<SavePoint>,
         most: usize,
         memory: &dyn BlockBytes,
-    ) -> Option<usize> {
+    ) -> Option<SavePoint> {
         let known = self.cache.known(salt, text);
-        let mut key = self.chain.root(salt);
+        let start = || SavePoint { blocks: 0, key: self.chain.root(salt) };
+        let SavePoint { blocks: seen, mut key } = from.unwrap_or_else(start);
         let mut copied = 0;
         let blocks = text.chunks_exact(self.cache.block_tokens()).zip(known);
-        for (number, (tokens, block)) in blocks.enumerate() {
-            key = self.chain.next(key, tokens);
-            if number < from {
-                continue;
-            }
+        for (number, (tokens, block)) in blocks.enumerate().skip(seen) {
             if copied == most {
-                return Some(number);
+                return Some(SavePoint { blocks: number, key });
             }
+            key = self.chain.next(key, tokens);
             copied += usize::from(self.tiers.save(key, |bytes| memory.copy_out(block, bytes)));
         }
         None

@@ -7,7 +7,7 @@ use fake::Fake;
 use paged_cache::BlockId;
 use paged_cache::offload::Key;
 use prefix_radix::{
-    BlockHash, Chain, HashedBlocks, Policy, Prefix, PrefixCache, RadixTree, Salt, Tiered,
+    BlockHash, Chain, HashedBlocks, Policy, Prefix, PrefixCache, RadixTree, Salt, SavePoint, Tiered,
 };
 use proptest::prelude::*;
 use server::Server;
@@ -126,23 +126,42 @@ fn what_is_saved_stays_in_the_pool_and_goes_only_where_it_outlives_the_process()
         server.read(Salt::NONE, &prompt);
         let used = server.blocks.used();
         // Two at a time; a text that the pool knows in part is saved in part.
-        assert_eq!(server.save(Salt::NONE, &prompt, 0, 2), Some(2));
-        assert_eq!(server.save(Salt::NONE, &prompt, 2, 2), Some(4));
-        assert_eq!(server.save(Salt::NONE, &prompt, 4, 2), None);
+        let second = server.save(Salt::NONE, &prompt, None, 2);
+        assert_eq!(second.map(|point| point.blocks), Some(2));
+        let fourth = server.save(Salt::NONE, &prompt, second, 2);
+        assert_eq!(fourth.map(|point| point.blocks), Some(4));
+        assert_eq!(server.save(Salt::NONE, &prompt, fourth, 2), None);
         assert_eq!((host.inside().kept.len(), file.inside().kept.len()), (0, 5));
-        assert_eq!(server.save(Salt::NONE, &[&prompt[..8], &text(60, 8)].concat(), 0, 9), None);
-        assert_eq!(server.save(Salt::of(b"ada"), &prompt, 0, 9), None);
+        assert_eq!(server.save(Salt::NONE, &[&prompt[..8], &text(60, 8)].concat(), None, 9), None);
+        assert_eq!(server.save(Salt::of(b"ada"), &prompt, None, 9), None);
         assert_eq!((file.inside().kept.len(), server.blocks.used()), (5, used));
         // What is there already costs none of the two.
-        assert_eq!(server.save(Salt::NONE, &prompt, 0, 2), None);
+        assert_eq!(server.save(Salt::NONE, &prompt, None, 2), None);
         let mut next = Server::new(caches().remove(0), 16, std::slice::from_ref(&file));
         assert_eq!(next.read(Salt::NONE, &prompt), 20);
         // One that fails is gone on without, and the text comes to its end.
         file.inside().kept.clear();
         file.inside().broken = true;
-        assert_eq!(server.save(Salt::NONE, &prompt, 0, 4), Some(4));
-        assert_eq!(server.save(Salt::NONE, &prompt, 4, 4), None);
+        assert_eq!(server.save(Salt::NONE, &prompt, None, 4), fourth);
+        assert_eq!(server.save(Salt::NONE, &prompt, fourth, 4), None);
         assert!(server.cache.last_failure().is_some());
+    }
+}
+
+#[test]
+fn saving_goes_on_from_the_name_that_it_had_come_to() {
+    for cache in caches() {
+        let file = Fake::default();
+        file.inside().outlives = true;
+        let mut server = Server::new(cache, 16, std::slice::from_ref(&file));
+        let prompt = text(0, 20);
+        server.read(Salt::NONE, &prompt);
+        // A name that the first three blocks do not have: whoever made theirs anew would not find it.
+        let third = SavePoint { blocks: 3, key: Key([7; 32]) };
+        let fourth = server.save(Salt::NONE, &prompt, Some(third), 1).unwrap();
+        let name = chain().next(third.key, &prompt[12..16]);
+        assert_eq!(fourth, SavePoint { blocks: 4, key: name });
+        assert_eq!(file.inside().kept.keys().collect::<Vec<_>>(), [&name]);
     }
 }
 

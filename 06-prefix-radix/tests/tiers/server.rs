@@ -4,7 +4,7 @@ use crate::fake::{Fake, Memory};
 use crate::{BYTES, SIZE, chain};
 use paged_cache::Blocks;
 use paged_cache::offload::Tier;
-use prefix_radix::{BlockHash, Chain, Prefix, PrefixCache, Salt, Tiered};
+use prefix_radix::{BlockHash, Chain, Prefix, PrefixCache, Salt, SavePoint, Tiered};
 
 /// A pool with its memory, a cache over it, and tiers below.
 pub(crate) struct Server {
@@ -69,9 +69,9 @@ impl Server {
         &mut self,
         salt: Salt,
         text: &[u32],
-        from: usize,
+        from: Option<SavePoint>,
         most: usize,
-    ) -> Option<usize> {
+    ) -> Option<SavePoint> {
         let next = self.cache.save(salt, text, from, most, &self.memory);
         self.check();
         next

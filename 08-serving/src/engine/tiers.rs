@@ -8,7 +8,7 @@ use super::{Engine, EngineOptions, KvFile, Target};
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{Error, Executor, Pass, Result, Span, Want};
 use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
-use prefix_radix::{Chain, Salt, Session};
+use prefix_radix::{Chain, Salt, SavePoint, Session};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -104,8 +104,8 @@ fn open(file: &KvFile, fingerprint: [u8; 32], block_bytes: usize) -> Result<File
 #[derive(Default)]
 pub(super) struct Unsaved {
     texts: VecDeque<(Salt, Vec<u32>)>,
-    /// Blocks of the first that have been seen to.
-    done: usize,
+    /// How far the first is saved, if it was begun.
+    saved: Option<SavePoint>,
 }
 
 impl Unsaved {
@@ -123,7 +123,7 @@ impl Engine {
         self.unsaved.texts.push_back((session.salt(), session.text().to_vec()));
         if self.unsaved.texts.len() > MOST_UNSAVED {
             self.unsaved.texts.pop_front();
-            self.unsaved.done = 0;
+            self.unsaved.saved = None;
         }
     }
 
@@ -132,12 +132,9 @@ impl Engine {
     pub(super) fn save(&mut self, is_idle: bool) {
         let Some((salt, text)) = self.unsaved.texts.front() else { return };
         let most = if is_idle { AT_REST } else { AFTER_PASS };
-        match self.pool.save(*salt, text, self.unsaved.done, most) {
-            Some(next) => self.unsaved.done = next,
-            None => {
-                self.unsaved.texts.pop_front();
-                self.unsaved.done = 0;
-            }
+        self.unsaved.saved = self.pool.save(*salt, text, self.unsaved.saved, most);
+        if self.unsaved.saved.is_none() {
+            self.unsaved.texts.pop_front();
         }
     }
     // ANCHOR_END: save
