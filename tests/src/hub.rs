@@ -11,6 +11,15 @@ pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// Files of a repository, by name.
 pub type Files = BTreeMap<&'static str, Vec<u8>>;
 
+/// What a hub may get wrong when it is asked for the rest of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stumble {
+    /// It has too much to do.
+    Busy,
+    /// It sends the file from its beginning.
+    Whole,
+}
+
 /// A hub with one repository, `owner/name`.
 pub struct FakeHub {
     /// Its address, for `HF_ENDPOINT`.
@@ -25,6 +34,18 @@ impl FakeHub {
     /// # Panics
     /// If the system gives no port.
     pub fn serve(files: Files, token: Option<&'static str>) -> FakeHub {
+        FakeHub::start(files, token, None)
+    }
+
+    /// Serves `files` to everybody, and stumbles once.
+    ///
+    /// # Panics
+    /// If the system gives no port.
+    pub fn serve_stumbling(files: Files, stumble: Stumble) -> FakeHub {
+        FakeHub::start(files, None, Some(stumble))
+    }
+
+    fn start(files: Files, token: Option<&'static str>, mut stumble: Option<Stumble>) -> FakeHub {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -32,7 +53,7 @@ impl FakeHub {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // Whoever only knocked sends nothing.
-                let _ = answer(stream, &files, token, &log);
+                let _ = answer(stream, &files, token, &log, &mut stumble);
             }
         });
         FakeHub { endpoint: format!("http://{address}"), requests }
@@ -44,6 +65,7 @@ fn answer(
     files: &Files,
     token: Option<&str>,
     log: &Mutex<Vec<String>>,
+    stumble: &mut Option<Stumble>,
 ) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let Some(request) = lines.next().transpose()? else { return Ok(()) };
@@ -83,6 +105,13 @@ fn answer(
     }
     let file = path.strip_prefix("/owner/name/resolve/main/").and_then(|file| files.get(file));
     let Some(bytes) = file else { return reply("404 Not Found", "", b"") };
+    if from > 0 {
+        match stumble.take() {
+            Some(Stumble::Busy) => return reply("503 Service Unavailable", "", b""),
+            Some(Stumble::Whole) => from = 0,
+            None => {}
+        }
+    }
     let end = to.saturating_add(1).min(bytes.len());
     let headers = format!(
         "ETag: \"tag-of-{}\"\r\nX-Repo-Commit: {COMMIT}\r\nContent-Range: bytes {from}-{}/{}\r\n",

@@ -4,13 +4,15 @@
 //! runs offline, and stays the same until somebody asks for another revision.
 
 mod cached;
+mod download;
 mod refusal;
 
 pub use cached::CachedModel;
 
 use super::{HubName, Wanted, is_model};
 use crate::safetensors::{INDEX, WHOLE, read_index};
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
+use download::Repository;
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
 use naive_decode::{Error, Result};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -23,9 +25,6 @@ const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
 /// Files that a model may have.
 const WELCOME: [&str; 3] =
     ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"];
-
-/// How often a download that breaks off is taken up again.
-const RETRIES: usize = 3;
 
 /// How long to wait for the hub's machine to answer at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,14 +83,16 @@ impl Hub {
             return Err(self.unreachable(name, "HF_HUB_OFFLINE is set"));
         }
         self.knock(name)?;
-        let repository = self.api()?.repo(self.repo(name));
+        let api = self.api()?;
+        let repository =
+            Repository { hub: self, name, api: &api, files: api.repo(self.repo(name)) };
         let refused = |e: ApiError| self.refusal(name, &e);
-        let info = repository.info().map_err(refused)?;
+        let info = repository.files.info().map_err(refused)?;
         let there: Vec<&str> = info.siblings.iter().map(|file| file.rfilename.as_str()).collect();
         let snapshot = self.snapshot(name, &info.sha);
         let get = |file: &str| match snapshot.join(file) {
             path if path.exists() => Ok(()),
-            path => self.download(name, &repository, file, &path),
+            path => repository.download(file, &path),
         };
         if let Some(file) = one_file(name, &there)? {
             get(file)?;
@@ -151,25 +152,8 @@ impl Hub {
         let builder = ApiBuilder::from_cache(Cache::new(self.cache.clone()))
             .with_endpoint(self.endpoint.clone())
             .with_token(self.token.clone())
-            .with_retries(RETRIES);
+            .with_retries(0);
         builder.build().map_err(|e| Error::file(&self.endpoint, e))
-    }
-
-    /// Downloads one file to where `path` says that it will be.
-    fn download(
-        &self,
-        name: &HubName,
-        repository: &ApiRepo,
-        file: &str,
-        path: &Path,
-    ) -> Result<()> {
-        repository.download(file).map_err(|e| self.refusal(name, &e))?;
-        if path.exists() {
-            return Ok(());
-        }
-        let problem =
-            format!("`{file}` changed while it was downloaded, expected one commit: again?");
-        Err(Error::file(&name.repository, problem))
     }
 
     /// Finds out within [`PATIENCE`] whether the hub's machine answers. Without this, a network

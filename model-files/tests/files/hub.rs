@@ -1,7 +1,7 @@
 //! The hub, played by a small HTTP server on this machine: nothing here leaves it.
 
 use embedded_models::DRAFT;
-use ladder_tests::hub::{COMMIT, FakeHub, Files};
+use ladder_tests::hub::{COMMIT, FakeHub, Files, Stumble};
 use model_files::{Hub, HubName, ModelFiles, ModelSummary};
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,6 +70,28 @@ fn a_download_that_broke_off_is_taken_up_where_it_stopped() {
     let asked = format!("/owner/name/resolve/main/model.safetensors {half}");
     let requests = server.requests.lock().unwrap();
     assert!(requests.contains(&asked), "{requests:?}");
+}
+
+#[test]
+fn a_hub_that_stumbles_over_the_rest_of_a_file_damages_nothing() {
+    let half = DRAFT.weights.len() / 2;
+    let longer = [DRAFT.weights, &DRAFT.weights[..half]].concat();
+    for (stumble, begun) in [
+        (Stumble::Busy, &DRAFT.weights[..half]),
+        (Stumble::Whole, &DRAFT.weights[..half]),
+        // What such hubs left behind: more than the file has, and all of it.
+        (Stumble::Busy, &longer),
+        (Stumble::Busy, DRAFT.weights),
+    ] {
+        let cache = tempfile::tempdir().unwrap();
+        let server = FakeHub::serve_stumbling(model(), stumble);
+        let blobs = cache.path().join("models--owner--name/blobs");
+        fs::create_dir_all(&blobs).unwrap();
+        fs::write(blobs.join("tag-of-model.part"), begun).unwrap();
+        let path = hub(&server.endpoint, cache.path()).fetch(&name("owner/name")).unwrap();
+        let downloaded = fs::read(path.join("model.safetensors")).unwrap();
+        assert!(downloaded == DRAFT.weights, "{stumble:?}: {} bytes", downloaded.len());
+    }
 }
 
 #[test]

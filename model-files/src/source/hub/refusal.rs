@@ -55,6 +55,18 @@ impl Hub {
     }
 }
 
+/// Whether asking once more may help: the connection broke off, or the hub has too much to do.
+pub(super) fn may_pass(error: &ApiError) -> bool {
+    match error {
+        ApiError::IoError(_) => true,
+        ApiError::RequestError(request) => match **request {
+            ureq::Error::StatusCode(status) => matches!(status, 408 | 429 | 500..),
+            _ => true,
+        },
+        _ => false,
+    }
+}
+
 /// What to say of a repository without a file that is needed.
 pub(super) fn lacks(name: &HubName, file: &str, there: &[&str]) -> Error {
     let mut problem = format!("has no {file}");

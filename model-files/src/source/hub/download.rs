@@ -1,0 +1,73 @@
+//! One file of a repository, from the hub into the cache.
+//!
+//! What has come so far of a file lies beside where the whole will be, and the next attempt asks for the rest. hf-hub's
+//! own retries do not: they count from where the first attempt of the same call began to write, so that after an early
+//! failure the whole file is written behind the part that was there. Here each attempt is a call of its own, which looks
+//! how long the part is, and the whole file has the length that the hub says before anybody takes it for the model's.
+
+use super::{Hub, HubName, refusal};
+use hf_hub::Cache;
+use hf_hub::api::sync::{Api, ApiError, ApiRepo};
+use naive_decode::{Error, Result};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often a download that breaks off is taken up again.
+const RETRIES: u32 = 3;
+
+/// How long to wait before the first time; twice as long before each time after it.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// A repository that files are downloaded from.
+pub(super) struct Repository<'a> {
+    pub(super) hub: &'a Hub,
+    pub(super) name: &'a HubName,
+    pub(super) api: &'a Api,
+    pub(super) files: ApiRepo,
+}
+
+impl Repository<'_> {
+    /// Downloads one file to where `path` says that it will be.
+    pub(super) fn download(&self, file: &str, path: &Path) -> Result<()> {
+        let mut tried = 0;
+        while let Err(problem) = self.attempt(file) {
+            if tried == RETRIES || !refusal::may_pass(&problem) {
+                return Err(self.hub.refusal(self.name, &problem));
+            }
+            std::thread::sleep(PAUSE * 2_u32.pow(tried));
+            tried += 1;
+        }
+        if path.exists() {
+            return Ok(());
+        }
+        let problem =
+            format!("`{file}` changed while it was downloaded, expected one commit: again?");
+        Err(Error::file(&self.name.repository, problem))
+    }
+
+    /// Goes on where the last attempt stopped.
+    fn attempt(&self, file: &str) -> std::result::Result<(), ApiError> {
+        let said = self.api.metadata(&self.files.url(file))?;
+        let expected = said.size() as u64;
+        let cache = Cache::new(self.hub.cache.clone()).repo(self.hub.repo(self.name));
+        let part = cache.blob_path(said.etag()).with_extension("part");
+        if part.metadata().is_ok_and(|part| part.len() >= expected) {
+            // Nothing is left to be asked for, and what is too long was never right.
+            fs::remove_file(&part)?;
+        }
+        let link = self.files.download(file)?;
+        let blob = fs::canonicalize(&link)?;
+        let found = blob.metadata()?.len();
+        if found == expected {
+            return Ok(());
+        }
+        fs::remove_file(&blob)?;
+        if link != blob {
+            // Where there are no links, the two are one.
+            fs::remove_file(&link).ok();
+        }
+        let problem = format!("`{file}` has {found} bytes, expected {expected}");
+        Err(std::io::Error::other(problem).into())
+    }
+}
