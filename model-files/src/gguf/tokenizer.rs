@@ -22,6 +22,18 @@ mod kind {
     pub(super) const USER_DEFINED: u32 = 4;
 }
 
+/// How tokens are written that end a turn or a text in the models that are read here. As in llama.cpp, the spelling
+/// tells, for not every file does.
+const ENDS: [&str; 7] = [
+    "<|end|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<｜end▁of▁sentence｜>",
+];
+
 /// The vocabulary as the file has it.
 struct Vocabulary<'a> {
     metadata: Metadata<'a>,
@@ -96,24 +108,34 @@ impl<'a> Vocabulary<'a> {
 
     /// Tokens that are found in text as they are written, before any rule applies.
     ///
-    /// Those that begin or end something are special, whatever kind the file says: some files call
-    /// `<|im_end|>` a token like any other, and then any user could write it.
+    /// Those that end something are special, whatever kind the file says: some files call `<|im_end|>` a token like any
+    /// other, and then any user could write it, and no answer would end there. One that begins something or fills
+    /// up is special unless it is a piece of text: files that know of none name any token, a comma for one.
     fn added(&self) -> Result<Vec<AddedToken>> {
-        let mut parts = Vec::new();
-        for part in ["bos", "eos", "eot", "eom", "padding"] {
-            let id = self.metadata.integer(&format!("tokenizer.ggml.{part}_token_id"))?;
-            parts.extend(id.and_then(|id| usize::try_from(id).ok()));
-        }
+        let ends = self.parts(&["eos", "eot", "eom"])?;
+        let others = self.parts(&["bos", "padding"])?;
         let added = self.tokens.iter().zip(&self.kinds).enumerate();
         let added = added.filter_map(|(id, (token, &kind))| {
+            let is_end = ends.contains(&id) || ENDS.contains(token);
             let special = match kind {
                 kind::CONTROL | kind::UNKNOWN => true,
-                kind::USER_DEFINED => parts.contains(&id),
+                kind::USER_DEFINED => is_end || others.contains(&id),
+                kind::NORMAL if is_end => true,
                 _ => return None,
             };
             (!token.is_empty()).then(|| AddedToken::from(*token, special).normalized(false))
         });
         Ok(added.collect())
+    }
+
+    /// The tokens that the file names for these parts.
+    fn parts(&self, names: &[&str]) -> Result<Vec<usize>> {
+        let mut parts = Vec::new();
+        for name in names {
+            let id = self.metadata.integer(&format!("tokenizer.ggml.{name}_token_id"))?;
+            parts.extend(id.and_then(|id| usize::try_from(id).ok()));
+        }
+        Ok(parts)
     }
 
     /// The tokens that belong around every text: beginning and end, if the model wants them.

@@ -190,3 +190,20 @@ fn every_end_that_the_file_names_is_an_end() {
     let files = ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
     assert_eq!(files.config.end_tokens, [3, 4, 11]);
 }
+
+#[test]
+fn a_turn_ends_where_the_template_ends_it_whatever_the_file_calls_the_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let template = "{% for m in messages %}{{ m.content }}<|end|>\n{% endfor %}";
+    for kind in [4, 1] {
+        let mut file = tiny();
+        let mut kinds = vec![1; 10];
+        kinds.extend([3, kind]);
+        file.set("tokenizer.ggml.token_type", Meta::I32s(kinds));
+        file.set("tokenizer.ggml.eos_token_id", Meta::U32(10));
+        file.set("tokenizer.chat_template", text(template));
+        let files = ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
+        assert_eq!(files.config.end_tokens, [10, 11], "kind {kind}");
+        assert!(files.tokenizer.is_silent(11), "kind {kind}");
+    }
+}

@@ -82,6 +82,16 @@ fn a_token_that_ends_turns_is_special_whatever_the_file_calls_it() {
 }
 
 #[test]
+fn a_piece_of_text_is_special_if_the_file_ends_texts_with_it_and_not_if_it_fills_up() {
+    let lo = 261;
+    for (part, special) in [("eos", true), ("eom", true), ("padding", false), ("bos", false)] {
+        let key = format!("{part}_token_id");
+        let tokenizer = tokenizer("llama", &pieces(), &[(key.as_str(), Meta::U32(lo))]);
+        assert_eq!(tokenizer.is_silent(lo), special, "{part}");
+    }
+}
+
+#[test]
 fn the_file_says_what_stands_around_a_text_and_before_its_first_word() {
     let more = [
         ENDS[0].clone(),
@@ -95,8 +105,8 @@ fn the_file_says_what_stands_around_a_text_and_before_its_first_word() {
     assert_eq!(tokenizer.decode(&[HELLO]).unwrap(), " hello");
 }
 
-/// A byte-level vocabulary of these tokens and a beginning-of-text token after them, with `merges`
-/// and the rule `pre`.
+/// A byte-level vocabulary of these tokens and a token after them that begins and ends texts, with
+/// `merges` and the rule `pre`.
 fn byte_level(pre: &str, tokens: &str, merges: &[&str]) -> Tokenizer {
     let mut vocabulary: Vec<(String, i32, f32)> =
         tokens.split(' ').map(|token| (token.into(), 1, 0.0)).collect();
@@ -106,6 +116,7 @@ fn byte_level(pre: &str, tokens: &str, merges: &[&str]) -> Tokenizer {
         ("pre", text(pre)),
         ("merges", texts(merges.iter().copied())),
         ("bos_token_id", Meta::U32(beginning)),
+        ("eos_token_id", Meta::U32(beginning)),
     ];
     tokenizer("gpt2", &vocabulary, &more)
 }
