@@ -14,6 +14,9 @@ use tokenizers::AddedToken;
 use tokenizers::models::bpe::Vocab;
 use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
 
+/// The key of what kind of vocabulary it is.
+const MODEL: &str = "tokenizer.ggml.model";
+
 /// What a token is, by the numbers of `tokenizer.ggml.token_type`.
 mod kind {
     pub(super) const NORMAL: u32 = 1;
@@ -49,7 +52,7 @@ struct Vocabulary<'a> {
 /// If the vocabulary is missing, malformed, or of a kind that is not known here.
 pub(super) fn from_metadata(metadata: &Metadata) -> Result<Tokenizer> {
     let vocabulary = Vocabulary::read(metadata)?;
-    let key = "tokenizer.ggml.model";
+    let key = MODEL;
     let expected = "gpt2 (byte-level BPE) or llama (SentencePiece)";
     let (mut tokenizer, adds_beginning) = match metadata.text(key)? {
         Some("gpt2") => byte_level::build(&vocabulary)?,
@@ -112,6 +115,7 @@ impl<'a> Vocabulary<'a> {
     /// other, and then any user could write it, and no answer would end there. One that begins something or fills
     /// up is special unless it is a piece of text: files that know of none name any token, a comma for one.
     fn added(&self) -> Result<Vec<AddedToken>> {
+        let swallows = self.swallows_white_space()?;
         let ends = self.parts(&["eos", "eot", "eom"])?;
         let others = self.parts(&["bos", "padding"])?;
         let added = self.tokens.iter().zip(&self.kinds).enumerate();
@@ -123,9 +127,18 @@ impl<'a> Vocabulary<'a> {
                 kind::NORMAL if is_end => true,
                 _ => return None,
             };
-            (!token.is_empty()).then(|| AddedToken::from(*token, special).normalized(false))
+            let swallows = swallows && !["<unk>", "<s>", "<|endoftext|>"].contains(token);
+            let added = || AddedToken::from(*token, special).normalized(false).rstrip(swallows);
+            (!token.is_empty()).then(added)
         });
         Ok(added.collect())
+    }
+
+    /// Whether the white space behind such a token belongs to it: Phi-3's template writes `<|user|>` and a line end, and
+    /// the model never saw that line end. Files do not say so; of Phi-4, which has another vocabulary, it is not true.
+    fn swallows_white_space(&self) -> Result<bool> {
+        let family = self.metadata.text("general.architecture")?;
+        Ok(family == Some("phi3") && self.metadata.text(MODEL)? == Some("llama"))
     }
 
     /// The tokens that the file names for these parts.

@@ -1,11 +1,25 @@
 //! Tokenizers out of GGUF's metadata, against what their rules say by hand.
 
-use crate::writer::{Meta, text, texts, tiny};
+use crate::writer::{GgufFile, Meta, text, texts, tiny};
 use model_files::Gguf;
 use naive_decode::Tokenizer;
 
 /// The tokenizer of a file with this vocabulary: `(token, kind, score)`.
 fn tokenizer(model: &str, vocabulary: &[(String, i32, f32)], more: &[(&str, Meta)]) -> Tokenizer {
+    read(&with_vocabulary(model, vocabulary, more))
+}
+
+fn read(file: &GgufFile) -> Tokenizer {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file.write(directory.path());
+    Gguf::open(&path).unwrap().tokenizer().unwrap()
+}
+
+fn with_vocabulary(
+    model: &str,
+    vocabulary: &[(String, i32, f32)],
+    more: &[(&str, Meta)],
+) -> GgufFile {
     let mut file = tiny();
     file.set("tokenizer.ggml.model", text(model));
     file.set("tokenizer.ggml.tokens", texts(vocabulary.iter().map(|(token, ..)| token.as_str())));
@@ -16,9 +30,7 @@ fn tokenizer(model: &str, vocabulary: &[(String, i32, f32)], more: &[(&str, Meta
     for (key, value) in more {
         file.set(&format!("tokenizer.ggml.{key}"), value.clone());
     }
-    let directory = tempfile::tempdir().unwrap();
-    let path = file.write(directory.path());
-    Gguf::open(&path).unwrap().tokenizer().unwrap()
+    file
 }
 
 /// Llama 2's kind of vocabulary: unknown, beginning, end, 256 bytes, then pieces by falling score.
@@ -103,6 +115,23 @@ fn the_file_says_what_stands_around_a_text_and_before_its_first_word() {
     let tokenizer = tokenizer("llama", &pieces(), &more);
     assert_eq!(tokenizer.encode_with_special("hello").unwrap(), [265, 260, 261, 2]);
     assert_eq!(tokenizer.decode(&[HELLO]).unwrap(), " hello");
+}
+
+#[test]
+fn the_line_end_behind_phi3s_tokens_is_theirs() {
+    let mut vocabulary = pieces();
+    vocabulary.push(("<|user|>".into(), 3, 0.0));
+    let user = vocabulary.len() as u32 - 1;
+    let line_end = 3 + u32::from(b'\n');
+    let mut file = with_vocabulary("llama", &vocabulary, &ENDS);
+    assert_eq!(read(&file).encode("<|user|>\nhello").unwrap()[..3], [user, SPACE, line_end]);
+    file.set("general.architecture", text("phi3"));
+    file.set("phi3.attention.head_count", Meta::U32(2));
+    let phi3 = read(&file);
+    assert_eq!(phi3.encode("<|user|>\nhello").unwrap(), [user, HELLO]);
+    // The text's own line ends stay, and so do those behind a beginning.
+    assert!(phi3.encode("hello\n<|user|>").unwrap().contains(&line_end));
+    assert!(phi3.encode("<s>\nhello").unwrap().contains(&line_end));
 }
 
 /// A byte-level vocabulary of these tokens and a token after them that begins and ends texts, with
