@@ -103,8 +103,11 @@ fn answer(
         let info = format!("{{\"sha\": \"{COMMIT}\", \"siblings\": [{siblings}]}}");
         return reply("200 OK", "Content-Type: application/json\r\n", info.as_bytes());
     }
-    let file = path.strip_prefix("/owner/name/resolve/main/").and_then(|file| files.get(file));
-    let Some(bytes) = file else { return reply("404 Not Found", "", b"") };
+    let resolved = path.strip_prefix("/owner/name/resolve/").and_then(|rest| rest.split_once('/'));
+    let file = resolved.filter(|(revision, _)| ["main", COMMIT].contains(revision));
+    let Some(bytes) = file.and_then(|(_, file)| files.get(file)) else {
+        return reply("404 Not Found", "", b"");
+    };
     if from > 0 {
         match stumble.take() {
             Some(Stumble::Busy) => return reply("503 Service Unavailable", "", b""),

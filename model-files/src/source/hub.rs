@@ -1,7 +1,8 @@
 //! The Hugging Face hub: models by name, downloaded once into the cache that other tools share.
 //!
 //! What the cache has is used as it is, without asking the hub. So a model that was downloaded once
-//! runs offline, and stays the same until somebody asks for another revision.
+//! runs offline, and stays the same until somebody asks for another revision. Only the small files
+//! that other tools may have left out are asked for, once, at the commit that is there.
 
 mod cached;
 mod download;
@@ -12,7 +13,7 @@ pub use cached::CachedModel;
 use super::{HubName, Wanted, is_model};
 use crate::safetensors::{INDEX, WHOLE, read_index};
 use download::Repository;
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
+use hf_hub::api::sync::{Api, ApiBuilder};
 use hf_hub::{Cache, Repo, RepoType};
 use naive_decode::{Error, Result};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -23,8 +24,13 @@ use std::time::Duration;
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
 
 /// Files that a model may have.
-const WELCOME: [&str; 3] =
-    ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"];
+const WELCOME: [&str; 3] = ["generation_config.json", SETTINGS, "chat_template.jinja"];
+
+/// The one that nearly every model has.
+const SETTINGS: &str = "tokenizer_config.json";
+
+/// Why the hub is not asked.
+const OFFLINE: &str = "HF_HUB_OFFLINE is set";
 
 /// How long to wait for the hub's machine to answer at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -77,46 +83,59 @@ impl Hub {
     /// that it does not know or does not give out, a repository that lacks a needed file.
     pub fn fetch(&self, name: &HubName) -> Result<PathBuf> {
         if let Some(path) = self.cached(name) {
+            if name.file.is_none() {
+                self.complete(name, &path);
+            }
             return Ok(path);
         }
         if self.offline {
-            return Err(self.unreachable(name, "HF_HUB_OFFLINE is set"));
+            return Err(self.unreachable(name, OFFLINE));
         }
-        self.knock(name)?;
-        let api = self.api()?;
-        let repository =
-            Repository { hub: self, name, api: &api, files: api.repo(self.repo(name)) };
-        let refused = |e: ApiError| self.refusal(name, &e);
-        let info = repository.files.info().map_err(refused)?;
-        let there: Vec<&str> = info.siblings.iter().map(|file| file.rfilename.as_str()).collect();
-        let snapshot = self.snapshot(name, &info.sha);
-        let get = |file: &str| match snapshot.join(file) {
-            path if path.exists() => Ok(()),
-            path => repository.download(file, &path),
-        };
+        let repository = Repository::open(self, name)?;
+        let there: Vec<&str> = repository.there.iter().map(String::as_str).collect();
+        let snapshot = &repository.snapshot;
         if let Some(file) = one_file(name, &there)? {
-            get(file)?;
+            repository.get(file)?;
             return Ok(snapshot.join(file));
         }
         if let Some(missing) = NEEDED.iter().find(|file| !there.contains(file)) {
             return Err(refusal::lacks(name, missing, &there));
         }
-        for file in NEEDED.iter().chain(&WELCOME).filter(|file| there.contains(file)) {
-            get(file)?;
-        }
+        NEEDED.iter().try_for_each(|file| repository.get(file))?;
+        WELCOME.iter().try_for_each(|file| repository.get_or_note(file))?;
         if there.contains(&WHOLE) {
-            get(WHOLE)?;
+            repository.get(WHOLE)?;
         } else if there.contains(&INDEX) {
-            get(INDEX)?;
+            repository.get(INDEX)?;
             let mut shards: Vec<String> =
                 read_index(&snapshot.join(INDEX))?.into_values().collect();
             shards.sort_unstable();
             shards.dedup();
-            shards.iter().try_for_each(|shard| get(shard))?;
+            shards.iter().try_for_each(|shard| repository.get(shard))?;
         } else {
             return Err(refusal::lacks(name, WHOLE, &there));
         }
-        Ok(snapshot)
+        Ok(snapshot.clone())
+    }
+
+    /// Fetches what a snapshot may lack: other tools download file by file, each those that it asks for. Without its
+    /// settings a model has no chat template, and may not know where its turns end. That is said, and no reason to stop.
+    fn complete(&self, name: &HubName, snapshot: &Path) {
+        let commit = snapshot.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if snapshot.join(SETTINGS).exists() || self.noted(name, &commit).join(SETTINGS).exists() {
+            return;
+        }
+        let same = HubName { revision: commit, ..name.clone() };
+        let fetch = || {
+            if self.offline {
+                return Err(self.unreachable(name, OFFLINE));
+            }
+            let repository = Repository::open(self, &same)?;
+            WELCOME.iter().try_for_each(|file| repository.get_or_note(file))
+        };
+        if let Err(problem) = fetch() {
+            eprintln!("{problem}; goes on without {SETTINGS}, which the cache lacks");
+        }
     }
 
     /// What the cache has of the model, if that is everything.
@@ -146,6 +165,11 @@ impl Hub {
 
     fn snapshot(&self, name: &HubName, commit: &str) -> PathBuf {
         self.directory(name).join("snapshots").join(commit)
+    }
+
+    /// Where the cache has a note of each file that the hub does not have, as Hugging Face's own tools keep it.
+    fn noted(&self, name: &HubName, commit: &str) -> PathBuf {
+        self.directory(name).join(".no_exist").join(commit)
     }
 
     fn api(&self) -> Result<Api> {

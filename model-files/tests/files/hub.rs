@@ -212,6 +212,59 @@ fn put(cache: &Path, directory: &str, revision: Option<&str>, files: &Files) {
     }
 }
 
+/// Puts the model into a cache as other tools may: under `main`, without what only some of them ask for.
+fn put_in_part(cache: &Path) {
+    let mut part = model();
+    part.remove("tokenizer_config.json");
+    put(cache, "models--owner--name", Some(COMMIT), &part);
+    let refs = cache.join("models--owner--name/refs");
+    fs::rename(refs.join(COMMIT), refs.join("main")).unwrap();
+}
+
+#[test]
+fn what_other_tools_left_out_of_the_cache_is_fetched() {
+    let cache = tempfile::tempdir().unwrap();
+    put_in_part(cache.path());
+    let mut files = model();
+    files.insert("generation_config.json", DRAFT.generation_config.to_vec());
+    let server = FakeHub::serve(files, None);
+    let mut hub = hub(&server.endpoint, cache.path());
+    // What cannot be had is done without.
+    hub.offline = true;
+    let path = hub.fetch(&name("owner/name")).unwrap();
+    assert!(ModelFiles::open_directory(&path).unwrap().chat_template.is_none());
+    assert!(server.requests.lock().unwrap().is_empty());
+    hub.offline = false;
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    assert!(ModelFiles::open_directory(&path).unwrap().chat_template.is_some());
+    assert!(path.join("generation_config.json").exists());
+    // Nothing else was, and the commit is known by its branch alone.
+    let asked = server.requests.lock().unwrap().clone();
+    assert!(!asked.iter().any(|path| path.contains("safetensors")), "{asked:?}");
+    let names: Vec<String> = hub.cached_models().into_iter().map(|model| model.name).collect();
+    assert_eq!(names, ["owner/name"]);
+    hub.fetch(&name("owner/name")).unwrap();
+    assert_eq!(server.requests.lock().unwrap().len(), asked.len());
+}
+
+#[test]
+fn a_hub_is_asked_once_for_what_it_does_not_have() {
+    let cache = tempfile::tempdir().unwrap();
+    put_in_part(cache.path());
+    let mut files = model();
+    files.remove("tokenizer_config.json");
+    let server = FakeHub::serve(files, None);
+    let mut hub = hub(&server.endpoint, cache.path());
+    let endpoint = std::mem::replace(&mut hub.endpoint, "http://127.0.0.1:1".into());
+    hub.fetch(&name("owner/name")).unwrap();
+    hub.endpoint = endpoint;
+    hub.fetch(&name("owner/name")).unwrap();
+    let asked = server.requests.lock().unwrap().len();
+    assert!(asked > 0);
+    hub.fetch(&name("owner/name")).unwrap();
+    assert_eq!(server.requests.lock().unwrap().len(), asked);
+}
+
 #[test]
 fn the_cache_lists_what_runs_from_it() {
     let cache = tempfile::tempdir().unwrap();

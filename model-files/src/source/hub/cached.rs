@@ -45,11 +45,12 @@ fn repository_of(directory: &str) -> Option<String> {
     Some(directory.strip_prefix("models--")?.replacen("--", "/", 1))
 }
 
-/// Branches and tags with their commits, and commits that none of them names.
+/// Branches and tags with their commits, and commits that no other name is kept for.
 fn revisions(directory: &Path) -> Vec<(String, String)> {
     let refs = entries(&directory.join("refs")).into_iter().filter_map(|path| {
         let commit = std::fs::read_to_string(&path).ok()?;
-        Some((name_of(&path)?.to_owned(), commit.trim().to_owned()))
+        let (name, commit) = (name_of(&path)?, commit.trim());
+        (name != commit).then(|| (name.to_owned(), commit.to_owned()))
     });
     let mut revisions: Vec<(String, String)> = refs.collect();
     for snapshot in entries(&directory.join("snapshots")) {

@@ -10,7 +10,7 @@ use hf_hub::Cache;
 use hf_hub::api::sync::{Api, ApiError, ApiRepo};
 use naive_decode::{Error, Result};
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often a download that breaks off is taken up again.
@@ -19,17 +19,37 @@ const RETRIES: u32 = 3;
 /// How long to wait before the first time; twice as long before each time after it.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// A repository that files are downloaded from.
+/// One commit of a repository on the hub.
 pub(super) struct Repository<'a> {
-    pub(super) hub: &'a Hub,
-    pub(super) name: &'a HubName,
-    pub(super) api: &'a Api,
-    pub(super) files: ApiRepo,
+    hub: &'a Hub,
+    name: &'a HubName,
+    api: Api,
+    files: ApiRepo,
+    commit: String,
+    /// Every file that it has.
+    pub(super) there: Vec<String>,
+    /// Where its files are in the cache.
+    pub(super) snapshot: PathBuf,
 }
 
-impl Repository<'_> {
-    /// Downloads one file to where `path` says that it will be.
-    pub(super) fn download(&self, file: &str, path: &Path) -> Result<()> {
+impl<'a> Repository<'a> {
+    /// Asks the hub what there is.
+    pub(super) fn open(hub: &'a Hub, name: &'a HubName) -> Result<Self> {
+        hub.knock(name)?;
+        let api = hub.api()?;
+        let files = api.repo(hub.repo(name));
+        let info = files.info().map_err(|e| hub.refusal(name, &e))?;
+        let there = info.siblings.into_iter().map(|file| file.rfilename).collect();
+        let snapshot = hub.snapshot(name, &info.sha);
+        Ok(Repository { hub, name, api, files, commit: info.sha, there, snapshot })
+    }
+
+    /// Downloads one file, if the cache does not have it.
+    pub(super) fn get(&self, file: &str) -> Result<()> {
+        let path = self.snapshot.join(file);
+        if path.exists() {
+            return Ok(());
+        }
         let mut tried = 0;
         while let Err(problem) = self.attempt(file) {
             if tried == RETRIES || !refusal::may_pass(&problem) {
@@ -44,6 +64,17 @@ impl Repository<'_> {
         let problem =
             format!("`{file}` changed while it was downloaded, expected one commit: again?");
         Err(Error::file(&self.name.repository, problem))
+    }
+
+    /// Downloads one file, or notes that there is none.
+    pub(super) fn get_or_note(&self, file: &str) -> Result<()> {
+        if self.there.iter().any(|there| there == file) {
+            return self.get(file);
+        }
+        let noted = self.hub.noted(self.name, &self.commit);
+        // A cache without the note is a cache all the same: the hub is asked again.
+        fs::create_dir_all(&noted).and_then(|()| fs::write(noted.join(file), "")).ok();
+        Ok(())
     }
 
     /// Goes on where the last attempt stopped.
