@@ -114,6 +114,14 @@ fn is_model(path: &str) -> bool {
 }
 
 impl HubName {
+    /// Whether a file of the repository may be the one that is all of the model.
+    fn may_be(&self, path: &str) -> bool {
+        match &self.file {
+            Some(wanted) => wanted.is(path),
+            None => is_model(path),
+        }
+    }
+
     /// Reads a name; none if it can only be a path.
     pub fn parse(what: &str) -> Option<Self> {
         let (rest, file) = match what.split_once(':') {

@@ -10,7 +10,7 @@ mod refusal;
 
 pub use cached::CachedModel;
 
-use super::{HubName, Wanted, is_model};
+use super::{HubName, Wanted};
 use crate::safetensors::{INDEX, WHOLE, read_index};
 use download::Repository;
 use hf_hub::api::sync::{Api, ApiBuilder};
@@ -83,7 +83,7 @@ impl Hub {
     /// that it does not know or does not give out, a repository that lacks a needed file.
     pub fn fetch(&self, name: &HubName) -> Result<PathBuf> {
         if let Some(path) = self.cached(name) {
-            if name.file.is_none() {
+            if path.is_dir() {
                 self.complete(name, &path);
             }
             return Ok(path);
@@ -144,15 +144,13 @@ impl Hub {
         let commit = std::fs::read_to_string(kept).ok();
         let commit = commit.as_deref().map_or(name.revision.as_str(), str::trim);
         let snapshot = self.snapshot(name, commit);
-        match &name.file {
-            Some(wanted) => {
-                let there = files_below(&snapshot, "");
-                let mut of_these = there.iter().filter(|file| wanted.is(file));
-                let file = of_these.next().filter(|_| of_these.next().is_none())?;
-                Some(snapshot.join(file))
-            }
-            None => Some(snapshot).filter(|snapshot| is_complete(snapshot)),
+        if name.file.is_none() && snapshot.join(NEEDED[0]).exists() {
+            return Some(snapshot).filter(|snapshot| is_complete(snapshot));
         }
+        let there = files_below(&snapshot, "");
+        let mut of_these = there.iter().filter(|file| name.may_be(file));
+        let file = of_these.next().filter(|_| of_these.next().is_none())?;
+        Some(snapshot.join(file))
     }
 
     fn repo(&self, name: &HubName) -> Repo {
@@ -206,11 +204,7 @@ impl Hub {
 /// The one file of a repository that is all of the model, if it is one file: the one that was named, or the only GGUF
 /// file where the files of a model in parts are not there.
 fn one_file<'a>(name: &HubName, there: &[&'a str]) -> Result<Option<&'a str>> {
-    let fits = |file: &&str| match &name.file {
-        Some(wanted) => wanted.is(file),
-        None => is_model(file),
-    };
-    let found: Vec<&str> = there.iter().copied().filter(fits).collect();
+    let found: Vec<&str> = there.iter().copied().filter(|file| name.may_be(file)).collect();
     match (&name.file, &found[..]) {
         (None, _) if NEEDED.iter().all(|file| there.contains(file)) => Ok(None),
         (_, &[file]) => Ok(Some(file)),

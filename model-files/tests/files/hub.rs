@@ -100,10 +100,15 @@ fn one_file_of_several() {
     let files = BTreeMap::from([("a.gguf", b"GGUF a".to_vec()), ("b.gguf", b"GGUF b".to_vec())]);
     let server = FakeHub::serve(files, None);
     let hub = hub(&server.endpoint, cache.path());
+    let words = ["no config.json", "owner/name:FILE", "a.gguf, b.gguf"];
+    assert_refused(&hub, "owner/name", &words);
     let path = hub.fetch(&name("owner/name:b.gguf")).unwrap();
-    assert_eq!(fs::read(path).unwrap(), b"GGUF b");
-    assert_refused(&hub, "owner/name", &["no config.json", "owner/name:FILE", "a.gguf, b.gguf"]);
+    assert_eq!(fs::read(&path).unwrap(), b"GGUF b");
     assert_refused(&hub, "owner/name:c.gguf", &["no c.gguf", "a.gguf, b.gguf"]);
+    // The only one that the cache has is meant, and of two none.
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    hub.fetch(&name("owner/name:a.gguf")).unwrap();
+    assert_refused(&hub, "owner/name", &words);
 }
 
 #[test]
@@ -151,9 +156,11 @@ fn the_only_file_need_not_be_named() {
     let cache = tempfile::tempdir().unwrap();
     let files = [("a.gguf", b"GGUF a".to_vec()), ("mmproj-a.gguf", b"GGUF b".to_vec())].into();
     let server = FakeHub::serve(files, None);
-    let hub = hub(&server.endpoint, cache.path());
+    let mut hub = hub(&server.endpoint, cache.path());
     let path = hub.fetch(&name("owner/name")).unwrap();
-    assert_eq!(fs::read(path).unwrap(), b"GGUF a");
+    assert_eq!(fs::read(&path).unwrap(), b"GGUF a");
+    hub.offline = true;
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
 }
 
 #[test]
