@@ -105,9 +105,13 @@ impl Gguf {
     /// tensor that the architecture has not: leaving it out would be another model.
     pub fn architecture(&self) -> Result<Architecture> {
         let tensors = &self.header.tensors;
-        if let Some(odd) = tensors.keys().find(|name| !self.dialect.knows(name)) {
+        let (metadata, key) = (self.metadata(), self.dialect.key("block_count"));
+        let blocks = metadata.integer(&key)?;
+        let blocks = blocks.ok_or_else(|| metadata.missing(&key, "a whole number"))?;
+        if let Some(odd) = tensors.keys().find(|name| !self.dialect.knows(name, blocks)) {
             let known = self.dialect.name;
-            let problem = format!("tensor `{odd}` is not one that is known of a {known}");
+            let problem =
+                format!("tensor `{odd}` is not one that is known of a {known} with {key} {blocks}");
             return Err(Error::file(&self.file, problem));
         }
         let numbers =
@@ -115,12 +119,11 @@ impl Gguf {
         let found = config::Found {
             embedding_rows: tensors.get("token_embd.weight").map(|it| it.shape[0]),
             has_head: tensors.contains_key("output.weight"),
-            has_biases: tensors.keys().any(|it| it.contains(".attn_") && it.ends_with(".bias")),
             rope_divisors: numbers(ROPE_DIVISORS),
             short_divisors: numbers(SHORT_DIVISORS),
             long_divisors: numbers(LONG_DIVISORS),
         };
-        config::from_metadata(&self.metadata(), self.dialect, found)
+        config::from_metadata(&metadata, self.dialect, found)
     }
 
     /// The tokenizer, put together from the file's vocabulary.

@@ -38,8 +38,6 @@ pub(super) struct Found {
     pub(super) embedding_rows: Option<usize>,
     /// Whether there is an output head; without one it is tied to the embedding.
     pub(super) has_head: bool,
-    /// Whether any projection has a bias.
-    pub(super) has_biases: bool,
     /// What RoPE's frequencies are divided by.
     pub(super) rope_divisors: Option<Vec<f32>>,
     /// The same in texts within the length that the model was trained at first.
@@ -78,7 +76,6 @@ pub(super) fn from_metadata(
     })?;
     fields.insert("vocab_size".into(), rows.into());
     fields.insert("tie_word_embeddings".into(), (!found.has_head).into());
-    fields.insert("attention_bias".into(), (found.has_biases && !dialect.biased).into());
     let epsilon = key("attention.layer_norm_rms_epsilon");
     let value = metadata.float(&epsilon)?;
     let value = value.ok_or_else(|| metadata.missing(&epsilon, "a small number"))?;

@@ -4,7 +4,10 @@ mod names;
 
 use super::metadata::Metadata;
 use naive_decode::{Error, Result};
-use names::{FUSED, GEMMA_NORMS, LATENT, LLAMA_NORMS, Names, OUTER, QK_NORMS, SEPARATE, SHARED};
+use names::{
+    FUSED, GEMMA_NORMS, LATENT, LLAMA_NORMS, Names, OUTER, QK_NORMS, QKV_BIASES, ROUTER_BIASES,
+    SEPARATE, SHARED,
+};
 
 /// How one `general.architecture` is written down.
 pub(super) struct Dialect {
@@ -14,8 +17,8 @@ pub(super) struct Dialect {
     pub(super) hugging_face: &'static str,
     /// Whether queries and keys were reordered so that RoPE turns neighbours.
     permuted: bool,
-    /// Whether queries, keys and values have biases.
-    pub(super) biased: bool,
+    /// Tensors of a block that have biases.
+    biases: &'static [&'static str],
     /// Tensors of a block.
     inner: &'static [&'static [Names]],
 }
@@ -23,12 +26,13 @@ pub(super) struct Dialect {
 /// Every architecture that is read.
 const DIALECTS: [Dialect; 7] = [
     dialect("llama", "LlamaForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
-    dialect("qwen2", "Qwen2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).biased(),
+    dialect("qwen2", "Qwen2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).with(QKV_BIASES),
     dialect("qwen3", "Qwen3ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS]),
     dialect("phi3", "Phi3ForCausalLM", &[SHARED, FUSED, LLAMA_NORMS]),
     dialect("gemma2", "Gemma2ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS]),
     dialect("gemma3", "Gemma3ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS, QK_NORMS]),
-    dialect("deepseek2", "DeepseekV2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, LATENT]),
+    dialect("deepseek2", "DeepseekV2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, LATENT])
+        .with(ROUTER_BIASES),
 ];
 
 const fn dialect(
@@ -36,7 +40,7 @@ const fn dialect(
     hugging_face: &'static str,
     inner: &'static [&'static [Names]],
 ) -> Dialect {
-    Dialect { name, hugging_face, permuted: false, biased: false, inner }
+    Dialect { name, hugging_face, permuted: false, biases: &[], inner }
 }
 
 /// Tensors outside the blocks that are read before the model is: divisors of RoPE's frequencies,
@@ -51,8 +55,8 @@ impl Dialect {
         self
     }
 
-    const fn biased(mut self) -> Self {
-        self.biased = true;
+    const fn with(mut self, biases: &'static [&'static str]) -> Self {
+        self.biases = biases;
         self
     }
 
@@ -104,17 +108,21 @@ impl Dialect {
         Some(format!("blk.{layer}.{inner}.{ending}"))
     }
 
-    /// Whether `name`, as the file has it, is a tensor whose place is known.
-    pub(super) fn knows(&self, name: &str) -> bool {
-        let Some((stem, "weight" | "bias")) = name.rsplit_once('.') else { return false };
+    /// Whether `name`, as the file has it, is a tensor whose place in a model of so many blocks is known.
+    pub(super) fn knows(&self, name: &str, blocks: u64) -> bool {
+        let Some((stem, ending)) = name.rsplit_once('.') else { return false };
         let inner = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-        match inner {
-            Some((_, part)) => self.names().any(|(_, own)| *own == part),
-            None => {
-                [ROPE_DIVISORS, SHORT_DIVISORS, LONG_DIVISORS].contains(&name)
-                    || OUTER.iter().any(|(_, own)| *own == stem)
+        let Some((block, part)) = inner else {
+            return [ROPE_DIVISORS, SHORT_DIVISORS, LONG_DIVISORS].contains(&name)
+                || ending == "weight" && OUTER.iter().any(|(_, own)| *own == stem);
+        };
+        let number = block.parse().ok().filter(|number: &u64| number.to_string() == block);
+        number.is_some_and(|number| number < blocks)
+            && match ending {
+                "weight" => self.names().any(|(_, own)| *own == part),
+                "bias" => self.biases.contains(&part),
+                _ => false,
             }
-        }
     }
 
     fn names(&self) -> impl Iterator<Item = &'static Names> {

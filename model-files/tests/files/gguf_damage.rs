@@ -149,8 +149,17 @@ fn tensors_that_a_llama_has_not() {
         bytes: vec![0; 8],
     });
     assert_refused(&file, &["blk.0.attn_sinks.weight", "llama"]);
-    file.tensors.last_mut().unwrap().name = "blk.0.attn_q.bias".into();
-    assert_refused(&file, &["bias", "expected no biases"]);
+    for name in [
+        "blk.0.attn_q.bias",
+        "blk.0.ffn_up.bias",
+        "output_norm.bias",
+        // There is one block.
+        "blk.1.ffn_norm.weight",
+        "blk.00.ffn_norm.weight",
+    ] {
+        file.tensors.last_mut().unwrap().name = name.into();
+        assert_refused(&file, &[name, "known of a llama with llama.block_count 1"]);
+    }
     file.tensors.last_mut().unwrap().name = "rope_freqs.weight".into();
     assert_refused(&file, &["rope_freqs.weight", "Llama 3"]);
     let ones = [1.0_f32; 2].map(f32::to_le_bytes).concat();

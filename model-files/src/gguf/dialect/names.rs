@@ -41,6 +41,12 @@ pub(super) const GEMMA_NORMS: &[Names] = &[
 pub(super) const QK_NORMS: &[Names] =
     &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
+/// What has biases where queries, keys and values have some.
+pub(super) const QKV_BIASES: &[&str] = &["attn_q", "attn_k", "attn_v"];
+
+/// What has biases where routers do: the stem of [`CORRECTION`].
+pub(super) const ROUTER_BIASES: &[&str] = &["exp_probs_b"];
+
 /// Latent attention and experts. Those with a star for a name are several in one or parts of one:
 /// `experts.rs` takes them apart.
 pub(super) const LATENT: &[Names] = &[
@@ -53,7 +59,6 @@ pub(super) const LATENT: &[Names] = &[
     ("*", "attn_k_b"),
     ("*", "attn_v_b"),
     ("mlp.gate", "ffn_gate_inp"),
-    ("*", "exp_probs_b"),
     ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
     ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
     ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
