@@ -121,7 +121,7 @@ fn half(i: &Alu, ty: Type, a: u16, b: u16, c: u16) -> u16 {
         if small { 0f32.copysign(value) } else { value }
     };
     let write = |value: f64| {
-        let value = if i.saturate { float::saturate(value as f32).into() } else { value };
+        let value = if i.saturate { float::saturate_double(value) } else { value };
         float::to_half(ty, value)
     };
     let (x, y, z) = (read(a), read(b), read(c));

@@ -29,6 +29,11 @@ pub(super) fn saturate(value: f32) -> f32 {
     if value > 0.0 { value.min(1.0) } else { 0.0 }
 }
 
+/// As [`saturate`], before the one rounding.
+pub(super) fn saturate_double(value: f64) -> f64 {
+    if value > 0.0 { value.min(1.0) } else { 0.0 }
+}
+
 /// `a + b` and what it is off by, exactly (Knuth's two-sum).
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
@@ -154,12 +159,28 @@ pub(super) fn from_half(ty: Type, bits: u16) -> f32 {
     if ty == Type::BF16 { bf16::from_bits(bits).to_f32() } else { f16::from_bits(bits).to_f32() }
 }
 
-/// To half precision, to nearest.
+/// `value` rounded to odd: of the two values around it, the one with a last bit of 1. So what was cut off still shows,
+/// and rounding once more to half precision is right.
+fn odd(value: f64) -> f32 {
+    let near = value as f32;
+    let back = f64::from(near);
+    if back == value || near.to_bits() & 1 == 1 {
+        near
+    } else if back < value {
+        near.next_up()
+    } else {
+        near.next_down()
+    }
+}
+
+/// To half precision, to nearest. The `half` crate's own way from double precision takes a detour through single
+/// precision on some processors, and forgets the lower half of the bits on others.
 pub(super) fn to_half(ty: Type, value: f64) -> u16 {
     if value.is_nan() {
         return 0x7fff;
     }
-    if ty == Type::BF16 { bf16::from_f64(value).to_bits() } else { f16::from_f64(value).to_bits() }
+    let value = odd(value);
+    if ty == Type::BF16 { bf16::from_f32(value).to_bits() } else { f16::from_f32(value).to_bits() }
 }
 
 /// To half precision, with a rounding.

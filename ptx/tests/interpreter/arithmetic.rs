@@ -193,6 +193,10 @@ fn half_precision() {
         ("fma.rn.bf16 %h0, %h1, %h2, %h3;", [0x3f80, 0x4000, 0x3f80], 0x4040),
         // 256 + 1 is a tie in bfloat16; a little more and it is not, however little.
         ("fma.rn.bf16 %h0, %h1, %h2, %h3;", [0x3f80, 0x3f80, 0x4380], 0x4380),
+        ("fma.rn.bf16 %h0, %h1, %h2, %h3;", [0x3f91, 0x3f62, 0x4380], 0x4381),
+        // 1 + 2^-10 and half a step, less 2^-31: below the tie, which single precision does not see.
+        ("fma.rn.f16 %h0, %h1, %h2, %h3;", [0x2801, 0x23fe, 0x3c01], 0x3c01),
+        ("fma.rn.sat.f16 %h0, %h1, %h2, %h3;", [0x2801, 0x1ffe, 0x3801], 0x3801),
         ("fma.rn.bf16x2 %r0, %r1, %r2, %r3;", [0x3f80_3f80, 0x4000_4000, 0x3f80_0000], 0x4040_4000),
         ("fma.rn.relu.bf16 %h0, %h1, %h2, %h3;", [0x3f80, 0xc000, 0x3f80], 0),
         ("max.bf16x2 %r0, %r1, %r2;", [0x3f80_4000, 0x4000_3f80, 0], 0x4000_4000),
