@@ -2,13 +2,14 @@
 //!
 //! Every warp has a clock, which goes on whenever the warp lets others know what it has done: at a barrier, at an arrival
 //! at an mbarrier, at the start of an asynchronous copy. A warp that waits takes over the clocks of those it waited for.
-//! Of every byte the last write and the reads since are kept as (warp, clock). An access is fine if the warp has taken
-//! over the clock of what it conflicts with. The method is FastTrack (Flanagan and Freund, 2009). It does not depend on
+//! Of every byte the last write and the reads since are kept as (warp, clock), and who changed it atomically since. An
+//! access is fine if the warp has taken over the clock of what it conflicts with; atomics do not conflict with each other. The method is FastTrack (Flanagan and Freund, 2009). It does not depend on
 //! the order in which the interpreter happens to run warps: a missing barrier is found even where the result is right.
 //!
 //! Lanes of one warp count as ordered by the warp's instructions.
 
 use crate::error::{FaultKind, Problem};
+use std::collections::HashMap;
 
 /// Whose clocks there are: 32 warps, and the tensor cores of eight warp groups.
 pub(crate) const AGENTS: usize = 40;
@@ -28,7 +29,7 @@ pub(crate) fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Of a write: the byte was last written by an atomic. Of a read: the lower bits are an index into `readers`.
+/// Of a write: atomics have changed the byte since. Of a read: the lower bits are an index into `readers`.
 const FLAG: u32 = 1 << 31;
 /// Of a write: an asynchronous copy will write the byte at a time unknown.
 const IN_FLIGHT: u32 = u32::MAX;
@@ -48,6 +49,11 @@ fn is_before(epoch: u32, clock: &Clock) -> bool {
     clock[(epoch & AGENT) as usize] >= epoch >> AGENT_BITS
 }
 
+/// Somebody whose clock was not taken over.
+fn unseen(clock: &Clock, by: &Clock) -> Option<u32> {
+    (0..AGENTS).find(|&agent| clock[agent] > by[agent]).map(|agent| agent as u32)
+}
+
 /// Who accesses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agent<'c> {
@@ -62,6 +68,8 @@ pub(crate) struct Shadow {
     reads: Vec<u32>,
     readers: Vec<Clock>,
     free: Vec<u32>,
+    /// Of bytes that atomics have changed since they were written: when whose last one did.
+    atomics: HashMap<usize, Clock>,
     /// How many products under way will still read each chunk.
     held: Vec<u16>,
 }
@@ -73,6 +81,7 @@ impl Shadow {
             reads: vec![0; bytes],
             readers: Vec::new(),
             free: Vec::new(),
+            atomics: HashMap::new(),
             held: vec![0; bytes.div_ceil(CHUNK)],
         }
     }
@@ -81,18 +90,11 @@ impl Shadow {
     pub(crate) fn read(&mut self, at: usize, len: usize, agent: Agent<'_>) -> Result<(), Problem> {
         let now = epoch(agent.warp, agent.clock[agent.warp as usize]);
         for byte in at..at + len {
-            let write = self.writes[byte];
-            if write == 0 {
-                let text =
-                    format!("reads byte {byte:#x} of shared memory, which nothing has written yet");
-                return Err(Problem::new(FaultKind::Uninitialised, text));
+            if self.writes[byte] == 0 {
+                return Err(unwritten("reads", byte));
             }
-            if write == IN_FLIGHT {
-                return Err(in_flight("reads", byte));
-            }
-            if !is_before(write, agent.clock) {
-                return Err(race("reads", byte, "wrote", write));
-            }
+            self.check_writes("reads", byte, agent)?;
+            self.check_atomics("reads", byte, agent)?;
             let read = self.reads[byte];
             if read == now {
                 continue;
@@ -116,49 +118,98 @@ impl Shadow {
         Ok(())
     }
 
-    fn may_write(&mut self, byte: usize, agent: Agent<'_>, atomic: bool) -> Result<(), Problem> {
-        if self.held[byte / CHUNK] > 0 {
-            let text = format!(
-                "writes byte {byte:#x} of shared memory, which an asynchronous operation under way still reads"
-            );
-            return Err(Problem::new(FaultKind::InFlight, text));
-        }
+    /// That the last write of a byte has landed and is known to the agent.
+    fn check_writes(&self, does: &str, byte: usize, agent: Agent<'_>) -> Result<(), Problem> {
         let write = self.writes[byte];
         if write == IN_FLIGHT {
-            return Err(in_flight("writes", byte));
+            return Err(in_flight(does, byte));
         }
-        if !(is_before(write, agent.clock) || atomic && write & FLAG != 0) {
-            return Err(race("writes", byte, "wrote", write));
+        if !is_before(write, agent.clock) {
+            return Err(race(does, byte, "wrote", write));
         }
+        Ok(())
+    }
+
+    /// That every atomic since the last write is known to the agent.
+    fn check_atomics(&self, does: &str, byte: usize, agent: Agent<'_>) -> Result<(), Problem> {
+        if self.writes[byte] & FLAG == 0 {
+            return Ok(());
+        }
+        let since = self.atomics.get(&byte);
+        match since.and_then(|since| unseen(since, agent.clock)) {
+            None => Ok(()),
+            Some(other) => Err(race(does, byte, "changed atomically", other)),
+        }
+    }
+
+    fn check_held(&self, does: &str, byte: usize) -> Result<(), Problem> {
+        if self.held[byte / CHUNK] == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{does} byte {byte:#x} of shared memory, which an asynchronous operation under way still reads"
+        );
+        Err(Problem::new(FaultKind::InFlight, text))
+    }
+
+    /// That every read since the last write is known to the agent.
+    fn check_reads(&self, does: &str, byte: usize, agent: Agent<'_>) -> Result<(), Problem> {
         let read = self.reads[byte];
         if read & FLAG != 0 {
-            let index = read & !FLAG;
-            let unseen =
-                (0..AGENTS).find(|&warp| self.readers[index as usize][warp] > agent.clock[warp]);
-            if let Some(warp) = unseen {
-                return Err(race("writes", byte, "read", warp as u32));
+            let readers = &self.readers[(read & !FLAG) as usize];
+            if let Some(other) = unseen(readers, agent.clock) {
+                return Err(race(does, byte, "read", other));
             }
-            self.free.push(index);
         } else if !is_before(read, agent.clock) {
-            return Err(race("writes", byte, "read", read));
+            return Err(race(does, byte, "read", read));
         }
-        self.reads[byte] = 0;
+        Ok(())
+    }
+
+    /// What came before is over: the byte is written anew.
+    fn may_write(&mut self, byte: usize, agent: Agent<'_>) -> Result<(), Problem> {
+        self.check_held("writes", byte)?;
+        self.check_writes("writes", byte, agent)?;
+        self.check_atomics("writes", byte, agent)?;
+        self.check_reads("writes", byte, agent)?;
+        let read = std::mem::take(&mut self.reads[byte]);
+        if read & FLAG != 0 {
+            self.free.push(read & !FLAG);
+        }
+        if self.writes[byte] & FLAG != 0 {
+            self.atomics.remove(&byte);
+        }
         Ok(())
     }
 
     /// A write of `len` bytes at `at`, which lie inside.
-    pub(crate) fn write(
+    pub(crate) fn write(&mut self, at: usize, len: usize, agent: Agent<'_>) -> Result<(), Problem> {
+        let now = epoch(agent.warp, agent.clock[agent.warp as usize]);
+        for byte in at..at + len {
+            self.may_write(byte, agent)?;
+            self.writes[byte] = now;
+        }
+        Ok(())
+    }
+
+    /// An atomic change of `len` bytes at `at`, which lie inside. Writes and reads before it stay: another atomic, which
+    /// is not ordered after this one, may not come before them either.
+    pub(crate) fn change(
         &mut self,
         at: usize,
         len: usize,
         agent: Agent<'_>,
-        atomic: bool,
     ) -> Result<(), Problem> {
-        let now =
-            epoch(agent.warp, agent.clock[agent.warp as usize]) | if atomic { FLAG } else { 0 };
+        let warp = agent.warp as usize;
         for byte in at..at + len {
-            self.may_write(byte, agent, atomic)?;
-            self.writes[byte] = now;
+            if self.writes[byte] == 0 {
+                return Err(unwritten("changes", byte));
+            }
+            self.check_held("changes", byte)?;
+            self.check_writes("changes", byte, agent)?;
+            self.check_reads("changes", byte, agent)?;
+            self.writes[byte] |= FLAG;
+            self.atomics.entry(byte).or_insert([0; AGENTS])[warp] = agent.clock[warp];
         }
         Ok(())
     }
@@ -171,7 +222,7 @@ impl Shadow {
         agent: Agent<'_>,
     ) -> Result<(), Problem> {
         for byte in at..at + len {
-            self.may_write(byte, agent, false)?;
+            self.may_write(byte, agent)?;
             self.writes[byte] = IN_FLIGHT;
         }
         Ok(())
@@ -204,6 +255,11 @@ impl Shadow {
         }
         Ok(())
     }
+}
+
+fn unwritten(does: &str, byte: usize) -> Problem {
+    let text = format!("{does} byte {byte:#x} of shared memory, which nothing has written yet");
+    Problem::new(FaultKind::Uninitialised, text)
 }
 
 fn in_flight(does: &str, byte: usize) -> Problem {

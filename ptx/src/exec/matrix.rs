@@ -74,8 +74,7 @@ impl<'a> Block<'a> {
                 for half in 0..2 {
                     let (row, column) = place(lane, half, transposed);
                     let value = value >> (16 * half) & 0xffff;
-                    let stored =
-                        self.shared.store(rows[row] + 2 * column, 2, value, warp.agent(), false);
+                    let stored = self.shared.store(rows[row] + 2 * column, 2, value, warp.agent());
                     stored.map_err(|problem| problem.at(index * ROWS + row))?;
                 }
             }

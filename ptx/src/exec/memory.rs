@@ -218,13 +218,7 @@ impl<'a> Block<'a> {
             Space::Shared => {
                 let at = self.shared.place(address, bytes, bytes)?;
                 for (index, value) in values.enumerate() {
-                    self.shared.store(
-                        at + index * each as usize,
-                        each,
-                        value,
-                        warp.agent(),
-                        false,
-                    )?;
+                    self.shared.store(at + index * each as usize, each, value, warp.agent())?;
                 }
             }
             Space::Local => {
@@ -284,11 +278,9 @@ impl<'a> Block<'a> {
                             .shared
                             .place(address, bytes, bytes)
                             .map_err(|problem| problem.at(lane))?;
-                        let old = self.shared.peek(at, bytes);
-                        let new = combine(how, ty, old, a[lane], b[lane]);
-                        let stored = self.shared.store(at, bytes, new, warp.agent(), true);
-                        stored.map_err(|problem| problem.at(lane))?;
-                        old
+                        let new = |old| combine(how, ty, old, a[lane], b[lane]);
+                        let old = self.shared.change(at, bytes, new, warp.agent());
+                        old.map_err(|problem| problem.at(lane))?
                     }
                     Space::Global if address < MODULE_WINDOW => {
                         aligned(address, bytes, "global").map_err(|problem| problem.at(lane))?;

@@ -52,11 +52,28 @@ impl Shared {
         len: u32,
         value: u64,
         agent: Agent<'_>,
-        atomic: bool,
     ) -> Result<(), Problem> {
-        self.shadow.write(at, len as usize, agent, atomic)?;
-        self.bytes[at..at + len as usize].copy_from_slice(&value.to_le_bytes()[..len as usize]);
+        self.shadow.write(at, len as usize, agent)?;
+        self.put(at, len, value);
         Ok(())
+    }
+
+    /// A checked atomic change of 1, 2, 4 or 8 bytes; gives what was there.
+    pub(super) fn change(
+        &mut self,
+        at: usize,
+        len: u32,
+        to: impl FnOnce(u64) -> u64,
+        agent: Agent<'_>,
+    ) -> Result<u64, Problem> {
+        self.shadow.change(at, len as usize, agent)?;
+        let old = self.peek(at, len);
+        self.put(at, len, to(old));
+        Ok(old)
+    }
+
+    fn put(&mut self, at: usize, len: u32, value: u64) {
+        self.bytes[at..at + len as usize].copy_from_slice(&value.to_le_bytes()[..len as usize]);
     }
 
     /// Bytes as they are, whoever wrote them.

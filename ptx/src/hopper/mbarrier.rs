@@ -158,7 +158,7 @@ impl<'a> Block<'a> {
                 self.shared.place(at[lane], BYTES, BYTES).map_err(|problem| problem.at(lane))?;
             let checked = match what {
                 Mbarrier::Init { .. } => {
-                    self.shared.shadow.write(place, BYTES as usize, warp.agent(), false)
+                    self.shared.shadow.write(place, BYTES as usize, warp.agent())
                 }
                 _ => self.shared.shadow.check_written(place, BYTES as usize, warp.agent()),
             };

@@ -22,6 +22,9 @@ fn what_nobody_wrote_is_not_read() {
     // Three bytes of a word are not four.
     let body = "st.shared.u16 [smem], 1; st.shared.u8 [smem+2], 1; ld.shared.u32 %r1, [smem];";
     assert_fault(body, 1, FaultKind::Uninitialised, "byte 0x3");
+    // An atomic adds to what is there.
+    let body = "red.shared.add.u32 [smem], 1;";
+    assert_fault(body, 32, FaultKind::Uninitialised, "changes byte 0x0");
 }
 
 #[test]
@@ -89,6 +92,25 @@ fn a_plain_read_of_an_atomic_races() {
     let body = "setp.eq.u32 %p1, %tid, 0; @%p1 st.shared.u32 [smem], 0; bar.sync 0;\n\
          red.shared.add.u32 [smem], 1; ld.shared.u32 %r1, [smem];";
     assert_fault(body, 64, FaultKind::Race, "warp 1");
+}
+
+#[test]
+fn every_atomic_is_remembered_and_what_it_had_to_come_after() {
+    let zero = "setp.eq.u32 %p1, %tid, 0; @%p1 st.shared.u32 [smem], 0;";
+    // Warps 0 and 1 add; warp 2 reads after a barrier with warp 1 alone.
+    let body = format!(
+        "{zero} bar.sync 0; setp.lt.u32 %p2, %tid, 64; @%p2 red.shared.add.u32 [smem], 1;\n\
+         setp.ge.u32 %p3, %tid, 32; @!%p3 bra DONE; bar.sync 1, 64; setp.ge.u32 %p4, %tid, 64;\n\
+         @%p4 ld.shared.u32 %r1, [smem]; DONE:"
+    );
+    assert_fault(&body, 96, FaultKind::Race, "reads byte 0x0");
+    assert_fault(&body, 96, FaultKind::Race, "which warp 0 changed atomically");
+    let all = body.replace("@!%p3 bra DONE; bar.sync 1, 64;", "bar.sync 0;");
+    run_words(&all, 96, &[0], 1).unwrap();
+    // Warp 0's own atomic does not make its write known to warp 1.
+    let body = format!("{zero} red.shared.add.u32 [smem], 1;");
+    assert_fault(&body, 64, FaultKind::Race, "changes byte 0x0");
+    assert_fault(&body, 64, FaultKind::Race, "which warp 0 wrote");
 }
 
 #[test]
