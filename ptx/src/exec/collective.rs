@@ -48,6 +48,13 @@ impl<'a> Block<'a> {
                 for lane in lanes(mask) {
                     let (source, valid) =
                         source(*how, lane as u32, by[lane] as u32, clamp[lane] as u32);
+                    let present = members[lane] as u32 & mask;
+                    if present >> source & 1 == 0 {
+                        let text = format!(
+                            "reads from lane {source}, which does not take part; lanes {present:#010x} do"
+                        );
+                        return Err(Problem::new(FaultKind::Divergence, text).at(lane));
+                    }
                     found[lane] = a[source as usize];
                     inside |= u32::from(valid) << lane;
                 }

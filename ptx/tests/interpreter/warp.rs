@@ -44,6 +44,29 @@ fn a_shuffle_needs_the_lanes_that_it_names() {
 }
 
 #[test]
+fn a_shuffle_reads_from_lanes_that_take_part() {
+    let half = "setp.lt.u32 %p1, %lane, 16;";
+    let part = "reads from lane 16, which does not take part; lanes 0x0000ffff do";
+    // Elsewhere, gone, or among others that meet at the same instruction.
+    let shuffle = "shfl.sync.bfly.b32 %r1, %lane, 16, 31,";
+    assert_fault(
+        &format!("{half} @!%p1 bra L; {shuffle} 0xffff; L:"),
+        32,
+        FaultKind::Divergence,
+        part,
+    );
+    assert_fault(&format!("{half} @!%p1 ret; {shuffle} -1;"), 32, FaultKind::Divergence, part);
+    let groups = "selp.b32 %r2, 0x0000ffff, 0xffff0000, %p1;";
+    assert_fault(&format!("{half} {groups} {shuffle} %r2;"), 32, FaultKind::Divergence, part);
+    // Beyond its segment a lane reads from itself.
+    let body = "shfl.sync.down.b32 %r1, %lane, 1, 31, 0xf;";
+    let body = format!("mov.u32 %r1, 0; setp.lt.u32 %p1, %lane, 4; @!%p1 bra L; {body} L:");
+    assert_fault(&body, 32, FaultKind::Divergence, "lane 3");
+    let segment = body.replace("31, 0xf", "0x1c03, 0xf");
+    assert_eq!(each_lane(&segment, "%r1")[..4], [1, 2, 3, 3]);
+}
+
+#[test]
 fn votes() {
     let body = "setp.lt.u32 %p1, %lane, 3; vote.sync.ballot.b32 %r1, %p1, -1;";
     assert_eq!(each_lane(body, "%r1"), [7; 32]);
