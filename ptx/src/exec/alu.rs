@@ -61,7 +61,8 @@ fn single(i: &Alu, a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
             each(|l| write(float::fma(read(a[l]), read(b[l]), read(c[l]), round)))
         }
         AluOp::FmaRelu => {
-            each(|l| write(float::max(float::fma(read(a[l]), read(b[l]), read(c[l]), round), 0.0)))
+            let fma = |l: usize| float::fma(read(a[l]), read(b[l]), read(c[l]), round);
+            each(|l| write(nan_first(fma(l), 0.0, float::max)))
         }
         AluOp::Div => each(|l| write(float::div(read(a[l]), read(b[l]), round))),
         AluOp::Min => each(|l| write(float::min(read(a[l]), read(b[l])))),
@@ -131,7 +132,10 @@ fn half(i: &Alu, ty: Type, a: u16, b: u16, c: u16) -> u16 {
         AluOp::Sub => write((x - y).into()),
         AluOp::Mul => write((x * y).into()),
         AluOp::Fma => write(float::fma_odd(x.into(), y.into(), z.into())),
-        AluOp::FmaRelu => write(float::fma_odd(x.into(), y.into(), z.into()).max(0.0)),
+        AluOp::FmaRelu => match float::fma_odd(x.into(), y.into(), z.into()) {
+            negative if negative <= 0.0 => write(0.0),
+            found => write(found),
+        },
         AluOp::Min => write(float::min(x, y).into()),
         AluOp::Max => write(float::max(x, y).into()),
         AluOp::MinNan => write(nan_first(x, y, float::min).into()),

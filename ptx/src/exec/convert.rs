@@ -50,7 +50,7 @@ fn one(i: &Convert, a: u64, b: u64) -> u64 {
     };
     let value = if i.integral { integral(value, i.round) } else { value };
     if !i.to.is_float() {
-        return to_integer(value, i.to);
+        return to_integer(value, i);
     }
     match i.to {
         Type::F64 => value.to_bits(),
@@ -95,9 +95,13 @@ fn integral(value: f64, round: Round) -> f64 {
     }
 }
 
-/// What does not fit becomes the nearest that does; NaN becomes 0.
-fn to_integer(value: f64, to: Type) -> u64 {
+/// What does not fit becomes the nearest that does. NaN becomes 0, or the highest bit alone where one of the two types
+/// has 64 bits.
+fn to_integer(value: f64, i: &Convert) -> u64 {
+    let to = i.to;
+    let wide = i.from == Type::F64 || matches!(to, Type::S64 | Type::U64);
     let found = match to {
+        _ if value.is_nan() && wide => to.extend(1 << (to.bits() - 1)),
         Type::S8 => i64::from(value as i8) as u64,
         Type::S16 => i64::from(value as i16) as u64,
         Type::S32 => i64::from(value as i32) as u64,

@@ -199,6 +199,8 @@ fn half_precision() {
         ("fma.rn.sat.f16 %h0, %h1, %h2, %h3;", [0x2801, 0x1ffe, 0x3801], 0x3801),
         ("fma.rn.bf16x2 %r0, %r1, %r2, %r3;", [0x3f80_3f80, 0x4000_4000, 0x3f80_0000], 0x4040_4000),
         ("fma.rn.relu.bf16 %h0, %h1, %h2, %h3;", [0x3f80, 0xc000, 0x3f80], 0),
+        ("fma.rn.relu.bf16 %h0, %h1, %h2, %h3;", [0x7fc0, 0x3f80, 0x3f80], 0x7fff),
+        ("fma.rn.relu.f16 %h0, %h1, %h2, %h3;", [0x7c00, 0, 0x3c00], 0x7fff),
         ("max.bf16x2 %r0, %r1, %r2;", [0x3f80_4000, 0x4000_3f80, 0], 0x4000_4000),
         ("neg.bf16x2 %r0, %r1;", [0x3f80_4000, 0, 0], 0xbf80_c000),
         ("abs.f16 %h0, %h1;", [0xbc00, 0, 0], 0x3c00),

@@ -46,6 +46,11 @@ fn to_integers() {
         ("cvt.rzi.u64.f32 %rd0, %r1;", [f(1e10), 0, 0], 10_000_000_000),
         ("cvt.rni.u64.f32 %rd0, %r1;", [f(0.5), 0, 0], 0),
         ("cvt.rzi.s32.f32 %r0, %r1;", [f(f32::NAN), 0, 0], 0),
+        // Where one of the two has 64 bits, NaN is the highest bit alone.
+        ("cvt.rzi.s64.f32 %rd0, %r1;", [f(f32::NAN), 0, 0], 1 << 63),
+        ("cvt.rzi.u64.f32 %rd0, %r1;", [f(f32::NAN), 0, 0], 1 << 63),
+        ("cvt.rzi.u32.f64 %r0, %rd1;", [d(f64::NAN), 0, 0], 0x8000_0000),
+        ("cvt.rzi.s8.f64 %h0, %rd1;", [d(f64::NAN), 0, 0], 0xff80),
         ("cvt.rzi.s32.f64 %r0, %rd1;", [d(-7.5), 0, 0], (-7i32) as u32 as u64),
         ("cvt.rni.s8.f32 %h0, %r1;", [f(-200.0), 0, 0], 0xff80),
     ]);

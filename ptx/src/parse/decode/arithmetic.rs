@@ -61,7 +61,7 @@ impl<'a> Decoder<'_, 'a> {
         let shift_left = name == "shf" && words.take("l");
         let shift_right = name == "shf" && words.take("r");
         let wraps = mode(words);
-        let relu = words.take("relu");
+        let relu = name == "fma" && words.take("relu");
         let from_top = words.take("shiftamt");
         let ty = words.ty()?;
         let integer = !ty.is_float();
@@ -149,6 +149,12 @@ impl<'a> Decoder<'_, 'a> {
         if integer_only && !integer {
             return Err(format!("`{name}` needs an integer type"));
         }
+        let directed = ty == Type::F32
+            && [Add, Sub, Mul, Fma, FmaRelu, Div, Sqrt, Rcp].contains(&op)
+            && round != Round::Away;
+        if round != Round::Nearest && !directed {
+            return Err(format!("the interpreter knows `{name}` of this type to nearest alone"));
+        }
         if (wide && ty.bytes() > 4)
             || matches!(ty, Type::TF32 | Type::E4M3 | Type::E5M2 | Type::E4M3x2 | Type::E5M2x2)
         {
@@ -234,7 +240,7 @@ impl<'a> Decoder<'_, 'a> {
         let integral = words.one_of(&integral);
         let round = words.round();
         let ftz = words.take("ftz");
-        let saturate = words.take("sat") | words.take("satfinite");
+        let (saturate, satfinite) = (words.take("sat"), words.take("satfinite"));
         let relu = words.take("relu");
         let (to, from) = (words.ty()?, words.ty()?);
         let pair = matches!(to, Type::F16x2 | Type::BF16x2 | Type::E4M3x2 | Type::E5M2x2)
@@ -257,6 +263,19 @@ impl<'a> Decoder<'_, 'a> {
             || to == Type::TF32 && from != Type::F32
         {
             return Err("the interpreter does not know this conversion".into());
+        }
+        let single = matches!(from, Type::F32 | Type::F16 | Type::BF16);
+        let half = matches!(to, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2) && single;
+        let narrows = half || eight(to);
+        let rounds = match round {
+            None | Some(Round::Nearest) => true,
+            Some(Round::Zero) => half || !to.is_float() || matches!(to, Type::F32 | Type::TF32),
+            Some(Round::Down | Round::Up) => !to.is_float() || to == Type::F32,
+            Some(Round::Away) => to == Type::TF32,
+        };
+        let saturates = !to.is_float() || to == Type::F32 || half && !pair;
+        if !rounds || saturate && !saturates || satfinite && !eight(to) || relu && !narrows {
+            return Err("the interpreter does not know these modifiers of this conversion".into());
         }
         let b = if pair { Some(self.src(2, from)?) } else { None };
         let a = self.src(1, from)?;

@@ -105,7 +105,6 @@ impl<'a> Decoder<'_, 'a> {
             );
         }
         let (m, n, k) = words.find(shape).ok_or("`wgmma` needs a shape, such as `.m64n128k16`")?;
-        words.take("satfinite");
         let d_type = accumulator(words)?;
         let a_type = words.find(Element::parse).ok_or("`wgmma` needs the type of A")?;
         let b_type = words.find(Element::parse).ok_or("`wgmma` needs the type of B")?;
