@@ -7,7 +7,7 @@ sample as one JSON object.
     git clone https://github.com/karpathy/llama2.c && make -C llama2.c runomp
     beside_others.py --ladder target/release/ladder --candle docs/measurements/beside_candle/target/release/candle-llama \
         --llama2c llama2.c --python venv/bin/python --threads 2 --rounds 3 \
-        --json docs/measurements/beside_others.json q8_0=q8_0.gguf q4_0=q4_0.gguf
+        --json docs/measurements/beside_others.json q8_0=q8_0.gguf
 
 candle comes as a library, and `beside_candle` asks it for tokens. transformers and llama2.c make of the file's weights what they
 keep; llama2.c reads a prompt as it writes, token by token.
