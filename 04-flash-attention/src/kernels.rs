@@ -13,6 +13,7 @@
 //! | `digits.rs`, `digits/` | INT8 with one scale for each output: activations of fifteen bits in two digits |
 //! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
 //! | `amx.rs` | AMX's registers, where the processor has them and the system lends them |
+//! | `memory.rs` | what is asked for ahead, and in how many stretches at once |
 //! | `peak.rs` | the most products a second |
 //! | `activations.rs` | rows of activations, arranged or quantised for these loops |
 
@@ -24,9 +25,13 @@ pub(crate) mod digits;
 pub(crate) mod float_panels;
 pub(crate) mod integer_tiles;
 pub(crate) mod lanes;
+mod memory;
 mod peak;
 
 use lanes::Lanes;
+pub use memory::{LINE, prefetch};
+use memory::{PREFETCH, PREFETCH_FAR};
+pub(crate) use memory::{memory_sends_several, prefetch_far};
 use naive_decode::Isa;
 
 /// Instructions for packed weights that this machine has been found to have.
@@ -283,43 +288,4 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) {
 unsafe fn run_dotprod<K: Kernel>(kernel: K) {
     // SAFETY: this function is compiled for the instruction set and only called where it is.
     unsafe { kernel.run::<lanes::arm::Neon<lanes::arm::DotProd>>() }
-}
-
-/// How far ahead of the multiplication weights are asked for where panels lie side by side, in bytes. Far enough for memory
-/// to answer in time, near enough that little of it is past the end of a thread's share.
-const PREFETCH: usize = 4096;
-
-/// The same where panels come one after another: there one stretch of memory has to keep as many requests under way as
-/// several do side by side.
-const PREFETCH_FAR: usize = 16 << 10;
-
-/// Bytes of a cache line, as memory sends them, on nearly every processor.
-pub const LINE: usize = 64;
-
-/// Asks memory for a cache line. It may be anywhere, also past the end of what is allocated: it is never read,
-/// only asked for.
-#[inline(always)]
-pub fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint and has no effect on what the program sees, at any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
-/// As [`prefetch`], into the core's second cache only: that one has more requests under way than the first, and room for what
-/// is asked for long before it is needed.
-#[inline(always)]
-pub(crate) fn prefetch_far(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: as above.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }

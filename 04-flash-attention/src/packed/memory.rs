@@ -7,6 +7,7 @@
 //!
 //! Weights that were packed before lie in a file in the same order, and are used where they are mapped.
 
+use crate::kernels::LINE;
 use memmap2::{Mmap, MmapMut, MmapRaw};
 use naive_decode::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +18,6 @@ const CHUNK: usize = 64 << 20;
 
 /// A large page.
 const PAGE: usize = 2 << 20;
-
-/// Every block begins on a cache line.
-pub(super) const LINE: usize = 64;
 
 /// Memory for the weights of one model, in as many stretches as there are threads.
 pub struct Memory {

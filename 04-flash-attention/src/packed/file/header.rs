@@ -1,9 +1,9 @@
 //! What a file of packed weights says before the weights.
 
 use super::PackedFrom;
+use crate::kernels::LINE;
 use crate::packed::format::Format;
 use crate::packed::linear::share_bytes;
-use crate::packed::memory::LINE;
 use serde::{Deserialize, Serialize};
 
 /// What the file begins with.

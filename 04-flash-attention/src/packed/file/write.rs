@@ -2,7 +2,8 @@
 
 use super::PackedFrom;
 use super::header::{Entry, Header, PREFIX, checksum, hexadecimal};
-use crate::packed::memory::{Block, LINE};
+use crate::kernels::LINE;
+use crate::packed::memory::Block;
 use crate::packed::packer::Packed;
 use naive_decode::{Error, Result};
 use rayon::prelude::*;

@@ -7,6 +7,7 @@ use super::PackedLinear;
 use crate::kernels::TILE_ROWS;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
+use crate::kernels::memory_sends_several;
 use crate::threads::{Disjoint, ahead};
 use naive_decode::numerics::LANES;
 use naive_decode::{Join, Linear};
@@ -104,7 +105,8 @@ impl PackedLinear {
             true => self.share_rows::<K>(x, to),
             false => {
                 let to = Disjoint::new(to);
-                let near = K::CHAINED && self.shares[0].together() <= LAST_CACHE;
+                let near = K::CHAINED
+                    && (self.shares[0].together() <= LAST_CACHE || memory_sends_several());
                 let arranged = |pool| Arranged::new::<K>(Setting { pool, ..self.alone(near) }, x);
                 let together = (x.len() >= TOGETHER).then(|| arranged(Some(&*self.pool)));
                 self.pool.run(&|thread| {

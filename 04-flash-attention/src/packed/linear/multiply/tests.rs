@@ -1,9 +1,9 @@
 //! Packed matrices: a row by itself and in company, and what comes after one in memory.
 
 use super::*;
+use crate::kernels::LINE;
 use crate::kernels::Simd;
 use crate::packed::Memory;
-use crate::packed::memory::LINE;
 use crate::threads::Pool;
 use ndarray::Axis;
 

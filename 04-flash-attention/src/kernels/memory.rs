@@ -1,0 +1,68 @@
+//! Memory that weights come from: what is asked for ahead, and in how many stretches at once.
+
+/// How far ahead of the multiplication weights are asked for where panels lie side by side, in bytes. Far enough for memory
+/// to answer in time, near enough that little of it is past the end of a thread's share.
+pub(super) const PREFETCH: usize = 4096;
+
+/// The same where panels come one after another: there one stretch of memory has to keep as many requests under way as
+/// several do side by side.
+pub(super) const PREFETCH_FAR: usize = 16 << 10;
+
+/// Bytes of a cache line, as memory sends them, on nearly every processor.
+pub const LINE: usize = 64;
+
+/// Asks memory for a cache line. It may be anywhere, also past the end of what is allocated: it is never read,
+/// only asked for.
+#[inline(always)]
+pub fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint and has no effect on what the program sees, at any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// As [`prefetch`], into the core's second cache only: that one has more requests under way than the first, and room for what
+/// is asked for long before it is needed.
+#[inline(always)]
+pub(crate) fn prefetch_far(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Whether memory sends several stretches to a core faster than one, as Intel's servers do: BF16 weights of 1 GB came in at
+/// 27 GB/s in four stretches, at 23 in one. Those of AMD send one faster than several, in the same proportion.
+pub(crate) fn memory_sends_several() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::sync::LazyLock;
+        static INTEL: LazyLock<bool> = LazyLock::new(|| {
+            // SAFETY: every processor of this architecture has the instruction.
+            #[allow(unused_unsafe, reason = "safe only in newer versions of Rust")]
+            let name = unsafe { std::arch::x86_64::__cpuid(0) };
+            [name.ebx, name.edx, name.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
+        });
+        *INTEL
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[test]
+    fn the_maker_is_the_one_that_the_system_names() {
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").expect("every Linux has it");
+        assert_eq!(super::memory_sends_several(), cpus.contains("GenuineIntel"));
+    }
+}
