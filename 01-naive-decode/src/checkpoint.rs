@@ -1,12 +1,11 @@
 //! Weights on disk: a safetensors file, memory-mapped, handed out tensor by tensor.
 
 use crate::error::{Error, Result};
+use crate::file_map::FileMap;
 use half::{bf16, f16};
-use memmap2::Mmap;
 use rayon::prelude::*;
 use safetensors::tensor::{Metadata, TensorView};
 use safetensors::{Dtype, SafeTensors};
-use std::fs::File;
 use std::path::Path;
 
 /// A safetensors file in memory, either mapped from disk or built into the program.
@@ -33,7 +32,7 @@ fn promised_size(bytes: &[u8]) -> Option<usize> {
 }
 
 enum Bytes {
-    Mapped(Mmap),
+    Mapped(FileMap),
     Embedded(&'static [u8]),
 }
 
@@ -46,12 +45,7 @@ impl Checkpoint {
     /// # Errors
     /// If the file cannot be opened, or is not a whole safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
-        let io = |source| Error::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only, and nobody may change or shorten the file while it is
-        // mapped: that is this function's stated condition, as it is of every loader that maps.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        Checkpoint::new(path.display().to_string(), Bytes::Mapped(map))
+        Checkpoint::new(path.display().to_string(), Bytes::Mapped(FileMap::open(path)?))
     }
 
     /// Wraps bytes that are part of the program; `name` is what errors call them.
@@ -84,11 +78,10 @@ impl Checkpoint {
         self.bytes.as_slice().len()
     }
 
-    /// Lets go of the pages that were read. They count as the program's memory for as long as they are
-    /// mapped; what is asked for again comes from the system's cache, or from the file.
+    /// Lets go of the pages that were read, as [`FileMap::release_pages`].
     pub fn release_pages(&self) {
         if let Bytes::Mapped(map) = &self.bytes {
-            release_pages(map);
+            map.release_pages();
         }
     }
 
@@ -159,13 +152,6 @@ impl Bytes {
             Bytes::Embedded(bytes) => bytes,
         }
     }
-}
-
-/// See [`Checkpoint::release_pages`]. Only a wish.
-pub fn release_pages(map: &Mmap) {
-    // SAFETY: the map is of a file and read-only: its pages come back as they were.
-    #[cfg(unix)]
-    let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
 }
 
 /// Numbers that one thread takes at a time: enough that handing them out costs nothing.

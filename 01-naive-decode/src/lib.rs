@@ -11,7 +11,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `micro_gpt.rs` | a tiny GPT, in lists, that makes up names |
-//! | `config.rs`, `checkpoint.rs`, `load.rs` | from files to a model |
+//! | `config.rs`, `file_map.rs`, `checkpoint.rs`, `load.rs` | from files to a model |
 //! | `tokenizer.rs` | text to tokens and back |
 //! | `pass.rs` | what one forward pass is asked to do |
 //! | `model.rs` | the forward pass of the Llama family |
@@ -42,6 +42,7 @@ mod error;
 mod executor;
 pub mod faults;
 mod feed_forward;
+mod file_map;
 mod generate;
 mod json;
 pub mod kernels;
@@ -63,13 +64,14 @@ mod softmax_attention;
 mod tokenizer;
 
 pub use attention::{Attention, LayerSpec, NaiveAttention};
-pub use checkpoint::{Checkpoint, release_pages};
+pub use checkpoint::Checkpoint;
 pub use config::Config;
 pub use decode::{Decoder, NaiveDecoder};
 pub use embedding::Embedding;
 pub use error::{Error, Result};
 pub use executor::{CpuExecutor, Executor, Hidden, Logits};
 pub use feed_forward::{FeedForward, SwiGlu};
+pub use file_map::FileMap;
 pub use generate::{Generate, Request, Step, generate};
 pub use kernels::Isa;
 pub use linear::{DenseLinear, Join, Linear};

@@ -22,18 +22,16 @@ use crate::origin::Stamp;
 use crate::text_file::check_is_file;
 use dialect::{Dialect, LONG_DIVISORS, ROPE_DIVISORS, SHORT_DIVISORS};
 use header::{Header, TensorPlace};
-use memmap2::Mmap;
-use naive_decode::{Error, Result, Tokenizer, release_pages};
+use naive_decode::{Error, FileMap, Result, Tokenizer};
 use rayon::prelude::*;
 use std::borrow::Cow;
-use std::fs::File;
 use std::path::Path;
 use std::time::SystemTime;
 
 /// An open GGUF file. Tensors are asked for by their names in Hugging Face's layout.
 pub struct Gguf {
     file: String,
-    bytes: Mmap,
+    bytes: FileMap,
     modified: SystemTime,
     header: Header,
     dialect: &'static Dialect,
@@ -52,11 +50,7 @@ impl Gguf {
     pub fn open(path: &Path) -> Result<Self> {
         check_is_file(path)?;
         let modified = Stamp::modified(path)?;
-        let io = |source| Error::Io { path: path.to_owned(), source };
-        let opened = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only, and nobody may change or shorten the file while it is
-        // mapped: that is this function's stated condition, as it is of every loader that maps.
-        let bytes = unsafe { Mmap::map(&opened) }.map_err(io)?;
+        let bytes = FileMap::open(path)?;
         let file = path.display().to_string();
         let header = Header::read(&file, &bytes)?;
         let metadata = Metadata { file: &file, bytes: &bytes, entries: &header.metadata };
@@ -75,9 +69,9 @@ impl Gguf {
         self.bytes.len()
     }
 
-    /// Lets go of the pages that were read, as [`Checkpoint::release_pages`](naive_decode::Checkpoint::release_pages).
+    /// Lets go of the pages that were read, as [`FileMap::release_pages`].
     pub fn release_pages(&self) {
-        release_pages(&self.bytes);
+        self.bytes.release_pages();
     }
 
     /// What tells the file from others.
