@@ -101,15 +101,10 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     pub fn begin(&mut self, salt: Salt, prompt: &[u32]) -> Result<(Session, Vec<f32>)> {
         let mut session = self.open(salt, prompt)?;
         let logits = self.run_prompt(&mut session, prompt);
-        match logits {
-            Ok(logits) => {
-                self.remember(&session)?;
-                Ok((session, logits))
-            }
-            Err(error) => {
-                self.close(session)?;
-                Err(error)
-            }
+        match logits.and_then(|logits| self.remember(&session).map(|()| logits)) {
+            Ok(logits) => Ok((session, logits)),
+            // Nobody has the session, so nobody else could close it.
+            Err(error) => self.close(session).and(Err(error)),
         }
     }
 

@@ -4,9 +4,10 @@ use naive_decode::{
     Config, Decoder, Element, Isa, LoadOptions, Model, NaiveDecoder, Pass, Span, Want, argmax,
 };
 use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
-use paged_cache::{Behind, PagedCache, Room};
+use paged_cache::{Behind, BlockId, Blocks, PagedCache, Room};
 use prefix_radix::{
-    Chain, HashedBlocks, Nothing, Policy, PrefixCache, RadixTree, Salt, SharedPool, Tiered,
+    Chain, Evicted, HashedBlocks, Nothing, Policy, Prefix, PrefixCache, RadixTree, Salt,
+    SharedPool, Statistics, Tiered,
 };
 use std::sync::Arc;
 
@@ -284,6 +285,53 @@ fn a_prompt_that_no_sequence_has_room_for_is_not_begun() {
     assert_eq!((pool.pool().open_sequences(), pool.pool().blocks().used()), (0, 0));
     let (session, _) = pool.begin(Salt::NONE, &text(9, 64)).unwrap();
     pool.end(session).unwrap();
+}
+
+/// Names more blocks for any text than it can have.
+struct Boastful;
+
+impl PrefixCache for Boastful {
+    fn block_tokens(&self) -> usize {
+        4
+    }
+
+    fn longest(&mut self, _: Salt, _: &[u32], _: usize, _: &mut Blocks) -> Prefix {
+        Prefix::default()
+    }
+
+    fn keep(&mut self, _: Salt, _: &[u32], _: &[BlockId], _: &mut Blocks) -> usize {
+        0
+    }
+
+    fn evict(&mut self, _: usize, _: &mut Blocks, _: &mut dyn FnMut(Evicted)) -> usize {
+        0
+    }
+
+    fn known(&self, _: Salt, tokens: &[u32]) -> Vec<BlockId> {
+        vec![BlockId(0); tokens.len()]
+    }
+
+    fn held(&self) -> Vec<BlockId> {
+        Vec::new()
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn check_integrity(&self, _: &Blocks) -> naive_decode::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_remembered_leaves_nothing_open() {
+    let model = model();
+    let mut pool = pool(&model, 4, 100, Box::new(Boastful), Vec::new());
+    let said = pool.begin(Salt::NONE, &text(1, 20)).err().unwrap().to_string();
+    assert!(said.starts_with("blocks for the beginning of sequence 0 is 20"), "{said}");
+    assert_eq!((pool.pool().open_sequences(), pool.pool().blocks().used()), (0, 0));
+    pool.check_integrity().unwrap();
 }
 
 #[test]
