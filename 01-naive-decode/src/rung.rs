@@ -15,6 +15,8 @@ pub struct Settings {
     pub capacity: usize,
     /// Most prompt tokens to run in one pass; the whole prompt if not said.
     pub prefill_chunk: Option<usize>,
+    /// Threads that share out attention where a rung has a pool of its own for that; the process's pool if not said.
+    pub threads: Option<usize>,
 }
 
 /// One way to decode: a step of the staircase.

@@ -84,7 +84,7 @@ fn decoding_allocates_nothing_in_a_slab_and_a_token_at_a_time_in_lists() {
 #[test]
 fn refusals_say_what_is_full_and_how_full() {
     for rung in [LISTS, CONTIGUOUS] {
-        let settings = Settings { capacity: 10, prefill_chunk: Some(4) };
+        let settings = Settings { capacity: 10, prefill_chunk: Some(4), threads: None };
         let mut decoder = (rung.start)(model(Element::F32), settings).unwrap();
         assert_eq!(decoder.capacity(), 10);
         decoder.feed(&prompt(7)).unwrap();
@@ -105,7 +105,7 @@ fn a_refused_feed_leaves_the_sequence_as_it_was() {
     let model = model(Element::Bf16);
     for rung in [LISTS, CONTIGUOUS] {
         for chunk in [None, Some(1), Some(2), Some(3)] {
-            let settings = Settings { capacity: 12, prefill_chunk: chunk };
+            let settings = Settings { capacity: 12, prefill_chunk: chunk, threads: None };
             let mut decoder = (rung.start)(model.clone(), settings).unwrap();
             let mut naive = NaiveDecoder::new(model.clone());
             for decoder in [decoder.as_mut(), &mut naive] {
@@ -122,11 +122,11 @@ fn a_refused_feed_leaves_the_sequence_as_it_was() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    let settings = Settings { capacity: 10, prefill_chunk: Some(0) };
+    let settings = Settings { capacity: 10, prefill_chunk: Some(0), threads: None };
     let error = (CONTIGUOUS.start)(model(Element::F32), settings).err().unwrap();
     assert_eq!(error.to_string(), "prefill chunk is 0, expected at least 1 token");
     // No cache is larger than what the model accepts.
-    let settings = Settings { capacity: 1_000_000_000_000, prefill_chunk: None };
+    let settings = Settings { capacity: 1_000_000_000_000, prefill_chunk: None, threads: None };
     assert_eq!((CONTIGUOUS.start)(model(Element::F32), settings).unwrap().capacity(), 64);
 }
 
@@ -348,7 +348,7 @@ fn a_cache_that_takes_nothing_back_is_no_reason_to_hide_why_a_pass_failed() {
 #[test]
 fn each_token_goes_through_the_model_once() {
     let model = model(Element::F32);
-    let settings = Settings { capacity: 40, prefill_chunk: Some(6) };
+    let settings = Settings { capacity: 40, prefill_chunk: Some(6), threads: None };
     for rung in [LISTS, CONTIGUOUS] {
         let mut decoder = (rung.start)(model.clone(), settings).unwrap();
         decoder.feed(&prompt(20)).unwrap();

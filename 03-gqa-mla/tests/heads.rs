@@ -30,7 +30,7 @@ fn naive(model: &Model) -> Logits {
 /// Logits after a prompt of 50 tokens and after each token that follows, from a cache.
 fn assert_cached_is(model: Model, expected: &Logits) {
     let tokens = tokens(model.config.vocab_size);
-    let settings = Settings { capacity: tokens.len(), prefill_chunk: Some(16) };
+    let settings = Settings { capacity: tokens.len(), prefill_chunk: Some(16), threads: None };
     let mut decoder = (CONTIGUOUS.start)(Arc::new(model), settings).unwrap();
     let (prompt, rest) = tokens.split_at(50);
     for (row, piece) in (49..).zip(std::iter::once(prompt).chain(rest.chunks(1))) {

@@ -45,7 +45,7 @@ fn naive(model: &Model, tokens: &[u32]) -> Logits {
 /// The rung's logits after a prompt and after each token that follows are those of one pass.
 fn assert_same_bits(rung: Rung, model: &Arc<Model>, tokens: &[u32], prompt: usize, chunk: usize) {
     let expected = naive(model, tokens);
-    let settings = Settings { capacity: tokens.len(), prefill_chunk: Some(chunk) };
+    let settings = Settings { capacity: tokens.len(), prefill_chunk: Some(chunk), threads: None };
     let mut decoder = (rung.start)(Arc::clone(model), settings).unwrap();
     let (first, rest) = tokens.split_at(prompt);
     for (row, piece) in (prompt - 1..).zip(std::iter::once(first).chain(rest.chunks(1))) {
@@ -134,7 +134,7 @@ fn the_forms_write_the_same_text() {
     for seed in 0..3 {
         let [explicit, absorbed] = FORMS.map(|form| {
             let model = Arc::new(model(&config, seed, form, Element::F32));
-            let settings = Settings { capacity: 100, prefill_chunk: None };
+            let settings = Settings { capacity: 100, prefill_chunk: None, threads: None };
             let mut decoder = (CONTIGUOUS.start)(model, settings).unwrap();
             let prompt = tokens(30, 97);
             let request = Request { prompt, tokens: 60, end_tokens: Vec::new() };

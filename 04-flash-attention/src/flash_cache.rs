@@ -190,6 +190,6 @@ pub const TILES: Rung = Rung {
 
 fn start(model: Arc<Model>, settings: Settings) -> Result<Box<dyn Decoder>> {
     let capacity = settings.capacity.min(model.context());
-    let cache = FlashCache::new(&model, capacity, 1)?;
+    let cache = FlashCache::new(&model, capacity, 1)?.on_threads(Pool::of(settings.threads));
     Ok(Box::new(CachedDecoder::new(model, cache, settings.prefill_chunk)?))
 }

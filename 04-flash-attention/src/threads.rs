@@ -105,6 +105,11 @@ impl Pool {
         SHARED.get_or_init(|| Pool::new(cores())).clone()
     }
 
+    /// A pool of so many threads, the process's if it is not said how many.
+    pub fn of(threads: Option<usize>) -> Arc<Self> {
+        threads.map_or_else(Pool::shared, Pool::new)
+    }
+
     /// Threads of a region, the calling one included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1

@@ -1,6 +1,7 @@
 //! Shared prefixes as a rung: one request in a pool of its own, with a tree that knows nothing yet.
 
 use crate::{Chain, RadixTree, Salt, Session, SharedPool, Tiered};
+use flash_attention::threads::Pool;
 use kv_cache::KvCache;
 use naive_decode::{Decoder, Error, Model, Result, Rung, Settings};
 use paged_cache::{PagedCache, Room};
@@ -86,7 +87,7 @@ fn start(model: Arc<Model>, settings: Settings) -> Result<Box<dyn Decoder>> {
     }
     let capacity = settings.capacity.min(model.context());
     let room = Room { capacity, ..Room::for_tokens(&model, capacity)? };
-    let cache = PagedCache::new(&model, room)?;
+    let cache = PagedCache::new(&model, room)?.on_threads(Pool::of(settings.threads));
     let chain = Chain::new(b"one request");
     let tree = RadixTree::new(room.block, chain)?;
     Ok(Box::new(SharingDecoder {

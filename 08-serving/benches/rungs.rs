@@ -15,7 +15,7 @@ fn every_rung(criterion: &mut Criterion) {
     let model = Arc::new(named.load_to_time(160).expect("the model loads"));
     let prompt: Vec<u32> = (0..128).map(|i| 5 + i * 37 % 2000).collect();
     let run = |rung: &naive_decode::Rung| -> Vec<Step> {
-        let settings = Settings { capacity: 160, prefill_chunk: None };
+        let settings = Settings { capacity: 160, prefill_chunk: None, threads: None };
         let mut decoder = (rung.start)(model.clone(), settings).expect("the rung starts");
         let sampler = Sampler::new(Sampling::default()).expect("greedy is valid");
         let request = Request { prompt: prompt.clone(), tokens: 32, end_tokens: Vec::new() };

@@ -95,7 +95,7 @@ impl GenerateArgs {
             return Ok(Ready { decoder, prompt, tokenizer, end_tokens: config.end_tokens });
         }
         let loaded = Loaded::load(files)?;
-        let settings = Settings { capacity, prefill_chunk: None };
+        let settings = Settings { capacity, prefill_chunk: None, threads: None };
         let decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
         let end_tokens = loaded.model.config.end_tokens.clone();
         Ok(Ready { decoder, prompt, tokenizer: loaded.tokenizer, end_tokens })

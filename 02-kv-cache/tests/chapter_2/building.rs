@@ -20,7 +20,7 @@ fn chunks_change_no_bit() {
     let model = target();
     let prompt = text(100);
     let after = |chunk| {
-        let settings = Settings { capacity: 100, prefill_chunk: chunk };
+        let settings = Settings { capacity: 100, prefill_chunk: chunk, threads: None };
         bits(&(CONTIGUOUS.start)(model.clone(), settings).unwrap().feed(&prompt).unwrap())
     };
     let whole = after(None);

@@ -34,7 +34,8 @@ pub const ROTATED_LATENT: BreakIt = BreakIt {
             is_embedded: bench.is_embedded,
         };
         let start = |rung: &Rung, side| {
-            let settings = Settings { capacity: bench.model.context(), prefill_chunk: None };
+            let settings =
+                Settings { capacity: bench.model.context(), prefill_chunk: None, threads: None };
             (rung.start)(Arc::new(absorbed(side)?), settings)
         };
         let decoder = |side| -> Result<Box<dyn Decoder>> { start(&CONTIGUOUS, side) };

@@ -128,7 +128,8 @@ fn the_rung_decodes_as_the_naive_loop_does() {
     let model = random(&windows, &shares, 64, Element::Bf16);
     for prefill_chunk in [None, Some(1), Some(5)] {
         let mut decoder =
-            (RING.start)(model.clone(), Settings { capacity: 60, prefill_chunk }).unwrap();
+            (RING.start)(model.clone(), Settings { capacity: 60, prefill_chunk, threads: None })
+                .unwrap();
         let mut naive = NaiveDecoder::new(model.clone());
         let tokens = text(50);
         for part in [&tokens[..30], &tokens[30..31], &tokens[31..50]] {
@@ -142,7 +143,7 @@ fn the_rung_decodes_as_the_naive_loop_does() {
 fn a_refused_feed_leaves_the_sequence_as_it_was() {
     let model = random(&[Some(4), None], &[None; 2], 64, Element::F32);
     for prefill_chunk in [None, Some(1), Some(3)] {
-        let settings = Settings { capacity: 40, prefill_chunk };
+        let settings = Settings { capacity: 40, prefill_chunk, threads: None };
         let mut decoder = (RING.start)(model.clone(), settings).unwrap();
         let mut naive = NaiveDecoder::new(model.clone());
         let mut feed = |tokens: &[u32]| {
@@ -165,7 +166,7 @@ fn a_refused_feed_leaves_the_sequence_as_it_was() {
         assert_eq!(full, "the cache of sequence 0 holds 40 tokens; 41 were asked for");
         assert_eq!(decoder.feed(&text(25)).unwrap().len(), 40);
     }
-    let settings = Settings { capacity: 40, prefill_chunk: Some(0) };
+    let settings = Settings { capacity: 40, prefill_chunk: Some(0), threads: None };
     let error = (RING.start)(model, settings).err().unwrap();
     assert_eq!(error.to_string(), "prefill chunk is 0, expected at least 1 token");
 }

@@ -39,7 +39,7 @@ fn two_rings_and_two_whole_pasts_to_the_byte() {
             assert_eq!(cache.bytes_at(3), 4 * NUMBERS * width * 3, "nothing is full yet");
         }
     }
-    let settings = Settings { capacity: 64, prefill_chunk: None };
+    let settings = Settings { capacity: 64, prefill_chunk: None, threads: None };
     let decoder = (RING.start)(model(64, Element::Bf16), settings).unwrap();
     assert_eq!(decoder.kv_bytes_per_token(), 2 * NUMBERS * 2);
 }

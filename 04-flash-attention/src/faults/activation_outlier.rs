@@ -69,7 +69,8 @@ pub const ACTIVATION_OUTLIER: BreakIt = BreakIt {
         };
         let decoder = |side| {
             let model = Arc::new(model(side)?);
-            let settings = Settings { capacity: model.context(), prefill_chunk: None };
+            let settings =
+                Settings { capacity: model.context(), prefill_chunk: None, threads: None };
             (CONTIGUOUS.start)(model, settings)
         };
         let guard = |side| predicts_alike(bench, &full, &model(side)?);

@@ -44,7 +44,8 @@ pub const GROUP_SCALE: BreakIt = BreakIt {
         let model = |side| model(&checkpoint, side);
         let decoder = |side| {
             let model = Arc::new(model(side)?);
-            let settings = Settings { capacity: model.context(), prefill_chunk: None };
+            let settings =
+                Settings { capacity: model.context(), prefill_chunk: None, threads: None };
             (CONTIGUOUS.start)(model, settings)
         };
         let guard = |side| predicts_alike(bench, &full, &model(side)?);

@@ -33,7 +33,7 @@ fn target(format: Format, isa: Isa, threads: usize) -> Arc<Model> {
 
 /// Every logit of every step, as bits.
 fn logits(rung: &Rung, model: &Arc<Model>) -> Vec<Vec<u32>> {
-    let settings = Settings { capacity: 64, prefill_chunk: Some(5) };
+    let settings = Settings { capacity: 64, prefill_chunk: Some(5), threads: None };
     let mut decoder = (rung.start)(model.clone(), settings).unwrap();
     let request = Request { prompt: PROMPT.to_vec(), tokens: 20, end_tokens: vec![] };
     let sampler = Sampler::new(Sampling::default()).unwrap();

@@ -48,7 +48,7 @@ fn a_block_of_the_embedded_model() {
 fn block_sizes_change_no_bit() {
     let model = small();
     let tokens: Vec<u32> = (0..500).map(crate::token).collect();
-    let settings = Settings { capacity: 512, prefill_chunk: None };
+    let settings = Settings { capacity: 512, prefill_chunk: None, threads: None };
     let mut slab = (flash_attention::TILES.start)(model, settings).unwrap();
     let whole = slab.feed(&tokens).unwrap();
     let logits = |block| {

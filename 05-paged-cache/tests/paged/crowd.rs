@@ -49,7 +49,7 @@ fn cache(model: &Model, requests: &[Request], divided: usize, block: usize) -> P
 
 /// What each request is answered when it is alone, on rung 02's cache.
 fn alone(model: &Arc<Model>, request: &Request) -> Vec<u32> {
-    let settings = Settings { capacity: 256, prefill_chunk: None };
+    let settings = Settings { capacity: 256, prefill_chunk: None, threads: None };
     let mut decoder: Box<dyn Decoder> =
         (kv_cache::CONTIGUOUS.start)(model.clone(), settings).unwrap();
     let sampler = Sampler::new(Sampling::default()).unwrap();

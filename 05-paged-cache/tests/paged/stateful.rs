@@ -40,19 +40,22 @@ fn shape() -> impl Strategy<Value = Shape> {
     let element = prop_oneof![Just(Element::F32), Just(Element::Bf16), Just(Element::F16)];
     let heads = (1usize..=2, 1usize..=3, 1usize..=20, 1usize..=20, prop::bool::weighted(0.25));
     let rollback = prop_oneof![Just(0usize), 1usize..70];
-    let sizes = (0u32..=8, rollback, 0usize..4);
+    let sizes = (0u32..=8, rollback, 0usize..4, 1usize..=3);
     (heads, [window(), window(), window()], element, sizes).prop_map(
-        |((kv_heads, group, a, b, absorbed), windows, element, (block, rollback, isa))| Shape {
-            kv_heads,
-            group,
-            key_dim: if absorbed { a.max(b) } else { a },
-            value_dim: if absorbed { a.min(b) } else { b },
-            absorbed,
-            windows,
-            element,
-            block: 1 << block,
-            rollback,
-            isa,
+        |((kv_heads, group, a, b, absorbed), windows, element, (block, rollback, isa, threads))| {
+            Shape {
+                kv_heads,
+                group,
+                key_dim: if absorbed { a.max(b) } else { a },
+                value_dim: if absorbed { a.min(b) } else { b },
+                absorbed,
+                windows,
+                element,
+                block: 1 << block,
+                rollback,
+                isa,
+                threads,
+            }
         },
     )
 }

@@ -1,5 +1,6 @@
 //! Sequences as lists: what the cache is compared with.
 
+use flash_attention::threads::Pool;
 use gqa_mla::Maker;
 use kv_cache::KvCache;
 use naive_decode::break_it::noise;
@@ -29,6 +30,8 @@ pub(crate) struct Shape {
     pub(crate) block: usize,
     pub(crate) rollback: usize,
     pub(crate) isa: usize,
+    /// Threads that share out attention, and the writing of many rows.
+    pub(crate) threads: usize,
 }
 
 /// Keys and values of one layer, `[tokens, kv_heads, D]`.
@@ -95,6 +98,7 @@ impl World {
         };
         let isa = Isa::available()[shape.isa % Isa::available().len()];
         let cache = PagedCache::over(layout, room, isa).unwrap();
+        let cache = cache.on_threads(Pool::new(shape.threads));
         World { shape, cache, listed: Vec::new(), tier: Shelf::default(), passes: 0 }
     }
 
@@ -322,6 +326,7 @@ impl Tier for Shelf {
         Ok(())
     }
     fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool> {
+        bytes.clear();
         let found = self.kept.get(&key);
         bytes.extend(found.into_iter().flatten());
         Ok(found.is_some())

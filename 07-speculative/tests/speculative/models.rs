@@ -60,7 +60,7 @@ pub(crate) fn random(hidden: usize, seed: u64) -> Arc<Model> {
 
 /// What plain decoding gives, on rung 02's cache.
 pub(crate) fn plain(model: &Arc<Model>, request: &Request, sampling: &Sampling) -> Vec<u32> {
-    let settings = Settings { capacity: model.context(), prefill_chunk: None };
+    let settings = Settings { capacity: model.context(), prefill_chunk: None, threads: None };
     let mut decoder = (kv_cache::CONTIGUOUS.start)(model.clone(), settings).unwrap();
     let sampler = Sampler::new(sampling.clone()).unwrap();
     let steps = generate(&mut *decoder, sampler, request.clone()).unwrap();

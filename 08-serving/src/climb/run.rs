@@ -36,7 +36,7 @@ pub(super) fn run(
     mut text: Option<TokenStream>,
 ) -> Result<Run> {
     let capacity = prompt.len().saturating_add(tokens);
-    let settings = Settings { capacity, prefill_chunk: None };
+    let settings = Settings { capacity, prefill_chunk: None, threads: None };
     let mut decoder = (rung.start)(model.clone(), settings)?;
     let sampler = Sampler::new(Sampling::default())?;
     // No end tokens: every rung is to generate the same number.

@@ -160,7 +160,7 @@ fn compare_within<G: Gpu + 'static>(
     executor.cache_mut().open();
     let mut on_gpu = CachedDecoder::over(executor, Some(room.rows))?;
     for prompt in prompts {
-        let settings = Settings { capacity: longest, prefill_chunk: None };
+        let settings = Settings { capacity: longest, prefill_chunk: None, threads: None };
         let mut right = (CONTIGUOUS.start)(Arc::clone(&model), settings)?;
         on_gpu.truncate(0)?;
         let mut next = prompt;

@@ -43,7 +43,7 @@ fn plain() -> (Vec<u32>, Vec<Vec<f32>>) {
 
 #[test]
 fn guesses_by_a_lookup_change_no_logit() {
-    let settings = Settings { capacity: 140, prefill_chunk: Some(70) };
+    let settings = Settings { capacity: 140, prefill_chunk: Some(70), threads: None };
     let lookup = PromptLookup::new();
     let mut guessing = GuessingDecoder::on(with_sequence(320), settings, lookup, 4).unwrap();
     let found = written(&mut guessing);

@@ -49,7 +49,7 @@ fn the_capital_of_france() {
     assert_eq!(prompt, expected);
     let options = LoadOptions { context: Some(64), ..LoadOptions::default() };
     let model = Arc::new(files.load(options).unwrap());
-    let settings = Settings { capacity: 32, prefill_chunk: None };
+    let settings = Settings { capacity: 32, prefill_chunk: None, threads: None };
     let mut decoder = (NAIVE.start)(model, settings).unwrap();
     let end_tokens = files.config.end_tokens.clone();
     let request = Request { prompt, tokens: 16, end_tokens };

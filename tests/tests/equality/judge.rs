@@ -28,8 +28,12 @@ impl Judge {
     pub(crate) fn check(&self, rung: &Rung, feed: Feed) {
         let threads = rayon::ThreadPoolBuilder::new().num_threads(feed.threads).build().unwrap();
         threads.install(|| {
-            let settings =
-                Settings { capacity: self.tokens.len(), prefill_chunk: feed.prefill_chunk };
+            let settings = Settings {
+                capacity: self.tokens.len(),
+                prefill_chunk: feed.prefill_chunk,
+                // Matrices go to rayon's threads; attention, from rung 04 on, to these.
+                threads: Some(feed.threads),
+            };
             // A model of the same weights, packed for another instruction set perhaps.
             let mut decoder = (rung.start)(feed.model.clone(), settings).unwrap();
             let (prompt, rest) = self.tokens.split_at(feed.prompt);

@@ -123,7 +123,7 @@ fn every_rung_speaks_the_same_text() {
     let request =
         Request { prompt: encode("In the morning the fox"), tokens: 40, end_tokens: vec![] };
     let speak = |rung: &Rung| -> Vec<(u32, Vec<u32>)> {
-        let settings = Settings { capacity: 100, prefill_chunk: Some(3) };
+        let settings = Settings { capacity: 100, prefill_chunk: Some(3), threads: None };
         let mut decoder = (rung.start)(model.clone(), settings).unwrap();
         let greedy = Sampler::new(Sampling::default()).unwrap();
         let steps = generate(decoder.as_mut(), greedy, request.clone()).unwrap();

@@ -39,7 +39,7 @@ impl Ours {
         let tokens = tokens(TOKENS);
         let pass = Pass::one(Span::new(0, 0, &tokens, Want::All));
         let logits = model.forward(&pass, &mut NaiveAttention::new(model.isa))?;
-        let settings = Settings { capacity: TOKENS, prefill_chunk: Some(5) };
+        let settings = Settings { capacity: TOKENS, prefill_chunk: Some(5), threads: None };
         let mut decoder = gqa_mla::hybrid::start(model, settings)?;
         let (prompt, rest) = tokens.split_at(13);
         for (piece, row) in std::iter::once(prompt).chain(rest.chunks(1)).zip(12..) {

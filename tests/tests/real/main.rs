@@ -67,7 +67,7 @@ fn surprise(logits: &[f32], token: u32) -> f64 {
 fn the_same_tokens_for_256_steps() -> Result<()> {
     let Some((files, model, mut candle)) = both()? else { return Ok(()) };
     let prompt = files.tokenizer.encode(PROMPT)?;
-    let settings = Settings { capacity: prompt.len() + STEPS, prefill_chunk: None };
+    let settings = Settings { capacity: prompt.len() + STEPS, prefill_chunk: None, threads: None };
     let mut decoder = (CONTIGUOUS.start)(model, settings)?;
     // No end tokens: where one would stop, the other is asked for the next as well.
     let request = Request { prompt: prompt.clone(), tokens: STEPS, end_tokens: Vec::new() };
