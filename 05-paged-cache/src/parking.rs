@@ -13,6 +13,7 @@ use crate::table::{Table, Tables};
 use flash_attention::tile_attention::KvType;
 use kv_cache::KvCache;
 use naive_decode::{Error, KvSize, Result};
+use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
 
 /// A sequence whose blocks are in a tier.
@@ -81,7 +82,27 @@ impl Parked {
 
     /// Blocks that bringing it back takes.
     pub fn blocks(&self) -> usize {
-        self.keys.iter().flatten().flatten().count()
+        self.names().count()
+    }
+
+    /// The names of its blocks.
+    fn names(&self) -> impl Iterator<Item = Key> {
+        self.keys.iter().flatten().flatten().copied()
+    }
+
+    /// Has a tier forget its blocks, once it has come back or never will: there they would push out what is of use. Blocks
+    /// are named by what they contain, so those that `others` have as well stay.
+    ///
+    /// # Errors
+    /// If the tier cannot forget.
+    pub fn forget<'a>(
+        self,
+        others: impl IntoIterator<Item = &'a Parked>,
+        tier: &mut dyn Tier,
+    ) -> Result<()> {
+        let needed: HashSet<Key> = others.into_iter().flat_map(Parked::names).collect();
+        let mut unneeded = self.names().filter(|name| !needed.contains(name));
+        unneeded.try_for_each(|name| tier.remove(name).map(|_| ()))
     }
 }
 

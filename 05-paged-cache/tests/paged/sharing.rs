@@ -18,10 +18,34 @@ const SHAPE: Shape = Shape {
     block: 4,
     rollback: 0,
     isa: 0,
+    threads: 2,
 };
 
 fn table(world: &World, which: usize) -> Vec<BlockId> {
     world.cache.tables(world.listed[which].sequence).unwrap().held().collect()
+}
+
+/// Two that begin alike are in one tier, in which what both have is once.
+#[test]
+fn what_one_has_no_more_use_for_stays_as_far_as_another_has() {
+    let mut world = World::new(SHAPE, 8);
+    world.open();
+    world.pass(&[(0, 8)], None);
+    world.fork(0);
+    world.pass(&[(0, 8), (1, 4)], None);
+    let mut tier = HostTier::new(1 << 20);
+    let [first, second] = [0, 1].map(|which| {
+        let sequence = world.listed[which].sequence;
+        world.cache.park(sequence, &mut tier).unwrap()
+    });
+    assert_eq!((first.blocks(), second.blocks(), tier.len()), (4, 3, 5));
+    first.forget([&second], &mut tier).unwrap();
+    assert_eq!(tier.len(), 3);
+    let back = world.cache.unpark(&second, &mut tier).unwrap();
+    assert_eq!(world.cache.len(back), 12);
+    second.forget([], &mut tier).unwrap();
+    assert!(tier.is_empty());
+    tier.check_integrity().unwrap();
 }
 
 #[test]

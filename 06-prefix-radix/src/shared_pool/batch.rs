@@ -1,6 +1,6 @@
 //! Several requests in one pass, and requests that have to wait.
 //!
-//! Whoever runs a batch makes the spans himself: he knows what each request is at. The pool makes room, runs them,
+//! Whoever runs a batch makes the spans, and knows what each request is at. The pool makes room, runs them,
 //! and is told afterwards what became of each.
 
 use super::{Session, SharedPool};
@@ -23,6 +23,18 @@ impl ParkedSession {
     /// Tokens that it had in the pool.
     pub fn tokens(&self) -> usize {
         self.parked.length()
+    }
+
+    /// Has its tier forget its blocks, as [`Parked::forget`]; `others` are parked there too.
+    ///
+    /// # Errors
+    /// If the tier cannot forget.
+    pub fn forget<'a>(
+        self,
+        others: impl IntoIterator<Item = &'a ParkedSession>,
+        tier: &mut dyn Tier,
+    ) -> Result<()> {
+        self.parked.forget(others.into_iter().map(|other| &other.parked), tier)
     }
 }
 

@@ -6,7 +6,7 @@ use super::policy::Rank;
 use super::request::{Constraint, EngineRequest};
 use naive_decode::{Result, Sampler};
 use prefix_radix::{ParkedSession, Salt, Session};
-use speculative::{Acceptance, DraftTree, Proposer};
+use speculative::{Acceptance, DraftTree, FromText};
 use std::time::{Duration, Instant};
 
 /// Where a request's keys and values are.
@@ -61,7 +61,7 @@ pub(super) struct Member {
 
 /// One request's guesses.
 pub(super) struct Guessing {
-    pub(super) proposer: Box<dyn Proposer>,
+    pub(super) proposer: Box<dyn FromText>,
     pub(super) acceptance: Acceptance,
     /// What is guessed behind the text in the step at hand.
     pub(super) tree: DraftTree,
@@ -74,7 +74,7 @@ impl Member {
     pub(super) fn new(
         submission: Submission,
         arrived: Duration,
-        proposer: Box<dyn Proposer>,
+        proposer: Box<dyn FromText>,
         draft: usize,
     ) -> Result<Self> {
         let Submission { id, request, outlet, at } = submission;
@@ -113,6 +113,13 @@ impl Member {
     pub(super) fn session(&self) -> Option<&Session> {
         match &self.place {
             Place::Inside(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    pub(super) fn parked(&self) -> Option<&ParkedSession> {
+        match &self.place {
+            Place::Parked(parked) => Some(parked),
             _ => None,
         }
     }

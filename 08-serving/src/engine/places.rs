@@ -4,7 +4,7 @@ use super::Engine;
 use super::event::{Event, FinishReason};
 use super::member::{Member, Place};
 use naive_decode::{Error, Result};
-use prefix_radix::Session;
+use prefix_radix::{ParkedSession, Session};
 use std::time::Instant;
 
 impl Engine {
@@ -41,14 +41,26 @@ impl Engine {
     }
     // ANCHOR_END: admit
 
-    /// What was parked, if it was and there is room for it.
+    /// What was parked, if it was and there is room for it. Where it was it is not any more.
     fn bring_back(&mut self, index: usize) -> Option<Session> {
-        let member = &mut self.members[index];
-        let Place::Parked(parked) = &member.place else { return None };
+        let place = std::mem::replace(&mut self.members[index].place, Place::Waiting);
+        let Place::Parked(parked) = place else { return None };
         let began = Instant::now();
-        let session = self.pool.unpark(parked, self.host.as_mut()?).ok()?;
-        self.costs.copied(parked.tokens(), began.elapsed());
-        Some(session)
+        let session = self.pool.unpark(&parked, self.host.as_mut()?).ok();
+        if session.is_some() {
+            self.costs.copied(parked.tokens(), began.elapsed());
+        }
+        self.forget(parked);
+        session
+    }
+
+    /// Makes room in the host's memory: what was parked has come back, or never will.
+    fn forget(&mut self, parked: ParkedSession) {
+        let others = self.members.iter().filter_map(Member::parked);
+        if let Some(host) = &mut self.host {
+            // What is not forgotten goes when it is the oldest.
+            let _ = parked.forget(others, host);
+        }
     }
 
     /// What is known of its text.
@@ -104,9 +116,13 @@ impl Engine {
     pub(super) fn leave(&mut self, index: usize) -> Result<Member> {
         let mut member = self.members.remove(index);
         self.published = None; // whoever asks must not see it any more
-        if let Place::Inside(session) = std::mem::replace(&mut member.place, Place::Waiting) {
-            self.note_unsaved(&session);
-            self.pool.end(session)?;
+        match std::mem::replace(&mut member.place, Place::Waiting) {
+            Place::Inside(session) => {
+                self.note_unsaved(&session);
+                self.pool.end(session)?;
+            }
+            Place::Parked(parked) => self.forget(parked),
+            Place::Waiting => {}
         }
         Ok(member)
     }
@@ -128,5 +144,62 @@ impl Engine {
         self.counters.failed += 1;
         self.ended.push((member, Event::Failed(error)));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineOptions, EngineRequest, Step, Ticket};
+    use naive_decode::{Config, LoadOptions, Model};
+    use std::sync::Arc;
+
+    /// An engine with a pool for little more than one of the texts that are asked for, and what was asked.
+    fn crowded() -> (Engine, Vec<Ticket>) {
+        let json = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 16, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24,
+            "vocab_size": 61, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
+            "tie_word_embeddings": true}"#;
+        let config = Config::from_json("config.json", json.as_bytes()).unwrap();
+        let model = Arc::new(Model::random(config, 7, LoadOptions::default()).unwrap());
+        let usual = EngineOptions::for_model(&model).unwrap();
+        let pool_bytes = usual.pool_bytes / (4 * 256) * 96;
+        // No prefixes: whatever is in the host's memory was parked there.
+        let (prefixes, host_bytes) = (false, 1 << 20);
+        let options = EngineOptions { pool_bytes, prefixes, host_bytes, draft: 0, ..usual };
+        let engine = Engine::new(model, options).unwrap();
+        let request = |first| EngineRequest::new((first..first + 30).collect(), 40);
+        let tickets = (0..3).map(|first| engine.submit(request(first)).unwrap()).collect();
+        (engine, tickets)
+    }
+
+    fn parked_blocks(engine: &Engine) -> usize {
+        engine.host.as_ref().unwrap().lock().unwrap().len()
+    }
+
+    /// Steps until somebody is parked.
+    fn until_parked(engine: &mut Engine) {
+        while parked_blocks(engine) == 0 {
+            assert!(matches!(engine.step().unwrap(), Step::Ran(_)), "nobody was parked");
+        }
+    }
+
+    #[test]
+    fn what_has_come_back_is_in_the_hosts_memory_no_more() {
+        let (mut engine, _tickets) = crowded();
+        until_parked(&mut engine);
+        while let Step::Ran(_) = engine.step().unwrap() {}
+        assert_eq!(engine.counters.full_length, 3);
+        assert_eq!(parked_blocks(&engine), 0);
+    }
+
+    #[test]
+    fn nor_is_what_will_never_come_back() {
+        let (mut engine, tickets) = crowded();
+        until_parked(&mut engine);
+        drop(tickets);
+        engine.step().unwrap();
+        assert_eq!(engine.counters.cancelled, 3);
+        assert_eq!(parked_blocks(&engine), 0);
     }
 }
