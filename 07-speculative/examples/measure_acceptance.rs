@@ -14,7 +14,7 @@ use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
 use naive_decode::{Request, Sampler, Sampling};
 use speculative::tasks::Task;
-use speculative::{Depth, Guesser, Nothing, Speculation};
+use speculative::{Depth, Guesser, Speculation, with_room_for_trees};
 use std::path::PathBuf;
 
 const TEMPERATURES: [f32; 4] = [0.0, 0.5, 1.0, 1.5];
@@ -92,7 +92,7 @@ fn write(
     temperature: f32,
     seed: u64,
 ) -> Result<(f64, f64)> {
-    let cache = Speculation::<Nothing>::cache(&family.model)?;
+    let cache = with_room_for_trees(&family.model)?;
     let sampler = Sampler::new(Sampling { temperature, seed, ..Sampling::default() })?;
     let request = Request { prompt, tokens: TOKENS, end_tokens: Vec::new() };
     let (model, proposer) = (family.model.clone(), family.proposer(guesser)?);

@@ -13,7 +13,7 @@ use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
 use naive_decode::{Request, Sampler, Sampling};
 use speculative::tasks::Task;
-use speculative::{Adaptive, Depth, Guesser, Nothing, Proposer, Speculation};
+use speculative::{Adaptive, Depth, Guesser, Nothing, Proposer, Speculation, with_room_for_trees};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -58,7 +58,7 @@ impl Side {
     /// Milliseconds a token, without the prompt, and the text.
     fn write(&self, name: &str, prompt: &[u32]) -> Result<(f64, Vec<u32>)> {
         let (_, _, tokens) = SIZES;
-        let cache = Speculation::<Nothing>::cache(&self.family.model)?;
+        let cache = with_room_for_trees(&self.family.model)?;
         let sampler = Sampler::new(Sampling::default())?;
         let depth = match name {
             "plain" => Depth::Fixed(0),

@@ -11,7 +11,9 @@ use naive_decode::break_it::Bench;
 use naive_decode::{Request, Sampler, Sampling, Tokenizer};
 use ndarray::Array2;
 use serde::Serialize;
-use speculative::{Depth, DraftTree, Embedded, Guesser, Nothing, Proposer, Speculation, Verdict};
+use speculative::{
+    Depth, DraftTree, Embedded, Guesser, Proposer, Speculation, Verdict, with_room_for_trees,
+};
 
 const DEPTH: usize = 4;
 const CYCLES: usize = 3;
@@ -114,7 +116,7 @@ fn story(family: &Embedded, seed: u64) -> Result<Option<Vec<Frame>>> {
     let tokenizer = embedded_models::TARGET.tokenizer;
     let tokenizer = Tokenizer::from_bytes("tokenizer.json", tokenizer)?;
     let prompt = tokenizer.encode(&Bench::tale(TALE))?;
-    let cache = Speculation::<Nothing>::cache(&family.target)?;
+    let cache = with_room_for_trees(&family.target)?;
     let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
     let sampler = Sampler::new(sampling)?;
     let request = Request { prompt, tokens: 40, end_tokens: Vec::new() };

@@ -27,7 +27,7 @@ const SOON: [u32; 2] = [4, 10];
 /// Plain passes before the first draft.
 const BEFORE: f64 = 2.0;
 
-/// A depth must promise so much more than plain decoding to be taken.
+/// How much more than plain decoding a depth must promise to be taken.
 const WORTH_IT: f64 = 1.03;
 
 /// A deeper draft is taken if it promises nearly as much as a shorter: how often its last tokens come true is not known
@@ -188,12 +188,12 @@ impl Adaptive {
     fn cost(&self, depth: usize, nodes: usize, plain: f64) -> f64 {
         let (rows, widest) = (nodes.saturating_add(1), self.verify.widest());
         let known = self.verify.seconds(rows.min(widest)).unwrap_or(plain);
-        // Past all that has been tried, a row is taken to cost so much.
+        // Past all that has been tried, a row is taken to cost that much.
         let verify = known + ROW * plain * rows.saturating_sub(widest) as f64;
         verify + self.draft.at(depth as f64)
     }
 
-    /// Whether speculation stays within the debt it may have if a draft costs so much and none of it is kept.
+    /// Whether speculation stays within the debt it may have if a draft costs this much and none of it is kept.
     fn is_within_debt(&self, cost: f64, plain: f64) -> bool {
         let cost = cost + self.catch_up * f64::from(self.since);
         self.debt(plain) + cost / plain - 1.0 <= FIRST_DEBT + DEBT * self.tokens

@@ -27,7 +27,10 @@ impl TreeCache for PagedCache {
 }
 
 /// A cache in which one text of a model's and a draft tree have room.
-pub(crate) fn with_room_for_trees(model: &Model) -> Result<PagedCache> {
+///
+/// # Errors
+/// If the model's first layer makes no keys and values.
+pub fn with_room_for_trees(model: &Model) -> Result<PagedCache> {
     let capacity = model.context() + TREE_ROOM;
     PagedCache::new(model, Room { capacity, ..Room::for_tokens(model, capacity)? })
 }

@@ -67,7 +67,7 @@ impl Guesser {
 }
 
 impl Embedded {
-    /// Loads all of it, with room for so many tokens of a text, packed for rung 04's kernels. The files have bfloat16:
+    /// Loads all of it, with room for this many tokens of a text, packed for rung 04's kernels. The files have bfloat16:
     /// panels of that lose no bit.
     ///
     /// # Errors

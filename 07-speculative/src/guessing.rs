@@ -7,20 +7,20 @@
 //! the rungs; [`Speculation`](crate::Speculation) keeps more of what is drawn.
 
 use crate::cache::{TreeCache, with_room_for_trees};
-use crate::proposer::Proposer;
+use crate::proposer::FromText;
 use crate::proposers::PromptLookup;
 use crate::tree::DraftTree;
+use flash_attention::threads::Pool;
 use kv_cache::CachedExecutor;
 use naive_decode::{
     CpuExecutor, Decoder, Error, Model, Pass, Result, Rung, Sampler, Sampling, Settings, Span, Want,
 };
 use ndarray::Array2;
 use paged_cache::PagedCache;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A decoder over a proposer. The model runs on the processor unless said otherwise.
-pub struct GuessingDecoder<P, C = PagedCache, E = CpuExecutor<C>> {
+pub struct GuessingDecoder<P, E = CpuExecutor<PagedCache>> {
     pub(crate) executor: E,
     pub(crate) sequence: usize,
     proposer: P,
@@ -34,7 +34,6 @@ pub struct GuessingDecoder<P, C = PagedCache, E = CpuExecutor<C>> {
     /// What was run beyond that.
     guess: Option<Guess>,
     rows: usize,
-    cache: PhantomData<C>,
 }
 
 /// A tree that was run behind a text.
@@ -48,19 +47,19 @@ struct Guess {
     path: Vec<usize>,
 }
 
-impl<P: Proposer> GuessingDecoder<P> {
+impl<P: FromText> GuessingDecoder<P> {
     /// A decoder of an empty text that guesses `depth` tokens ahead.
     ///
     /// # Errors
     /// If the model's first layer makes no keys and values, or the chunk is zero tokens.
     pub fn new(model: Arc<Model>, settings: Settings, proposer: P, depth: usize) -> Result<Self> {
-        let mut cache = with_room_for_trees(&model)?;
+        let mut cache = with_room_for_trees(&model)?.on_threads(Pool::of(settings.threads));
         let sequence = cache.open();
         GuessingDecoder::over(model, (cache, sequence), settings, proposer, depth)
     }
 }
 
-impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
+impl<P: FromText, C: TreeCache> GuessingDecoder<P, CpuExecutor<C>> {
     /// The same over an empty sequence of a cache.
     ///
     /// # Errors
@@ -77,7 +76,7 @@ impl<P: Proposer, C: TreeCache> GuessingDecoder<P, C> {
     }
 }
 
-impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> GuessingDecoder<P, C, E> {
+impl<P: FromText, E: CachedExecutor<Cache: TreeCache>> GuessingDecoder<P, E> {
     /// The same on any device, over an empty sequence of its cache.
     ///
     /// # Errors
@@ -102,7 +101,6 @@ impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> GuessingDecoder<P,
             text: Vec::new(),
             guess: None,
             rows: 0,
-            cache: PhantomData,
         })
     }
 
@@ -135,6 +133,7 @@ impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> GuessingDecoder<P,
         let context = [&self.text[..], &[token]].concat();
         let depth = self.depth.min(self.capacity - context.len());
         let mut tree = self.proposer.propose(&context, depth, &mut self.sampler)?;
+        tree.cut_unknown(self.executor.config().vocab_size);
         tree.truncate(self.executor.cache().capacity().saturating_sub(context.len()));
         let span = tree.span(self.sequence, &context)?;
         self.rows += span.rows();
@@ -170,7 +169,7 @@ impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> GuessingDecoder<P,
     }
 }
 
-impl<P: Proposer, C: TreeCache, E: CachedExecutor<Cache = C>> Decoder for GuessingDecoder<P, C, E> {
+impl<P: FromText, E: CachedExecutor<Cache: TreeCache>> Decoder for GuessingDecoder<P, E> {
     // ANCHOR: feed
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let Some((&last, before)) = tokens.split_last() else {

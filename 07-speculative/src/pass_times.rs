@@ -24,7 +24,7 @@ pub struct PassTimes {
 // ANCHOR_END: pass_times
 
 impl PassTimes {
-    /// A pass over so many rows took so long. Gives the seconds of it that are believed: what is beyond half as long
+    /// A pass over this many rows took this long. Gives the seconds of it that are believed: what is beyond half as long
     /// again as usual was somebody else's.
     pub fn observe(&mut self, rows: usize, took: Duration) -> f64 {
         if rows > MOST {
@@ -50,7 +50,7 @@ impl PassTimes {
         self.seconds.iter().rposition(Option::is_some).unwrap_or(0)
     }
 
-    /// Seconds of a pass over so many rows: between the nearest that have been measured, and no more than any wider pass
+    /// Seconds of a pass over this many rows: between the nearest that have been measured, and no more than any wider pass
     /// takes; none if none has been measured.
     pub fn seconds(&self, rows: usize) -> Option<f64> {
         let wider = self.seconds.iter().skip(rows).flatten().map(|&(seconds, _)| seconds);
@@ -58,13 +58,13 @@ impl PassTimes {
         self.between(rows).map(|seconds| seconds.min(least))
     }
 
-    /// What a pass over so many rows takes at most, if nobody holds it up: as long as such a pass has taken, or else no
+    /// What a pass over this many rows takes at most, if nobody holds it up: as long as such a pass has taken, or else no
     /// longer for each row than a narrower one.
     fn usual(&self, rows: usize) -> Option<f64> {
         self.widest_below(rows).map(|(width, seconds)| seconds * rows as f64 / width)
     }
 
-    /// Rows and seconds of passes over so many rows, if there have been any.
+    /// Rows and seconds of passes over this many rows, if there have been any.
     fn measured(&self, rows: usize) -> Option<(f64, f64)> {
         let (seconds, _) = self.seconds.get(rows).copied().flatten()?;
         Some((rows as f64, seconds))

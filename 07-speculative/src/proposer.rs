@@ -72,6 +72,13 @@ pub trait Proposer: Send {
 }
 // ANCHOR_END: proposer
 
+/// A proposer that needs nothing but the text: [`Proposer::propose`] is all that has to be called.
+///
+/// [`Speculation`](crate::Speculation) calls everything. Whoever only asks for guesses takes these alone: a
+/// [`GuessingDecoder`](crate::GuessingDecoder), [`Ahead`](crate::proposers::Ahead), an engine that serves many. One that
+/// reads the target's hidden states, or learns from what the target said, would propose nothing to them, for ever.
+pub trait FromText: Proposer {}
+
 /// Proposes nothing: plain decoding.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Nothing;
@@ -85,6 +92,10 @@ impl Proposer for Nothing {
         Ok(DraftTree::empty())
     }
 }
+
+impl FromText for Nothing {}
+
+impl<P: FromText + ?Sized> FromText for Box<P> {}
 
 impl<P: Proposer + ?Sized> Proposer for Box<P> {
     fn name(&self) -> &'static str {

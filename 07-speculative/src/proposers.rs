@@ -8,7 +8,7 @@
 //! | `medusa.rs` | what small heads read off the target's last hidden state |
 //! | `mtp.rs`, `mtp/` | what one more block says, that reads it too |
 //! | `levels.rs` | how the trees of draft model and MTP block are grown |
-//! | `ahead.rs` | any of them, drafting on in another thread while the target verifies |
+//! | `ahead.rs` | what one says that needs nothing but the text, drafting on in another thread while the target verifies |
 
 mod ahead;
 mod draft_model;

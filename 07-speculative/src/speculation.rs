@@ -2,7 +2,6 @@
 
 use crate::accept::{Rule, accept};
 use crate::adaptive::{Adaptive, Observation};
-use crate::cache::with_room_for_trees;
 use crate::proposer::{Proposer, Verdict};
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{CpuExecutor, Error, Model, Pass, Request, Result, Sampler, Span};
@@ -52,15 +51,8 @@ pub struct Speculation<P, E = CpuExecutor<PagedCache>> {
 }
 
 impl<P: Proposer> Speculation<P> {
-    /// A cache in which a text of the model's and a draft tree have room.
-    ///
-    /// # Errors
-    /// If the model's first layer makes no keys and values.
-    pub fn cache(model: &Model) -> Result<PagedCache> {
-        with_room_for_trees(model)
-    }
-
-    /// Runs the prompt but for its last token, which begins the first cycle.
+    /// Runs the prompt but for its last token, which begins the first cycle; in a cache such as
+    /// [`with_room_for_trees`](crate::with_room_for_trees) makes.
     ///
     /// # Errors
     /// An empty prompt, no tokens asked for, or more than the model's context; and whatever the model says.
@@ -169,7 +161,8 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         let began = Instant::now();
         let mut tree = self.proposer.propose(&self.context, asked, &mut self.sampler)?;
         let mut draft = began.elapsed();
-        // What the cache has no room for behind the text is not run.
+        // What the model does not know, or the cache has no room for behind the text, is not run.
+        tree.cut_unknown(self.executor.config().vocab_size);
         tree.truncate(self.executor.cache().capacity().saturating_sub(self.context.len()));
 
         let span = tree.span(self.sequence, &self.context)?;
@@ -194,8 +187,7 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
 
         let kept = path.iter().map(|&node| tree.nodes()[node].token);
         let tokens = self.extend(kept.chain([next]).collect());
-        let longest = (0..tree.len()).map(|node| tree.path(node).len()).max().unwrap_or(0);
-        let (nodes, kept) = (tree.len(), path.len());
+        let (longest, nodes, kept) = (tree.depth(), tree.len(), path.len());
         if let Depth::Adaptive(adaptive) = &mut self.depth {
             adaptive.observe(Observation { asked, proposed: longest, nodes, kept, draft, verify });
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 // ANCHOR: tap
 /// A head that remembers what it was last given.
 ///
-/// It hears every pass of the model that it is in. So who reads it must be the only one who runs that model,
+/// It hears every pass of the model that it is in. So whoever reads it must be the only one who runs that model,
 /// as a [`Speculation`](crate::Speculation) is; a proposer that reads another's rows proposes nonsense, which
 /// costs time and changes no token.
 pub struct Tap {

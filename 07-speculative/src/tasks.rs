@@ -1,4 +1,4 @@
-//! Texts to speculate on, of five kinds: how well a guess comes true hangs on the text more than on anything else.
+//! Texts to speculate on, of five kinds: how well a guess comes true depends on the text more than on anything else.
 
 use embedded_models::recall::World;
 use embedded_models::tales::tale;
@@ -78,7 +78,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Depth, Embedded, Nothing, Speculation};
+    use crate::{Depth, Embedded, Nothing, Speculation, with_room_for_trees};
     use flash_attention::packed::Format;
     use naive_decode::{Request, Sampler, Sampling, Tokenizer};
 
@@ -92,7 +92,7 @@ mod tests {
         for number in 0..3 {
             let prompt = tokenizer.encode(&Task::Edit.prompt(number)).unwrap();
             let length = prompt.len();
-            let cache = Speculation::<Nothing>::cache(&target).unwrap();
+            let cache = with_room_for_trees(&target).unwrap();
             let sampler = Sampler::new(Sampling::default()).unwrap();
             let request = Request { prompt, tokens: 192, end_tokens: Vec::new() };
             let depth = Depth::Fixed(0);

@@ -80,17 +80,58 @@ impl DraftTree {
 
     /// Keeps the nodes that are at most so deep: `depth` tokens one after the other.
     pub fn cut_below(&mut self, depth: usize) {
+        let depths = self.depths();
+        self.cut(|index, _| depths[index] > depth);
+    }
+
+    /// Cuts tokens that a model of this many does not know, and what stands behind them: it would refuse the whole pass.
+    /// They would never have been kept. Whatever a node was drawn from has no more tokens than the model, so these were
+    /// named.
+    pub fn cut_unknown(&mut self, vocabulary: usize) {
+        self.cut(|_, node| node.token as usize >= vocabulary);
+    }
+
+    /// Leaves out some nodes, and all behind them.
+    fn cut(&mut self, is_out: impl Fn(usize, &Node) -> bool) {
         let mut kept = DraftTree::empty();
         // By node, where it is kept.
-        let mut places = vec![None; self.len()];
+        let mut places: Vec<Option<usize>> = Vec::with_capacity(self.len());
         for (index, node) in self.nodes.iter().enumerate() {
-            if self.path(index).len() <= depth {
-                // One that is kept has all before it kept, too.
-                let parent = node.parent.and_then(|parent| places[parent]);
-                places[index] = Some(kept.add(Node { parent, ..node.clone() }));
-            }
+            let parent = node.parent.map(|parent| places[parent]);
+            let stays = parent != Some(None) && !is_out(index, node);
+            let node = || Node { parent: parent.flatten(), ..node.clone() };
+            places.push(stays.then(|| kept.add(node())));
         }
         *self = kept;
+    }
+
+    /// Puts the nodes in order of their depth; those of one depth stay as they stand. The first few are then the likeliest
+    /// few, as far as depth tells.
+    pub fn sort_by_depth(&mut self) {
+        let depths = self.depths();
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        order.sort_by_key(|&node| depths[node]);
+        let mut places = vec![0; self.len()];
+        let mut sorted = DraftTree::empty();
+        for node in order {
+            let parent = self.nodes[node].parent.map(|parent| places[parent]);
+            places[node] = sorted.add(Node { parent, ..self.nodes[node].clone() });
+        }
+        *self = sorted;
+    }
+
+    /// By node, how many tokens its path has.
+    pub fn depths(&self) -> Vec<usize> {
+        let mut depths = Vec::with_capacity(self.len());
+        for node in &self.nodes {
+            depths.push(node.parent.map_or(0, |parent: usize| depths[parent]) + 1);
+        }
+        depths
+    }
+
+    /// Tokens of the longest path.
+    pub fn depth(&self) -> usize {
+        self.depths().into_iter().max().unwrap_or(0)
     }
 
     /// The nodes behind a node, or behind the text, in order.
@@ -126,24 +167,32 @@ impl DraftTree {
             let path = self.path(index);
             span.tokens.push(node.token);
             span.positions.push(before.len() + path.len());
-            // As long as a branch has nothing between its nodes, it is simply more text.
-            let in_line = path.iter().enumerate().all(|(depth, &node)| node == depth);
-            span.sees.push(match in_line {
-                true => Visible::until(first + path.len()),
-                false => Visible {
-                    range: 0..first,
-                    also: path.into_iter().map(|node| first + node).collect(),
-                },
-            });
+            span.sees.push(sees(first, path));
         }
         Ok(span)
     }
     // ANCHOR_END: span
 }
 
+/// What a node sees whose path this is: `text` slots, and those of its path; node `i` is in slot `text + i`.
+pub(crate) fn sees(text: usize, path: Vec<usize>) -> Visible {
+    // As long as a branch has nothing between its nodes, it is simply more text.
+    match path.iter().enumerate().all(|(depth, &node)| node == depth) {
+        true => Visible::until(text + path.len()),
+        false => {
+            Visible { range: 0..text, also: path.into_iter().map(|node| text + node).collect() }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Tokens and parents.
+    fn nodes(tree: &DraftTree) -> Vec<(u32, Option<usize>)> {
+        tree.nodes().iter().map(|node| (node.token, node.parent)).collect()
+    }
 
     #[test]
     fn chains_that_begin_alike_share_their_beginning() {
@@ -163,10 +212,32 @@ mod tests {
         tree.add_chain(None, &[5, 8, 9]);
         tree.add_chain(None, &[4]);
         tree.cut_below(2);
-        let nodes: Vec<_> = tree.nodes().iter().map(|node| (node.token, node.parent)).collect();
-        assert_eq!(nodes, [(5, None), (6, Some(0)), (8, Some(0)), (4, None)]);
+        assert_eq!(nodes(&tree), [(5, None), (6, Some(0)), (8, Some(0)), (4, None)]);
         tree.cut_below(0);
         assert!(tree.is_empty());
+    }
+
+    #[test]
+    fn what_a_model_does_not_know_goes_with_all_behind_it() {
+        let mut tree = DraftTree::chain(&[5, 61, 7]);
+        tree.add_chain(None, &[5, 8, u32::MAX]);
+        tree.add_chain(None, &[99, 4]);
+        tree.add_chain(None, &[60]);
+        tree.cut_unknown(61);
+        assert_eq!(nodes(&tree), [(5, None), (8, Some(0)), (60, None)]);
+    }
+
+    #[test]
+    fn level_by_level_each_node_stands_behind_the_same_one() {
+        let mut tree = DraftTree::chain(&[1, 2, 3]);
+        tree.add_chain(None, &[4, 5]);
+        tree.add_chain(None, &[1, 6]);
+        assert_eq!((tree.depths(), tree.depth()), (vec![1, 2, 3, 1, 2, 2], 3));
+        tree.sort_by_depth();
+        let expected =
+            [(1, None), (4, None), (2, Some(0)), (5, Some(1)), (6, Some(0)), (3, Some(2))];
+        assert_eq!(nodes(&tree), expected);
+        assert_eq!(DraftTree::empty().depth(), 0);
     }
 
     #[test]

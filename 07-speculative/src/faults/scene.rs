@@ -4,7 +4,7 @@ use crate::GuessingDecoder;
 use crate::cache::{TreeCache, with_room_for_trees};
 use crate::proposers::PromptLookup;
 use naive_decode::break_it::{Bench, same_logits};
-use naive_decode::{Decoder, Result, Settings};
+use naive_decode::{CpuExecutor, Decoder, Result, Settings};
 use paged_cache::PagedCache;
 
 /// Tokens that it guesses ahead.
@@ -13,7 +13,7 @@ const DEPTH: usize = 4;
 /// Branches of a guess, where there are to be several.
 pub(super) const BRANCHES: usize = 4;
 
-pub(super) type Guessing<C> = GuessingDecoder<PromptLookup, C>;
+pub(super) type Guessing<C> = GuessingDecoder<PromptLookup, CpuExecutor<C>>;
 
 /// A decoder that puts at most so many branches into a guess, over whatever `cache` makes of a paged one.
 pub(super) fn guessing<C: TreeCache>(
@@ -23,7 +23,7 @@ pub(super) fn guessing<C: TreeCache>(
 ) -> Result<Guessing<C>> {
     let mut paged = with_room_for_trees(&bench.model)?;
     let sequence = paged.open();
-    let settings = Settings { capacity: bench.model.context(), prefill_chunk: None };
+    let settings = Settings { capacity: bench.model.context(), prefill_chunk: None, threads: None };
     let proposer = PromptLookup::new().with_branches(branches);
     let model = bench.model.clone();
     GuessingDecoder::over(model, (cache(paged), sequence), settings, proposer, DEPTH)

@@ -5,7 +5,7 @@
 //! that comes true, the next draft is there when the target is done; if not, it is thrown away (speculative
 //! speculative decoding, Kumar et al. 2026).
 
-use crate::proposer::Proposer;
+use crate::proposer::{FromText, Proposer};
 use crate::tree::{DraftTree, Node};
 use naive_decode::{Error, Result, Sampler};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -61,11 +61,11 @@ pub struct Ahead {
 // ANCHOR_END: ahead
 
 impl Ahead {
-    /// Moves a proposer to a thread.
+    /// Moves a proposer to a thread. It needs nothing but the text: there it cannot be told what the target says.
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub fn new(mut inner: impl Proposer + 'static) -> Result<Self> {
+    pub fn new(mut inner: impl FromText + 'static) -> Result<Self> {
         let (told, heard) = channel::<Told>();
         let (answer, answers) = channel();
         let name = inner.name();
@@ -126,6 +126,8 @@ fn chain_of(tree: &DraftTree) -> Option<Vec<u32>> {
     let is_chain = tree.nodes().iter().enumerate().all(in_line);
     is_chain.then(|| tree.nodes().iter().map(|node| node.token).collect())
 }
+
+impl FromText for Ahead {}
 
 impl Proposer for Ahead {
     fn name(&self) -> &'static str {
@@ -209,6 +211,8 @@ mod tests {
     /// Says the text's length, and the numbers after it.
     struct Counts;
 
+    impl FromText for Counts {}
+
     impl Proposer for Counts {
         fn name(&self) -> &'static str {
             "counts"
@@ -237,6 +241,8 @@ mod tests {
 
     /// Two chains as deep as is asked for.
     struct TwoBranches;
+
+    impl FromText for TwoBranches {}
 
     impl Proposer for TwoBranches {
         fn name(&self) -> &'static str {
@@ -269,6 +275,8 @@ mod tests {
 
     /// The same numbers, behind short texts.
     struct CountsABit;
+
+    impl FromText for CountsABit {}
 
     impl Proposer for CountsABit {
         fn name(&self) -> &'static str {

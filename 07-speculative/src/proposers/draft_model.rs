@@ -2,7 +2,7 @@
 
 use super::levels::{Levels, check_widths, level_span, nodes};
 use crate::cache::with_room_for_trees;
-use crate::proposer::Proposer;
+use crate::proposer::{FromText, Proposer};
 use crate::tree::DraftTree;
 use kv_cache::KvCache;
 use naive_decode::{CpuExecutor, Error, Executor, Model, Pass, Result, Sampler, Span, Want};
@@ -42,7 +42,7 @@ impl DraftModel {
         Ok(DraftModel { executor, sequence, held: Vec::new(), widths: vec![1] })
     }
 
-    /// The same with so many children behind each node, by depth; the last number goes on. `[3, 2, 1]` is a
+    /// The same with this many children behind each node, by depth; the last number goes on. `[3, 2, 1]` is a
     /// tree of three branches, each of which parts in two, and then goes on as it is.
     ///
     /// # Errors
@@ -64,6 +64,8 @@ impl DraftModel {
         Ok(logits.into_iter().collect())
     }
 }
+
+impl FromText for DraftModel {}
 
 impl Proposer for DraftModel {
     fn name(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Trees that are grown level by level: what a draft model and an MTP block have in common.
 
-use crate::tree::{DraftTree, Node};
-use naive_decode::{Error, Logits, Result, Sampler, Span, Visible, Want};
+use crate::tree::{DraftTree, Node, sees};
+use naive_decode::{Error, Logits, Result, Sampler, Span, Want};
 use ndarray::ArrayView1;
 use std::sync::Arc;
 
@@ -97,13 +97,7 @@ pub(super) fn level_span(
     for (row, &node) in level.iter().enumerate() {
         let path = tree.path(node);
         span.positions[row] = offset + text + path.len() - 1;
-        let in_line = path.iter().enumerate().all(|(depth, &node)| node == depth);
-        span.sees[row] = match in_line {
-            true => Visible::until(text + path.len()),
-            false => {
-                Visible { range: 0..text, also: path.into_iter().map(|node| text + node).collect() }
-            }
-        };
+        span.sees[row] = sees(text, path);
     }
     span
 }

@@ -50,7 +50,7 @@ impl Medusa {
         Ok(Medusa { tap, heads, widths: WIDTHS.to_vec(), known: None })
     }
 
-    /// The same with so many children behind each node, by depth; the last number goes on.
+    /// The same with this many children behind each node, by depth; the last number goes on.
     ///
     /// # Errors
     /// If no number is given, or one is 0.

@@ -62,7 +62,7 @@ impl Mtp {
     /// `model.norm.weight`; matrices are stored as `pack` decides.
     ///
     /// # Errors
-    /// If a tensor is missing or has not the target's sizes.
+    /// If a tensor is missing or does not have the target's sizes.
     pub fn new(
         target: Arc<Model>,
         tap: Arc<Tap>,
@@ -94,7 +94,7 @@ impl Mtp {
         })
     }
 
-    /// The same with so many children behind each node, by depth; the last number goes on.
+    /// The same with this many children behind each node, by depth; the last number goes on.
     ///
     /// # Errors
     /// If no number is given, or one is 0.

@@ -4,7 +4,7 @@
 //! are looked up in what is already there, and what followed them is proposed (inference with reference, Yang
 //! et al. 2023; prompt lookup decoding, Saxena 2023). No model, next to no time.
 
-use crate::proposer::Proposer;
+use crate::proposer::{FromText, Proposer};
 use crate::tree::DraftTree;
 use naive_decode::{Result, Sampler};
 use std::cmp::Reverse;
@@ -183,6 +183,8 @@ impl PromptLookup {
         }
     }
 }
+
+impl FromText for PromptLookup {}
 
 impl Proposer for PromptLookup {
     fn name(&self) -> &'static str {

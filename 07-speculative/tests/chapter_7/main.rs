@@ -8,7 +8,9 @@ use naive_decode::{Request, Result, Sampler, Sampling};
 use ndarray::Array2;
 use speculative::expected::{best_length, speed_up, tokens_per_cycle};
 use speculative::proposers::DraftModel;
-use speculative::{Depth, DraftTree, Node, Nothing, Proposer, Speculation, accept};
+use speculative::{
+    Depth, DraftTree, Node, Nothing, Proposer, Speculation, accept, with_room_for_trees,
+};
 use std::sync::Arc;
 
 fn greedy() -> Sampler {
@@ -84,7 +86,7 @@ impl Proposer for Wrong {
 
 fn write(proposer: impl Proposer) -> (Vec<u32>, usize) {
     let target = model::random(16, 3);
-    let cache = Speculation::<Nothing>::cache(&target).unwrap();
+    let cache = with_room_for_trees(&target).unwrap();
     let request = Request { prompt: vec![7, 8, 9], tokens: 40, end_tokens: vec![] };
     let mut text =
         Speculation::new(target, cache, proposer, greedy(), Depth::Fixed(4), request).unwrap();

@@ -1,15 +1,18 @@
 //! What is refused, and how.
 
-use crate::models::random;
-use naive_decode::{Request, Sampler, Sampling};
+use crate::models::{plain, random};
+use naive_decode::{Decoder, Request, Sampler, Sampling, Settings, generate};
 use speculative::proposers::{DraftModel, PromptLookup};
-use speculative::{Adaptive, Depth, Nothing, Observation, Proposer, Speculation};
+use speculative::{
+    Adaptive, Cycle, Depth, GuessingDecoder, Nothing, Observation, Proposer, Speculation,
+    with_room_for_trees,
+};
 use std::time::Duration;
 
 /// What a request is answered, or its first cycle.
 fn said(prompt: Vec<u32>, tokens: usize) -> String {
     let model = random(16, 1);
-    let cache = Speculation::<Nothing>::cache(&model).unwrap();
+    let cache = with_room_for_trees(&model).unwrap();
     let sampler = Sampler::new(Sampling::default()).unwrap();
     let request = Request { prompt, tokens, end_tokens: vec![] };
     let text = Speculation::new(model, cache, Nothing, sampler, Depth::Fixed(3), request);
@@ -35,7 +38,7 @@ fn a_sequence_that_is_not_there_is_refused() {
     let model = random(16, 1);
     // One that was closed, and one that never was.
     for sequence in [0, 99] {
-        let mut cache = Speculation::<Nothing>::cache(&model).unwrap();
+        let mut cache = with_room_for_trees(&model).unwrap();
         let closed = cache.open();
         cache.close(closed).unwrap();
         let sampler = Sampler::new(Sampling::default()).unwrap();
@@ -58,6 +61,32 @@ fn a_draft_of_another_vocabulary_is_refused() {
             target.config.vocab_size
         )
     );
+}
+
+/// A reference that goes on with what is no token of the model's, where the text stands and later.
+#[test]
+fn guesses_that_the_model_does_not_know_are_left_out() {
+    let model = random(16, 1);
+    let request = Request { prompt: vec![8, 4, 5], tokens: 40, end_tokens: vec![] };
+    let expected = plain(&model, &request, &Sampling::default());
+    let strange =
+        [&[4, 5, 61, 7, 4, 5, expected[0], 99, 1], &request.prompt[..], &expected].concat();
+    let lookup = || PromptLookup::with_reference(&strange).with_branches(3);
+    let sampler = || Sampler::new(Sampling::default()).unwrap();
+
+    let cache = with_room_for_trees(&model).unwrap();
+    let (target, depth) = (model.clone(), Depth::Fixed(4));
+    let text = Speculation::new(target, cache, lookup(), sampler(), depth, request.clone());
+    let cycles: Vec<Cycle> = text.unwrap().map(Result::unwrap).collect();
+    let found: Vec<u32> = cycles.iter().flat_map(|cycle| cycle.tokens.clone()).collect();
+    assert_eq!(found, expected);
+    assert!(cycles.iter().any(|cycle| cycle.kept > 0), "what is known stays");
+
+    let settings = Settings { capacity: model.context(), prefill_chunk: None, threads: None };
+    let mut guessing = GuessingDecoder::new(model.clone(), settings, lookup(), 4).unwrap();
+    let steps = generate(&mut guessing, sampler(), request).unwrap();
+    assert_eq!(steps.map(|step| step.unwrap().token).collect::<Vec<u32>>(), expected);
+    assert!(guessing.rows() > 3 + 39, "something was guessed");
 }
 
 #[test]

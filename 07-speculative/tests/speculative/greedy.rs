@@ -4,7 +4,9 @@ use crate::models::{Tapped, draft, encode, medusa, mtp, plain, random, tapped};
 use naive_decode::{Model, Request, Sampler, Sampling, Settings, generate};
 use paged_cache::{PagedCache, Room};
 use speculative::proposers::{Ahead, DraftModel, Lookahead, PromptLookup};
-use speculative::{Adaptive, Depth, GuessingDecoder, Nothing, Proposer, Speculation};
+use speculative::{
+    Adaptive, Depth, GuessingDecoder, Nothing, Proposer, Speculation, with_room_for_trees,
+};
 use std::sync::Arc;
 
 /// Every proposer that goes with any target, over a draft.
@@ -49,7 +51,7 @@ fn check(
     request: &Request,
     sampling: &Sampling,
 ) {
-    let cache = || Speculation::<Nothing>::cache(target).unwrap();
+    let cache = || with_room_for_trees(target).unwrap();
     check_at(&depths(), (target, cache), proposers, request, sampling);
 }
 
@@ -153,14 +155,14 @@ fn a_tree_is_cut_to_what_caches_have_room_for() {
             Box::new(PromptLookup::new().with_branches(60)),
         ]
     };
-    let cache = || Speculation::<Nothing>::cache(&target).unwrap();
+    let cache = || with_room_for_trees(&target).unwrap();
     check_at(&depths, (&target, cache), wide, &frames(), &Sampling::default());
     let target = tapped();
     let prompt = encode("The word of Ada is amber.\n").into_iter().cycle().take(500).collect();
     let request = Request { prompt, tokens: 13, end_tokens: vec![] };
     let wide =
         || -> Vec<Box<dyn Proposer>> { vec![Box::new(mtp(&target).with_widths(&[4]).unwrap())] };
-    let cache = || Speculation::<Nothing>::cache(&target.0).unwrap();
+    let cache = || with_room_for_trees(&target.0).unwrap();
     check_at(&depths, (&target.0, cache), wide, &request, &Sampling::default());
 }
 
@@ -179,7 +181,7 @@ fn a_cache_may_end_with_the_context() {
 #[test]
 fn a_guess_is_cut_to_what_the_cache_has_room_for() {
     let (target, request) = (random(16, 6), frames());
-    let settings = Settings { capacity: target.context(), prefill_chunk: None };
+    let settings = Settings { capacity: target.context(), prefill_chunk: None, threads: None };
     let lookup = PromptLookup::new().with_branches(60);
     let mut guessing = GuessingDecoder::new(target.clone(), settings, lookup, 8).unwrap();
     let sampler = Sampler::new(Sampling::default()).unwrap();

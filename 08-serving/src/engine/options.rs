@@ -4,7 +4,7 @@ use super::policy::{Continuous, Policy};
 use flash_attention::tile_attention::KvType;
 use naive_decode::{Element, Model, Result};
 use paged_cache::{Behind, Layout};
-use speculative::Proposer;
+use speculative::FromText;
 use speculative::proposers::PromptLookup;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 2 << 30;
 const BLOCK: usize = 16;
 
 /// Makes a proposer for one request.
-pub type MakeProposer = Arc<dyn Fn() -> Box<dyn Proposer> + Send + Sync>;
+pub type MakeProposer = Arc<dyn Fn() -> Box<dyn FromText> + Send + Sync>;
 
 /// How an engine is set up. [`EngineOptions::for_model`] is a good start.
 #[derive(Clone)]

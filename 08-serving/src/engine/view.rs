@@ -4,6 +4,7 @@ use super::Engine;
 use super::arrivals::is_queued;
 use super::member::{Member, Place};
 use super::policy::{State, View};
+use super::request::Limits;
 use naive_decode::Result;
 
 /// How many of those who wait are looked up in the prefix cache. Of those behind them nothing is known until their turn comes.
@@ -79,7 +80,7 @@ impl Engine {
 
     /// Guesses behind every text that has one row left to run.
     pub(super) fn guess(&mut self) {
-        let (draft, context) = (self.options.draft, self.inbox.limits().context);
+        let (draft, Limits { context, vocabulary, .. }) = (self.options.draft, self.limits());
         for member in &mut self.members {
             let most = member.most_guesses().min(draft);
             member.guessing.tree.truncate(0);
@@ -87,9 +88,13 @@ impl Engine {
                 let proposer = &mut member.guessing.proposer;
                 let guessed = proposer.propose(&member.text, most, &mut self.guesser);
                 // One that cannot guess costs the guess, and nothing else.
-                member.guessing.tree = guessed.unwrap_or_default();
+                let mut tree = guessed.unwrap_or_default();
+                tree.cut_unknown(vocabulary);
+                // The policy says how many of the first are worth a row.
+                tree.sort_by_depth();
                 // A tree with branches takes more slots than it is deep.
-                member.guessing.tree.truncate(context - member.text.len());
+                tree.truncate(context - member.text.len());
+                member.guessing.tree = tree;
             }
         }
     }
@@ -133,8 +138,7 @@ impl Member {
     /// For each guess, the chance that it and those before it come true.
     fn chances(&self) -> Vec<f64> {
         let by_depth: Vec<f64> = self.guessing.acceptance.chances().collect();
-        let tree = &self.guessing.tree;
-        let depth = |node: usize| tree.path(node).len();
-        (0..tree.len()).map(|node| by_depth.get(depth(node) - 1).copied().unwrap_or(0.0)).collect()
+        let depths = self.guessing.tree.depths().into_iter();
+        depths.map(|depth| by_depth.get(depth - 1).copied().unwrap_or(0.0)).collect()
     }
 }

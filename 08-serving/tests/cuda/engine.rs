@@ -4,7 +4,7 @@ use crate::world::{MODEL, assert_same, engine, engine_on, one_by_one, serve, tok
 use cuda_kernels::{DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, forward_gpu};
 use naive_decode::{CpuExecutor, Executor, NaiveAttention, Pass, Result, Sampler, Span, Want};
 use serving::engine::{EngineHandle, EngineRequest, Event, Refused};
-use speculative::{DraftTree, Proposer};
+use speculative::{DraftTree, FromText, Proposer};
 use std::sync::Arc;
 
 /// Prompts of several lengths; the first two begin alike, past a block.
@@ -73,6 +73,8 @@ fn a_prefix_that_is_known_gives_the_bits_of_one_that_is_read() {
 
 /// Proposes what came a few tokens before, and something else beside it.
 struct Wild;
+
+impl FromText for Wild {}
 
 impl Proposer for Wild {
     fn name(&self) -> &'static str {

@@ -1,14 +1,16 @@
 //! Alone and in any batch, bit for bit.
 
 use crate::world::{
-    Answer, Asked, Dice, Wild, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
+    Answer, Asked, Dice, VOCAB, Wild, assert_as_alone, assert_empty, crowd, engine, options, run,
+    serve,
 };
 use flash_attention::tile_attention::KvType;
-use naive_decode::Sampling;
+use naive_decode::{Result, Sampler, Sampling};
 use prefix_radix::Salt;
 use proptest::prelude::*;
 use serving::engine::policy::{Continuous, Policy, StaticBatches};
 use serving::engine::{EngineOptions, EngineRequest, Kind, Step};
+use speculative::{DraftTree, FromText, Proposer};
 use std::sync::Arc;
 
 const ROOMY: usize = 6_000;
@@ -71,6 +73,67 @@ fn guesses_change_no_token_however_wild() {
             assert_empty(&engine);
         }
     }
+}
+
+/// Says the text's last token again, and then what no model of this vocabulary knows.
+struct Strange;
+
+impl FromText for Strange {}
+
+impl Proposer for Strange {
+    fn name(&self) -> &'static str {
+        "strange guesses"
+    }
+
+    fn propose(&mut self, context: &[u32], _: usize, _: &mut Sampler) -> Result<DraftTree> {
+        let mut tree = DraftTree::chain(&[VOCAB, 3]);
+        tree.add_chain(None, &[*context.last().unwrap(), u32::MAX]);
+        Ok(tree)
+    }
+}
+
+#[test]
+fn guesses_that_the_model_does_not_know_are_left_out() {
+    let asked = crowd(3, 8);
+    let proposer: serving::engine::MakeProposer = Arc::new(|| Box::new(Strange));
+    let mut engine = engine(EngineOptions { proposer, ..options(ROOMY) });
+    let answers = serve(&mut engine, &asked);
+    assert_as_alone(&asked, &answers, "strange guesses");
+    assert!(answers.iter().any(|answer| answer.usage().drafted_tokens > 0));
+    assert_empty(&engine);
+}
+
+/// Knows what comes next, and says it after two wrong tokens.
+struct RightInTheEnd(Vec<u32>);
+
+impl FromText for RightInTheEnd {}
+
+impl Proposer for RightInTheEnd {
+    fn name(&self) -> &'static str {
+        "right in the end"
+    }
+
+    fn propose(&mut self, context: &[u32], _: usize, _: &mut Sampler) -> Result<DraftTree> {
+        let right = self.0[context.len()];
+        let mut tree = DraftTree::chain(&[(right + 1) % VOCAB; 2]);
+        tree.add_chain(None, &[right]);
+        Ok(tree)
+    }
+}
+
+#[test]
+fn the_likeliest_guesses_of_a_tree_are_those_that_run() {
+    let asked = Asked::new(Dice(15).tokens(10), 60);
+    let text = [asked.prompt.clone(), asked.alone()].concat();
+    let proposer: serving::engine::MakeProposer =
+        Arc::new(move || Box::new(RightInTheEnd(text.clone())));
+    // Two guesses have room in a pass: the first of each branch, not the two of the first.
+    let (running, rows) = (1, 3);
+    let mut engine = engine(EngineOptions { running, rows, proposer, ..options(ROOMY) });
+    let asked = [asked];
+    let answers = serve(&mut engine, &asked);
+    assert_as_alone(&asked, &answers, "right in the end");
+    assert!(answers[0].usage().accepted_tokens > 0);
 }
 
 #[test]

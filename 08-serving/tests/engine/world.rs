@@ -11,7 +11,7 @@ use serving::engine::{
     Engine, EngineOptions, EngineRequest, Event, FinishReason, PassRecord, Step, Ticket,
     TokenEvent, Usage,
 };
-use speculative::{DraftTree, Proposer};
+use speculative::{DraftTree, FromText, Proposer};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) const VOCAB: u32 = 61;
@@ -74,7 +74,7 @@ impl Asked {
 
     /// What rung 02 answers, to this request alone.
     pub(crate) fn alone(&self) -> Vec<u32> {
-        let settings = Settings { capacity: CONTEXT, prefill_chunk: None };
+        let settings = Settings { capacity: CONTEXT, prefill_chunk: None, threads: None };
         let mut decoder = (kv_cache::CONTIGUOUS.start)(model(), settings).unwrap();
         let sampler = Sampler::new(self.sampling.clone()).unwrap();
         let (prompt, tokens) = (self.prompt.clone(), self.tokens);
@@ -242,6 +242,8 @@ pub(crate) fn assert_empty(engine: &Engine) {
 
 /// Proposes all kinds of things, most of them wrong.
 pub(crate) struct Wild(pub(crate) Dice);
+
+impl FromText for Wild {}
 
 impl Proposer for Wild {
     fn name(&self) -> &'static str {

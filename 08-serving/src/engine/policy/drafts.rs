@@ -28,7 +28,7 @@ pub fn share_out(spans: &mut [PlannedSpan], state: &State, rows: usize, blocks: 
         }
         chances.extend(view.guesses.iter().skip(span.guesses).map(|&chance| (chance, at)));
     }
-    // Stable, and chances only fall along a text's guesses: they stay in order.
+    // Stable, and chances only fall along a text's guesses, which stand level by level: they stay in order.
     chances.sort_by(|a, b| b.0.total_cmp(&a.0));
     let base = spans.iter().map(|span| span.rows + span.guesses).sum::<usize>();
     let Some(plain) = state.times.seconds(base) else { return limit(spans, state, blocks) };

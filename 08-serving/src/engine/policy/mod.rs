@@ -98,8 +98,8 @@ pub struct View {
     /// Waiting: somebody whose prompt begins like this one's, beyond what is known. Once that one has been read,
     /// this one need not be.
     pub behind: Option<u64>,
-    /// Guesses behind its text: for each, the chance that it and those before it come true. Only where one
-    /// row is left to run.
+    /// Guesses behind its text: for each, the chance that it and those before it come true, falling. Only where
+    /// one row is left to run.
     pub guesses: Vec<f64>,
     /// Guess in any case, to see whether it pays again.
     pub probes: bool,

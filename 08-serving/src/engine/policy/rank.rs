@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 // ANCHOR: rank
-/// What one level of priority is worth: as much as having come so much earlier.
+/// What one level of priority is worth: as much as having come that much earlier.
 pub const LEVEL: Duration = Duration::from_secs(10);
 
 /// Levels that count, up and down.
