@@ -64,6 +64,12 @@ pub enum Error {
         /// What it says.
         problem: String,
     },
+    /// Something that must hold inside the program does not. Whoever is told can change nothing about it.
+    #[error("a defect of this program: {problem}")]
+    Defect {
+        /// What does not hold.
+        problem: String,
+    },
     /// A sequence would grow past what the model or the cache can hold.
     #[error("{what} holds {capacity} tokens; {asked} were asked for")]
     Capacity {

@@ -124,11 +124,14 @@ impl Engine {
         Engine::over(Box::new(CpuExecutor { model, attention }), options)
     }
 
-    /// The same for a model on any device, whose pool is there and empty: what the options say of it is not asked.
+    /// The same for a model on any device, whose pool is there and empty: what the options say of it, its blocks
+    /// included, is not asked.
     ///
     /// # Errors
     /// As [`Engine::new`].
     pub fn over(mut target: Target, options: EngineOptions) -> Result<Self> {
+        let block = target.cache().layout().tokens();
+        let options = EngineOptions { block, ..options };
         let at_least = |what: &str, found: usize, least: usize| match found >= least {
             true => Ok(()),
             false => Err(Error::invalid(what, found, format!("at least {least}"))),
@@ -136,8 +139,11 @@ impl Engine {
         at_least("requests that run at once", options.running, 1)?;
         at_least("rows of a pass", options.rows, options.running)?;
         at_least("events that a client may leave unread", options.events, LEAST_EVENTS)?;
+        if options.kv_file.is_some() && !options.prefixes {
+            let expected = "none: it is for prefixes, which are not to be kept";
+            return Err(Error::invalid("a file of keys and values", "asked for", expected));
+        }
         let Below { host, tiers, chain } = Below::new(&mut target, &options)?;
-        let block = target.cache().layout().tokens();
         let pool_tokens = target.cache().blocks().count() * block;
         let capacity = target.context().min(target.cache().capacity());
         let limits = Limits {

@@ -42,7 +42,8 @@ impl Engine {
     /// When something has to be done although nobody rings.
     pub(super) fn next_alarm(&self) -> Option<Instant> {
         let stalls = self.members.iter().filter_map(|member| member.stalled_since);
-        let stalls = stalls.map(|since| since + self.options.patience);
+        // A moment that cannot be told never comes.
+        let stalls = stalls.filter_map(|since| since.checked_add(self.options.patience));
         self.members.iter().filter_map(|member| member.deadline).chain(stalls).min()
     }
 }

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::arrivals::is_queued;
 use super::choose::Outcome;
-use super::member::{Member, Place};
+use super::member::{Guessing, Member, Place};
 use super::pass::PassLogits;
 use super::policy::{Budget, Plan};
 use super::record::{Kind, PassRecord, SpanRecord};
@@ -242,7 +242,7 @@ impl Engine {
         for member in self.members.drain(..) {
             let error = match error {
                 Error::Device { device, problem } => Error::device(device, problem),
-                broken => Error::invalid("the engine's state", broken, "consistent"),
+                broken => Error::Defect { problem: broken.to_string() },
             };
             member.tell_end(super::Event::Failed(error));
         }
@@ -281,9 +281,8 @@ impl Member {
         self.usage.drafted_tokens += outcome.guessed;
         self.usage.accepted_tokens += outcome.came_true;
         if outcome.guessed > 0 {
-            let tree = &self.guessing.tree;
-            let longest = (0..tree.len()).map(|node| tree.path(node).len()).max().unwrap_or(0);
-            self.guessing.acceptance.observe(longest, outcome.came_true);
+            let Guessing { acceptance, tree, .. } = &mut self.guessing;
+            acceptance.observe(tree.depth(), outcome.came_true);
         }
     }
 }

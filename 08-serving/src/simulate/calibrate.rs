@@ -57,7 +57,7 @@ pub fn calibrate(
     depth: usize,
     bar: &ProgressBar,
 ) -> Result<Vec<TimedPass>> {
-    let options = EngineOptions { draft: 0, prefixes: false, ..options.clone() };
+    let options = EngineOptions { draft: 0, prefixes: false, kv_file: None, ..options.clone() };
     let loads = loads(&options, depth);
     bar.inc_length(loads.len() as u64);
     let mut engine = Engine::new(model.clone(), options)?;

@@ -1,9 +1,12 @@
 //! Cancellation at every point, deadlines, readers that stall, draining.
 
 use crate::world::{
-    Answer, Asked, Dice, assert_as_alone, assert_empty, engine, model, options, run, serve,
+    Answer, Asked, CONTEXT, Dice, VOCAB, assert_as_alone, assert_empty, engine, model, options,
+    run, serve,
 };
-use serving::engine::{EngineOptions, EngineRequest, Event, FinishReason, Refused, Step};
+use naive_decode::{Config, LoadOptions, Model, Sampling, dense, random_tensors};
+use serving::engine::{Engine, EngineOptions, EngineRequest, Event, FinishReason, Refused, Step};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -138,6 +141,19 @@ fn a_client_that_never_reads_fails_in_the_end() {
 }
 
 #[test]
+fn a_client_may_be_waited_for_without_end() {
+    let mut engine = engine(EngineOptions { events: 8, patience: Duration::MAX, ..options(600) });
+    let asked = Asked::new(Dice(25).tokens(5), 30);
+    let mut answers = [Answer::of(engine.submit(asked.request()).unwrap())];
+    while !matches!(engine.step().unwrap(), Step::Idle(None)) {}
+    assert_eq!(engine.state().stalled, 1, "nothing is to happen before it reads");
+    while answers[0].end.is_none() {
+        run(&mut engine, &mut answers);
+    }
+    assert_as_alone(&[asked], &answers, "waited for");
+}
+
+#[test]
 fn a_client_that_reads_slowly_is_waited_for_as_long_as_it_reads() {
     let patience = Duration::from_millis(300);
     let mut engine = engine(EngineOptions { events: 16, patience, draft: 0, ..options(600) });
@@ -174,9 +190,69 @@ fn a_full_queue_refuses() {
     assert_eq!(engine.state().counters.submitted, 4);
 }
 
+/// A token that the model cannot run.
+const ROTTEN: u32 = VOCAB - 1;
+
+/// A model of the same shape, in which what stands for that token is no number.
+fn with_a_rotten_token() -> Arc<Model> {
+    let config = Config { tied_head: false, ..model().config.clone() };
+    let rotten = |name: &str, shape: &[usize]| {
+        let mut numbers = random_tensors(7)(name, shape)?;
+        if name.contains("embed_tokens") {
+            numbers[ROTTEN as usize * shape[1]..].fill(f32::INFINITY);
+        }
+        Ok(numbers)
+    };
+    let options = LoadOptions { context: Some(CONTEXT), ..LoadOptions::default() };
+    Arc::new(Model::assemble(config, options, &rotten, &dense(options.isa)).unwrap())
+}
+
+/// A pass fails as a whole, and of that nobody learns whose rows it was: each request then runs alone.
 #[test]
-fn what_failed_to_fit_the_model_fails_alone() {
-    // Nothing in this model fails by itself; a constraint that gives up does.
+fn whoever_the_model_cannot_run_fails_and_nobody_beside_it() {
+    let model = with_a_rotten_token();
+    let usual = EngineOptions::for_model(&model).unwrap();
+    let mut dice = Dice(28);
+    let mut sound = || -> Vec<u32> { (0..20).map(|_| dice.below(ROTTEN)).collect() };
+    let prompts = [sound(), [sound(), vec![ROTTEN], sound()].concat(), sound()];
+    // Nobody chooses the token that cannot be run.
+    let sampling = Sampling { logit_bias: vec![(ROTTEN, -1e6)], ..Sampling::default() };
+    let request = |prompt: &[u32]| EngineRequest {
+        sampling: sampling.clone(),
+        ..EngineRequest::new(prompt.to_vec(), 30)
+    };
+    let alone = |prompt: &[u32]| {
+        let mut engine = Engine::new(model.clone(), usual.clone()).unwrap();
+        let mut answers = [Answer::of(engine.submit(request(prompt)).unwrap())];
+        run(&mut engine, &mut answers);
+        answers[0].tokens.clone()
+    };
+    // All in one pass, and in passes of a few rows each; an embedding takes another way through the model.
+    for (rows, embeds) in [(256, false), (9, false), (256, true)] {
+        let options = EngineOptions { rows, running: 4, draft: 0, ..usual.clone() };
+        let mut engine = Engine::new(model.clone(), options).unwrap();
+        let submit = |request| Answer::of(engine.submit(request).unwrap());
+        let mut answers: Vec<Answer> = prompts.iter().map(|p| submit(request(p))).collect();
+        if embeds {
+            answers.push(submit(EngineRequest::embedding(prompts[0].clone())));
+        }
+        run(&mut engine, &mut answers);
+        let said = answers[1].end.take().unwrap().unwrap_err().to_string();
+        assert!(said.starts_with("a key or value of layer 0 is NaN"), "{said}");
+        for other in [0, 2] {
+            assert_eq!(answers[other].tokens, alone(&prompts[other]), "{rows} rows");
+            assert_eq!(answers[other].reason(), FinishReason::Length);
+        }
+        if embeds {
+            assert!(answers[3].embedding.as_ref().unwrap().iter().all(|x| x.is_finite()));
+        }
+        assert_eq!(engine.state().counters.failed, 1);
+        assert_empty(&engine);
+    }
+}
+
+#[test]
+fn a_constraint_that_gives_up_fails_alone() {
     struct GivesUp(usize);
     impl serving::engine::Constraint for GivesUp {
         fn mask(&mut self) -> naive_decode::Result<Option<serving::engine::TokenSet>> {

@@ -1,10 +1,12 @@
 //! A pool that is too small: preemption, parking, nothing lost.
 
 use crate::world::{
-    Answer, Asked, Dice, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
+    Answer, Asked, CONTEXT, Dice, assert_as_alone, assert_empty, crowd, engine, model, options,
+    run, serve,
 };
-use naive_decode::Sampling;
-use serving::engine::{EngineOptions, EngineRequest};
+use naive_decode::{CpuExecutor, Sampling};
+use paged_cache::{Behind, Layout, PagedCache, Room};
+use serving::engine::{Engine, EngineOptions, EngineRequest};
 
 /// Texts that grow to a few hundred tokens each.
 fn long(count: usize) -> Vec<Asked> {
@@ -41,6 +43,32 @@ fn a_quarter_of_what_is_needed_is_enough() {
         assert_eq!(counters.parked > 0, host_bytes > 0, "{place}");
         let whole: usize = answers.iter().map(|answer| answer.usage().preemptions).sum();
         assert_eq!(counters.preemptions as usize, whole);
+    }
+}
+
+/// An engine over a pool that is there: so many blocks, of so many tokens each.
+fn over_a_pool(count: usize, block: usize, options: EngineOptions) -> Engine {
+    let (model, behind) = (model(), Behind::Kept);
+    let kept = model.kv_element.into();
+    let bytes = count * Layout::new(&model, block, kept, behind).unwrap().block_bytes();
+    let room = Room { bytes, block, capacity: CONTEXT, kept, behind, rollback: 0 };
+    let attention = PagedCache::new(&model, room).unwrap();
+    Engine::over(Box::new(CpuExecutor { model, attention }), options).unwrap()
+}
+
+#[test]
+fn a_pool_that_is_there_says_itself_how_large_its_blocks_are() {
+    let asked = long(6);
+    let tokens = demand(&asked) / 3;
+    // Options that take the blocks for larger, and for smaller.
+    for (block, believed) in [(8, 16), (16, 4)] {
+        let options = EngineOptions { block: believed, ..options(tokens) };
+        let mut engine = over_a_pool(tokens / block, block, options);
+        let answers = serve(&mut engine, &asked);
+        assert_as_alone(&asked, &answers, &format!("blocks of {block}, said to be of {believed}"));
+        assert_empty(&engine);
+        assert_eq!(engine.state().blocks.tokens, block);
+        assert!(engine.state().counters.preemptions > 0, "there was room for all");
     }
 }
 

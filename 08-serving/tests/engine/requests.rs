@@ -4,7 +4,9 @@ use crate::world::{Answer, Asked, CONTEXT, Dice, VOCAB, Wild, engine, model, opt
 use naive_decode::{
     CpuExecutor, Error, Executor, NaiveAttention, Pass, Result, Sampling, Span, Want,
 };
-use serving::engine::{Constraint, EngineOptions, EngineRequest, FinishReason, Refused, TokenSet};
+use serving::engine::{
+    Constraint, EngineOptions, EngineRequest, FinishReason, KvFile, Refused, TokenSet,
+};
 use std::sync::Arc;
 
 #[test]
@@ -37,6 +39,11 @@ fn options_that_contradict_each_other_are_refused() {
     assert!(said(EngineOptions { events: 2, ..options(100) }).contains("unread"));
     assert!(said(EngineOptions { pool_bytes: 10, ..options(100) }).contains("bytes of the pool"));
     assert!(said(EngineOptions { block: 3, ..options(100) }).contains("power of two"));
+    let folder = tempfile::tempdir().unwrap();
+    let kv_file = KvFile { directory: folder.path().into(), bytes: 1 << 20, model: [0; 32] };
+    let said = said(EngineOptions { prefixes: false, kv_file: Some(kv_file), ..options(100) });
+    assert!(said.contains("prefixes, which are not to be kept"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was begun");
 }
 
 #[test]

@@ -99,9 +99,17 @@ impl Policy for Broken {
 #[test]
 fn an_engine_that_is_gone_says_so_and_not_that_it_shuts_down() {
     let broken = EngineOptions { policy: Arc::new(Broken), ..options(600) };
-    let handle = EngineHandle::start(engine(broken)).unwrap();
-    eventually("the engine is gone", || handle.is_drained());
+    let engine = engine(broken);
     let asked = Asked::new(Dice(44).tokens(20), 10);
+    let mut waiting = engine.submit(asked.request()).unwrap();
+    let handle = EngineHandle::start(engine).unwrap();
+    let Some(Event::Failed(error)) = waiting.blocking_recv() else { panic!("it is told") };
+    let found = u64::MAX;
+    let expected = format!(
+        "a defect of this program: a request in the plan is {found}, expected one that is not done"
+    );
+    assert_eq!(error.to_string(), expected);
+    eventually("the engine is gone", || handle.is_drained());
     assert!(matches!(handle.submit(asked.request()).err().unwrap(), Refused::Ended));
     handle.drain();
     assert!(matches!(handle.submit(asked.request()).err().unwrap(), Refused::Ended));
