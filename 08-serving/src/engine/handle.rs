@@ -12,7 +12,7 @@ use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
 use naive_decode::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Context, Poll};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -94,7 +94,7 @@ impl EngineHandle {
 pub(super) struct Marks {
     /// Set by the engine when it holds the request back until somebody reads.
     pub(super) is_stalled: AtomicBool,
-    /// Set by the reader who has all that he wants.
+    /// Set by a reader who has all that was wanted.
     pub(super) is_done: AtomicBool,
 }
 
@@ -167,7 +167,9 @@ impl Ticket {
 
     /// Wakes the engine if it waited for this.
     fn has_read(&self) {
-        if self.marks.is_stalled.load(Ordering::Acquire) {
+        // The other half of what `Outlet::set_stalled` says.
+        fence(Ordering::SeqCst);
+        if self.marks.is_stalled.load(Ordering::Relaxed) {
             self.inbox.ring();
         }
     }

@@ -5,7 +5,7 @@ use super::handle::{Marks, Ticket};
 use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
 use naive_decode::Error;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -66,7 +66,8 @@ impl Inbox {
         self.limits
     }
 
-    /// A panic elsewhere has left nothing half done: each change is one assignment.
+    /// Whoever panicked while holding it leaves what others can go on from: flags and counts are right each by itself, and a
+    /// request is in `new` whole or not at all.
     fn mail(&self) -> MutexGuard<'_, Mail> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,9 +270,12 @@ impl Outlet {
         self.marks.is_done.load(Ordering::Acquire)
     }
 
-    /// Asks the reader to ring when he has read something, or not to any more.
+    /// Asks the reader to ring when it has read something, or not to any more.
     pub(super) fn set_stalled(&self, is_stalled: bool) {
-        self.marks.is_stalled.store(is_stalled, Ordering::Release);
+        self.marks.is_stalled.store(is_stalled, Ordering::Relaxed);
+        // Mark, then look for room; whoever reads makes room, then looks for the mark. With a fence between the two on both
+        // sides at least one sees the other's, so that nobody waits for a reader who has read.
+        fence(Ordering::SeqCst);
     }
 
     /// Sends an event. What nobody will read is dropped; there is always room for what the engine sends.
