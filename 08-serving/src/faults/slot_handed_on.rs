@@ -37,10 +37,16 @@ fn next_request(pool: &mut Pool, finished: Session, side: Side) -> Result<Sessio
 
 impl Slot {
     fn new(bench: &Bench, side: Side) -> Result<Self> {
+        Ok(Slot::after_another(bench, side)?.0)
+    }
+
+    /// The slot, and the logits after the prompt of the request that had it first: another user's.
+    fn after_another(bench: &Bench, side: Side) -> Result<(Self, Vec<f32>)> {
         let mut pool = pool(bench)?;
-        let finished = first_request(bench, &mut pool)?.0;
+        let (finished, logits) = pool.begin(Salt::NONE, &first_prompt(bench)?)?;
         let session = next_request(&mut pool, finished, side)?;
-        Ok(Slot { pool, session, rows: 0, capacity: bench.model.context(), is_new: true })
+        let capacity = bench.model.context();
+        Ok((Slot { pool, session, rows: 0, capacity, is_new: true }, logits))
     }
 }
 
@@ -79,7 +85,9 @@ pub const SLOT_HANDED_ON: BreakIt = BreakIt {
     cites: &["KV-cache workshop"],
     symptom: "the first answer in every slot is right; the next one begins in the middle of another's text",
     guard: "what a slot holds is the beginning of its request's text",
-    weaker_test: Some("the first request in a slot has the naive loop's logits"),
+    weaker_test: Some(
+        "the first request in a slot has the naive loop's logits, and nothing is left open when the next one has it",
+    ),
     run: |bench| {
         let decoder = |side| -> Result<Box<dyn Decoder>> { Ok(Box::new(Slot::new(bench, side)?)) };
         let guard = |side| {
@@ -94,10 +102,16 @@ pub const SLOT_HANDED_ON: BreakIt = BreakIt {
                 }
             }
         };
-        let weaker = |_| {
-            let (_, logits) = first_request(bench, &mut pool(bench)?)?;
+        let weaker = |side| {
+            let (slot, logits) = Slot::after_another(bench, side)?;
             let naive = bench.naive_logits(&first_prompt(bench)?)?;
-            same_logits("logits of the first request", &logits, &naive, "as the naive loop has it")
+            let what = "logits of the first request";
+            same_logits(what, &logits, &naive, "as the naive loop has it")?;
+            slot.pool.check_integrity()?;
+            match slot.pool.pool().open_sequences() {
+                1 => Ok(()),
+                open => Err(Error::invalid("sequences of one slot", open, "1")),
+            }
         };
         Trial {
             about: &SLOT_HANDED_ON,
@@ -120,9 +134,4 @@ fn pool(bench: &Bench) -> Result<Pool> {
 
 fn first_prompt(bench: &Bench) -> Result<Vec<u32>> {
     bench.tokenizer.encode(&Bench::tale(7))
-}
-
-/// The request that has the slot first: another user's.
-fn first_request(bench: &Bench, pool: &mut Pool) -> Result<(Session, Vec<f32>)> {
-    pool.begin(Salt::NONE, &first_prompt(bench)?)
 }
