@@ -35,7 +35,7 @@ pub trait Tier: Send {
     /// Keeps a block's bytes, in place of any that had this name.
     ///
     /// # Errors
-    /// If it cannot be written. What was there under other names is still there.
+    /// If it cannot be written. What was there under other names is still there, but for what had to make room.
     fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()>;
     /// Copies a block's bytes to `bytes`, and says whether they were there. Damaged ones are not. What
     /// `bytes` held before is gone either way.
@@ -80,7 +80,7 @@ impl<T: Tier> Tier for Arc<Mutex<T>> {
     }
 }
 
-/// Whoever panicked while he had it leaves a tier that may have lost something, as any tier may.
+/// Whoever panicked while holding it leaves a tier that may have lost something, as any tier may.
 fn locked<T>(tier: &Mutex<T>) -> MutexGuard<'_, T> {
     tier.lock().unwrap_or_else(PoisonError::into_inner)
 }

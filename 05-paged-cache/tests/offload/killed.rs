@@ -121,19 +121,52 @@ fn a_full_disk_is_an_error_and_loses_nothing_else() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("blocks");
-    let test = run("killed::a_full_disk_is_an_error_and_loses_nothing_else", &path);
-    // 512 or 1,024 bytes to a unit, as the shell has it: a quarter or half a megabyte.
+    run_on_a_full_disk("killed::a_full_disk_is_an_error_and_loses_nothing_else", &path);
+    // What was written of the block that did not fit.
+    assert_eq!(open(&path, &options(BLOCK, slots)).damaged(), 1);
+}
+
+/// Of a file without an empty slot, one block has to make room before it is known that the new one cannot be written.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_costs_no_more_than_the_block_that_makes_room() {
+    // Those that lie below the shell's limit, and are used again.
+    let (slots, low) = (16, 10);
+    if let Some(path) = file_to_write() {
+        let mut tier = open(&path, &options(BLOCK, slots));
+        assert_eq!(tier.len(), slots);
+        (0..low).for_each(|number| assert!(get(&mut tier, key(number)).is_some()));
+        tier.put(key(99), &content(99, BLOCK)).unwrap_err();
+        tier.check_integrity().unwrap();
+        for number in (0..slots as u64).filter(|&number| number != low) {
+            assert_eq!(get(&mut tier, key(number)).unwrap(), content(number, BLOCK));
+        }
+        assert!(!tier.contains(key(99)) && !tier.contains(key(low)));
+        println!("\nrefused and carried on");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blocks");
+    let mut tier = open(&path, &options(BLOCK, slots));
+    (0..slots as u64).for_each(|number| tier.put(key(number), &content(number, BLOCK)).unwrap());
+    drop(tier);
+    run_on_a_full_disk("killed::a_full_disk_costs_no_more_than_the_block_that_makes_room", &path);
+}
+
+/// Runs a test's other half where files can be no longer than a quarter or half a megabyte: the shell has 512 or 1,024
+/// bytes to a unit.
+#[cfg(unix)]
+fn run_on_a_full_disk(test: &str, path: &Path) {
+    let test = run(test, path);
     let limited = "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\"";
     let output = Command::new("sh")
         .args(["-c", limited])
         .arg(test.get_program())
         .args(test.get_args())
-        .env(FILE, &path)
+        .env(FILE, path)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("refused and carried on"), "{said}{errors}");
-    // What was written of the block that did not fit.
-    assert_eq!(open(&path, &options(BLOCK, slots)).damaged(), 1);
 }
