@@ -122,8 +122,9 @@ fn every_architecture_on_every_instruction_set_and_thread_count() {
     }
 }
 
-/// The same on every processor: these hashes were taken on x86-64, and AArch64 has to find them too. The tests
-/// above compare what one processor can do with itself.
+/// The same on every processor: these hashes were taken on x86-64, and whatever else these tests are run on has to find
+/// them too. (CI's emulator of AArch64 runs the kernels' tests alone.) The tests above compare what one processor can do
+/// with itself.
 #[test]
 fn every_processor_gives_these_bits() {
     let hash_of = |(name, build): (&str, Build)| {
