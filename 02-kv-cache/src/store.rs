@@ -5,7 +5,7 @@ use naive_decode::{Element, KvSize, Model};
 /// The sizes of a model's keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvShape {
-    /// Layers that keep keys and values.
+    /// Layers that there is room for.
     pub layers: usize,
     /// Key-value heads per layer.
     pub kv_heads: usize,
@@ -18,10 +18,11 @@ pub struct KvShape {
 }
 
 impl KvShape {
-    /// The shape of a model's keys and values, with room for every layer as for the first.
+    /// The shape of a model's keys and values, with room for every layer, those that share an earlier one's included, as for
+    /// the first that makes some.
     ///
     /// # Panics
-    /// If the first layer makes no keys and values: such a model cannot run.
+    /// If no layer makes keys and values: such a model cannot run.
     pub fn of(model: &Model) -> Self {
         let first = model.blocks.iter().find_map(|block| block.projection.kv());
         let KvSize { heads, key_dim, value_dim } = first.expect("some layer makes keys and values");

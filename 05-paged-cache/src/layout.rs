@@ -163,7 +163,7 @@ impl Layout {
         self.bytes_per_token
     }
 
-    /// Blocks for so many tokens of one group.
+    /// Blocks for this many tokens of one group.
     pub fn blocks_for(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.tokens)
     }

@@ -39,7 +39,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Room for so many tokens of a model, in blocks of sixteen, exactly as the model makes keys and values. More than can
+    /// Room for this many tokens of a model, in blocks of sixteen, exactly as the model makes keys and values. More than can
     /// be counted is more than there is, and is refused when the pool is set aside.
     ///
     /// # Errors
@@ -115,8 +115,8 @@ impl PagedCache {
         PagedCache::over(layout, room, model.isa)
     }
 
-    /// Has the system give the pool's memory from now on, in another thread, and not only as it is written: for who
-    /// serves others, and has the memory to himself. A device's pool is there already.
+    /// Has the system give the pool's memory from now on, in another thread, and not only as it is written: for a
+    /// server that has the machine to itself. A device's pool is there already.
     pub fn claim(&self) {
         on_pages!(&self.pool, pages => pages.claim(), _memory => {});
     }

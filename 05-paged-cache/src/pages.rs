@@ -26,7 +26,7 @@ fn next<'a, T>(rest: &mut &'a mut [T], skipped: usize, count: usize) -> &'a mut 
 ///
 /// A block's bytes follow each other, whatever layers they are of, so that a block is copied, offloaded and
 /// brought back in one piece. In a layer, keys are `[kv_heads][tokens / lanes][D][lanes]`, tiles as rung 04
-/// keeps them, and values `[kv_heads][tokens][width]`, both in pairs if that is their way. Blocks of fewer than
+/// keeps them, and values `[kv_heads][tokens][width]`, both interleaved in pairs for BF16-fast. Blocks of fewer than
 /// sixteen tokens have tiles of as many lanes.
 pub(crate) struct Pages<E> {
     tokens: usize,
@@ -38,10 +38,10 @@ pub(crate) struct Pages<E> {
 // ANCHOR_END: pages
 
 impl<E: TileElement> Pages<E> {
-    /// Memory for so many blocks.
+    /// Memory for this many blocks.
     ///
     /// # Errors
-    /// If the system does not give so much.
+    /// If the system does not give that much.
     pub(crate) fn new(layout: &Layout, blocks: usize) -> Result<Self> {
         let refused = || {
             let bytes = blocks * layout.block_bytes();

@@ -81,7 +81,7 @@ pub trait Allocator {
     /// Sets slots aside for a request that has so many tokens and is about to get one more. False, and
     /// nothing is changed, if there is no room.
     fn admit(&mut self, id: usize, request: &Request, tokens: usize) -> bool;
-    /// Sees to it that an admitted request has slots for so many tokens. False if there are no more.
+    /// Sees to it that an admitted request has slots for this many tokens. False if there are no more.
     fn grow(&mut self, id: usize, tokens: usize) -> bool;
     /// Takes back all slots of a request.
     fn release(&mut self, id: usize);

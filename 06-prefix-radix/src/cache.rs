@@ -89,7 +89,7 @@ pub trait PrefixCache: Send {
     /// Returns how many blocks the cache took a reference to.
     ///
     /// Only blocks that are full of `tokens` are taken: one with room left is still being written. Of
-    /// what is known already the cache keeps its own blocks, and the caller his, until he exchanges them.
+    /// what is known already the cache keeps its own blocks, and the caller those of its own, until it exchanges them.
     fn keep(&mut self, salt: Salt, tokens: &[u32], table: &[BlockId], blocks: &mut Blocks)
     -> usize;
 

@@ -60,7 +60,7 @@ pub struct HashedBlocks<H = Chain> {
 // ANCHOR_END: hashed
 
 impl<H: BlockHash> HashedBlocks<H> {
-    /// An empty table over blocks of so many tokens.
+    /// An empty table over blocks of this many tokens.
     ///
     /// # Errors
     /// If the number of tokens is not a power of two from 1 to 256.

@@ -12,7 +12,7 @@ pub struct Nothing {
 }
 
 impl Nothing {
-    /// For blocks of so many tokens.
+    /// For blocks of this many tokens.
     pub fn new(block_tokens: usize) -> Self {
         Nothing { block_tokens, statistics: Statistics::default() }
     }

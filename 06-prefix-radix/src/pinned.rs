@@ -1,7 +1,7 @@
 //! Prompts kept by a handle until they are let go: explicit prompt caching, as APIs offer it.
 //!
 //! Automatic caching may forget a prompt at any moment. Somebody who will ask a thousand questions about one
-//! book wants to know that it is kept, and pays for that. He pins the book and gets a handle; the handle
+//! book wants to know that it is kept, and pays for that. They pin the book and get a handle; the handle
 //! gives the text again, and a lookup of that text finds its blocks.
 //!
 //! Keeping is simple: a pin holds references of its own, and a block with more references than the cache's
@@ -86,8 +86,8 @@ impl<P: PrefixCache> Pinned<P> {
 
     /// The text of a pinned prompt, for the caller to go on from. A lookup of it finds all that was pinned.
     ///
-    /// None for a handle that has ended by `now`, that never was, or that belongs to another salt: who asks
-    /// cannot tell which.
+    /// None for a handle that has ended by `now`, that never was, or that belongs to another salt: whoever
+    /// asks cannot tell which.
     pub fn open(&mut self, salt: Salt, handle: Handle, now: u64) -> Option<Arc<[u32]>> {
         let pin = self.pins.get_mut(&handle)?;
         if pin.salt != salt || pin.lease.over(now) {

@@ -60,7 +60,7 @@ pub struct RadixTree<H = Chain> {
 // ANCHOR_END: tree
 
 impl<H: BlockHash> RadixTree<H> {
-    /// An empty tree over blocks of so many tokens. `hash` names the blocks, for tiers; the tree itself
+    /// An empty tree over blocks of this many tokens. `hash` names the blocks, for tiers; the tree itself
     /// compares tokens.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ impl Salt {
     /// For texts that everybody may share.
     pub const NONE: Salt = Salt([0; 32]);
 
-    /// The salt of a tenant, from what only he has: his API key, or the `cache_salt` he sends.
+    /// The salt of a tenant, from what only that tenant has: an API key, or the `cache_salt` of its requests.
     ///
     /// The secret cannot be read from it.
     pub fn of(secret: &[u8]) -> Salt {

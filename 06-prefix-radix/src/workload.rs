@@ -1,6 +1,6 @@
 //! Requests that share beginnings as real ones do.
 //!
-//! How much a prefix cache saves hangs on who asks what. The patterns here are those of Zheng et al. (2023),
+//! How much a prefix cache saves depends on who asks what. The patterns here are those of Zheng et al. (2023),
 //! with random tokens of lifelike lengths. A pattern with a seed is always the same list of requests.
 //!
 //! | File | Holds |

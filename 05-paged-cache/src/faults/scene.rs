@@ -67,7 +67,7 @@ pub(super) fn other_prompt(bench: &Bench) -> Result<Vec<u32>> {
 pub(super) struct Beside<F> {
     scene: Scene,
     calls: usize,
-    /// Whether it happens before this call, by number, after so many tokens.
+    /// Whether it happens before this call, by number, after this many tokens.
     due: fn(call: usize, tokens: usize) -> bool,
     /// None once it has happened.
     event: Option<F>,

@@ -20,7 +20,7 @@ pub struct HostTier {
 // ANCHOR_END: host
 
 impl HostTier {
-    /// Empty, with room for so many bytes.
+    /// Empty, with room for this many bytes.
     pub fn new(budget: usize) -> Self {
         HostTier { directory: Directory::new(), blocks: Vec::new(), bytes: 0, budget }
     }

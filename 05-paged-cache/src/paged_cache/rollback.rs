@@ -55,7 +55,7 @@ impl PagedCache {
     }
     // ANCHOR_END: keep
 
-    /// Whether every layer's window is there for a sequence of so many tokens.
+    /// Whether every layer's window is there for a sequence of this many tokens.
     pub(super) fn check_windows(&self, sequence: usize, length: usize) -> Result<()> {
         for (group, table) in self.tables(sequence)?.groups.iter().enumerate() {
             let first = self.first_seen(group, length) / self.layout.tokens();

@@ -57,7 +57,7 @@ impl PagedCache {
     ///
     /// # Errors
     /// If there are not as many blocks as the tokens need, or the layout has several groups, whose blocks
-    /// differ. The references are then still the caller's.
+    /// differ; [`Error::Capacity`] if a sequence may not be so long. The references are then still the caller's.
     pub fn adopt(&mut self, blocks: &[BlockId], tokens: usize) -> Result<usize> {
         self.check_shareable()?;
         self.check_length(tokens)?;
@@ -76,6 +76,9 @@ impl PagedCache {
     /// # Errors
     /// If there is no such sequence, it has fewer blocks, or the layout is none to share blocks of (see
     /// [`PagedCache::adopt`]).
+    ///
+    /// # Panics
+    /// If one of `same` is free, or none of the pool's.
     pub fn exchange(&mut self, sequence: usize, same: &[BlockId]) -> Result<()> {
         self.check_shareable()?;
         let held = self.tables(sequence)?.groups[0].len();

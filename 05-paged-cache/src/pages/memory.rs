@@ -11,14 +11,14 @@ use std::sync::Arc;
 /// A token's attention reads the blocks of a table wherever they lie. Pages of 2 MB instead of 4 KB hold several
 /// blocks each, so the processor mostly knows already where in memory a block is.
 pub(super) struct Memory<T> {
-    /// Nobody else reads or writes it: who else has the map only speaks of it with the system.
+    /// Nobody else reads or writes it: the other holder only gives the system advice about it.
     map: Arc<MmapRaw>,
     length: usize,
     numbers: PhantomData<T>,
 }
 
 impl<T: Pod> Memory<T> {
-    /// Room for so many numbers; none if the system has not so much.
+    /// Room for this many numbers; none if the system does not have that much.
     pub(super) fn new(length: usize) -> Option<Self> {
         let bytes = length.checked_mul(size_of::<T>())?;
         // The system maps no stretch of no bytes.

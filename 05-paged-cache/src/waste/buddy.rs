@@ -18,7 +18,7 @@ pub struct Buddy {
 }
 
 impl Buddy {
-    /// An empty memory of so many slots.
+    /// An empty memory of this many slots.
     pub fn new(memory: usize) -> Self {
         let mut free = vec![BTreeSet::new(); usize::BITS as usize];
         let mut start = 0;

@@ -15,7 +15,7 @@ pub struct FirstFit {
 }
 
 impl FirstFit {
-    /// An empty memory of so many slots.
+    /// An empty memory of this many slots.
     pub fn new(memory: usize) -> Self {
         FirstFit { memory, gaps: BTreeMap::from([(0, memory)]) }
     }

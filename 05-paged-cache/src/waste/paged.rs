@@ -16,7 +16,7 @@ pub struct Paged {
 }
 
 impl Paged {
-    /// An empty memory of so many slots, in blocks of so many.
+    /// An empty memory of this many slots, in blocks of this many.
     ///
     /// # Errors
     /// If a block has no slots.

@@ -111,7 +111,7 @@ impl<'a> Simulation<'a> {
     }
 
     // ANCHOR: advance
-    /// One token for each of those that run; who has all of them leaves.
+    /// One token for each of those that run; whoever has all of them leaves.
     pub fn advance(&mut self) {
         let mut place = 0;
         while let Some(&InFlight { id, tokens }) = self.running.get(place) {

@@ -18,7 +18,7 @@ pub(super) fn tree() -> Result<AnyCache> {
     Ok(Box::new(RadixTree::new(BLOCK, Chain::new(b"faults"))?))
 }
 
-/// A pool for so many tokens over a cache.
+/// A pool for this many tokens over a cache.
 pub(super) fn pool(model: &Arc<Model>, tokens: usize, cache: AnyCache) -> Result<Pool> {
     let paged = PagedCache::new(model, Room::for_tokens(model, tokens)?)?;
     SharedPool::new(model.clone(), paged, Tiered::new(cache, Chain::new(b"faults"), Vec::new()))

@@ -32,7 +32,7 @@ impl Costs {
         update(&mut self.copy, tokens, took);
     }
 
-    /// A pass took so long, with so many rows of prompts among its rows.
+    /// A pass took this long, with this many rows of prompts among its rows.
     pub(super) fn computed(&mut self, prefill: usize, rows: usize, took: Duration) {
         if prefill >= PREFILL && prefill * 2 > rows {
             update(&mut self.compute, rows, took);

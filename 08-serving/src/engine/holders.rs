@@ -17,7 +17,7 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Of a pool of so many blocks: nobody yet.
+    /// Of a pool of this many blocks: nobody yet.
     pub(super) fn new(blocks: usize) -> Self {
         Holders { counts: vec![0; blocks], held: Vec::new() }
     }

@@ -46,7 +46,7 @@ impl EngineRequest {
         EngineRequest { embedding: true, ..EngineRequest::new(prompt, 0) }
     }
 
-    /// Continues a prompt greedily for so many tokens, for everybody to share.
+    /// Continues a prompt greedily for this many tokens, for everybody to share.
     pub fn new(prompt: Vec<u32>, max_tokens: usize) -> Self {
         EngineRequest {
             prompt,
@@ -90,7 +90,7 @@ pub struct TokenSet {
 }
 
 impl TokenSet {
-    /// None of so many tokens.
+    /// None of this many tokens.
     pub fn none(vocabulary: usize) -> Self {
         TokenSet { words: vec![0; vocabulary.div_ceil(32)] }
     }
@@ -172,7 +172,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Checks that a prompt of so many tokens and its answer fit.
+    /// Checks that a prompt of this many tokens and its answer fit.
     ///
     /// # Errors
     /// [`Refused::TooLong`].

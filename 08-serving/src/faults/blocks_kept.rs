@@ -5,14 +5,14 @@ use crate::engine::{Engine, EngineRequest, Ticket};
 use naive_decode::break_it::{Bench, BreakIt, Side, Written};
 use naive_decode::{Error, Result};
 
-/// Tokens that the client who stays asks for, and the passes that he waits for them.
+/// Tokens that the client who stays asks for, and the passes that it waits for them.
 const TOKENS: usize = 60;
 const PASSES: usize = 90;
 
 /// Tokens that the client who goes has asked for.
 const ASKED: usize = 300;
 
-/// Passes before he goes.
+/// Passes before the other one goes.
 const BEFORE: usize = 10;
 
 // ANCHOR: fault

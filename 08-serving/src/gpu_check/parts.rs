@@ -1,4 +1,4 @@
-//! Each part of a check in a process of its own, which has so much time and no more.
+//! Each part of a check in a process of its own, with a limit on its time.
 //!
 //! A kernel that reads where it may not, or that traps, ends its context for good: CUDA asks for a new process. One that
 //! waits for what never comes does not end at all. Either is then one part's failure, and the others run.
