@@ -11,7 +11,7 @@ use crate::proposer::FromText;
 use crate::proposers::PromptLookup;
 use crate::tree::DraftTree;
 use flash_attention::threads::Pool;
-use kv_cache::CachedExecutor;
+use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{
     CpuExecutor, Decoder, Error, Model, Pass, Result, Rung, Sampler, Sampling, Settings, Span, Want,
 };
