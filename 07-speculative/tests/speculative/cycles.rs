@@ -11,7 +11,7 @@ use paged_cache::PagedCache;
 use speculative::expected::tokens_per_cycle;
 use speculative::proposers::DraftModel;
 use speculative::{
-    Accepted, Cycle, Depth, DraftTree, Nothing, Proposer, Speculation, accept, with_room_for_trees,
+    Accepted, Cycle, Depth, DraftTree, Proposer, Speculation, accept, with_room_for_trees,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -8,7 +8,7 @@ use naive_decode::{CpuExecutor, Executor, Model, Pass, Request, Sampler, Samplin
 use paged_cache::PagedCache;
 use paged_cache::offload::HostTier;
 use prefix_radix::{Chain, PrefixCache, RadixTree, Salt};
-use speculative::{Depth, Nothing, Proposer, Speculation, with_room_for_trees};
+use speculative::{Depth, Proposer, Speculation, with_room_for_trees};
 use std::sync::Arc;
 
 const TOKENS: usize = 30;
