@@ -1,6 +1,6 @@
 //! Lets the model that the book goes on with continue a text, token by token, the naive way.
 //!
-//!     cargo run --release -p naive-decode --example generate -- "Ada was at the mill."
+//!     cargo run --release -p naive-decode --example generate -- "The word of Ada is amber."
 
 use embedded_models::TARGET;
 use naive_decode::{
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 // ANCHOR: main
 fn main() -> Result<(), Box<dyn Error>> {
-    let text = std::env::args().nth(1).unwrap_or("Ada was at the mill with a red lantern.".into());
+    let text = std::env::args().nth(1).unwrap_or("Ada was at the mill.".into());
     let options = LoadOptions::default();
     let model = Model::embedded(TARGET.name, TARGET.config, TARGET.weights, options)?;
     let tokenizer = Tokenizer::from_bytes(TARGET.name, TARGET.tokenizer)?;
