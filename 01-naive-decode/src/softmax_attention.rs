@@ -251,6 +251,7 @@ impl Tiles {
             .collect()
     }
 
+    // ANCHOR: attend
     /// `R` queries against this split, each seeing slots of its own.
     fn attend<const R: usize>(
         &self,
@@ -292,6 +293,7 @@ impl Tiles {
         }
         partials
     }
+    // ANCHOR_END: attend
 }
 
 /// Bits of the lanes whose slots, counted from `first`, lie below `end`.

@@ -28,7 +28,8 @@ pub enum RopeScaling {
         factor: f64,
     },
     /// YaRN (Peng et al. 2023): pairs that turn often within the trained length are left alone, pairs
-    /// that never finish a turn are interpolated, with a ramp between; and scores are sharpened.
+    /// that never finish a turn are interpolated, with a ramp between; and scores are sharpened. The
+    /// ramp runs over the pair's number, as in the authors' code and the libraries after it.
     Yarn {
         /// How many times the trained length.
         factor: f64,
@@ -184,8 +185,8 @@ mod tests {
 
     #[test]
     fn yarn_leaves_fast_pairs_slows_slow_ones_and_ramps_between() {
-        // The paper's formulas by hand, for width 32, base 1e4, factor 4, trained at 512:
-        // the ramp runs from floor(1.62) = 1 to ceil(7.64) = 8.
+        // By hand, for width 32, base 1e4, factor 4, trained at 512: the ramp runs over the pair's number, as in the
+        // authors' code (in their paper it follows the number of turns), from floor(1.62) = 1 to ceil(7.64) = 8.
         let ratios = ratios(RopeScaling::yarn(4.0, 512));
         assert_eq!(ratios[..2], [1.0, 1.0]);
         assert!(ratios[8..].iter().all(|r| (r - 4.0).abs() < 1e-9));

@@ -5,8 +5,8 @@ use naive_decode::Element;
 
 /// Keys and values as lists that grow by one entry a token.
 ///
-/// Nothing is set aside beforehand, so nothing is wasted and nothing is ever full; but every key is
-/// an allocation of its own, somewhere in memory, and reading a layer's keys means chasing them.
+/// Nothing is set aside for tokens that do not come. But every key is an allocation of its own,
+/// somewhere in memory, with book-keeping of its own, and reading a layer's keys means chasing them.
 pub struct ListStore {
     shape: KvShape,
     capacity: usize,

@@ -1,4 +1,4 @@
-//! Fewer passes over memory: operations that read what another has just written become one.
+//! Fewer sweeps over memory: operations that read what another has just written become one.
 //!
 //! A compiler for models looks at the graph of operations and joins neighbours. Here is how little that needs: a
 //! graph of one block, three rules, and a count of the bytes before and after. The model that serves is built by

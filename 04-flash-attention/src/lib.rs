@@ -2,7 +2,7 @@
 //!
 //! A processor multiplies faster than memory delivers. Everything here makes one token cost fewer bytes:
 //! attention that never writes its scores down, weights that are stored narrow and multiplied as they are,
-//! passes over memory that are merged into one.
+//! sweeps over memory that are merged into one.
 //!
 //! | File | Holds |
 //! |---|---|

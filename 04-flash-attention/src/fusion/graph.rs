@@ -33,7 +33,7 @@ pub struct Wire {
     pub part: usize,
 }
 
-/// One operation: a pass over what it reads and what it writes.
+/// One operation: a sweep over what it reads and what it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// What it does.

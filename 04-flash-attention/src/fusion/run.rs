@@ -11,12 +11,12 @@ use naive_decode::{
 use ndarray::{Array2, Array3, s};
 use std::collections::HashMap;
 
-/// Passes over memory of one run, and the activations they moved. Weights are left out: they are read once in
+/// Sweeps over memory of one run, and the activations they moved. Weights are left out: they are read once in
 /// either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// Operations, each one pass.
-    pub passes: usize,
+    /// Operations, each one sweep.
+    pub sweeps: usize,
     /// Bytes of activations.
     pub bytes: Bytes,
 }
@@ -93,7 +93,7 @@ impl Program {
             results.write(self.apply(node, inputs)?);
         }
         let last = results.rows.pop().and_then(|mut parts| parts.pop());
-        let counted = Counted { passes: nodes.len() - 1, bytes: results.bytes };
+        let counted = Counted { sweeps: nodes.len() - 1, bytes: results.bytes };
         Ok((last.expect("a graph has operations"), counted))
     }
 

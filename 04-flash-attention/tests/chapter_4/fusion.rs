@@ -1,16 +1,16 @@
-//! Fewer passes.
+//! Fewer sweeps.
 
 use super::{embedded, smollm2};
 use flash_attention::fusion::{Graph, fuse, llama, merge_linears};
 
 #[test]
-fn passes_of_thirty_layers() {
+fn sweeps_of_thirty_layers() {
     let graph = llama(&smollm2(), 0..30);
-    let passes = |graph: &Graph| graph.nodes().len() - 1;
-    assert_eq!(passes(&graph), 451);
-    assert_eq!(passes(&fuse(&graph)), 241);
+    let sweeps = |graph: &Graph| graph.nodes().len() - 1;
+    assert_eq!(sweeps(&graph), 451);
+    assert_eq!(sweeps(&fuse(&graph)), 241);
     // Stacking alone: two matrices fewer for queries, keys and values, one fewer for gate and up.
-    assert_eq!(passes(&merge_linears(&graph)), 451 - 3 * 30);
+    assert_eq!(sweeps(&merge_linears(&graph)), 451 - 3 * 30);
 }
 
 /// Numbers that all operations together read and write for one row.

@@ -102,7 +102,7 @@ fn run(graph: Graph, isa: Isa) -> (Array2<f32>, Counted) {
 }
 
 #[test]
-fn a_fused_graph_gives_the_same_bits_in_fewer_passes() {
+fn a_fused_graph_gives_the_same_bits_in_fewer_sweeps() {
     let graph = llama(&config(), 0..LAYERS);
     let (expected, before) = run(graph.clone(), Isa::SCALAR);
     let rows = tokens().len();
@@ -111,7 +111,7 @@ fn a_fused_graph_gives_the_same_bits_in_fewer_passes() {
         {
             let (found, after) = run(fused.clone(), isa);
             assert_eq!(found, expected);
-            assert!(after.passes < before.passes && after.bytes.moved() < before.bytes.moved());
+            assert!(after.sweeps < before.sweeps && after.bytes.moved() < before.bytes.moved());
             let (read, written) = fused.numbers_per_row();
             assert_eq!(
                 (after.bytes.read, after.bytes.written),
@@ -120,7 +120,7 @@ fn a_fused_graph_gives_the_same_bits_in_fewer_passes() {
         }
     }
     let (_, after) = run(fuse(&graph), Isa::best());
-    assert_eq!((before.passes, after.passes), (15 * LAYERS + 1, 8 * LAYERS + 1));
+    assert_eq!((before.sweeps, after.sweeps), (15 * LAYERS + 1, 8 * LAYERS + 1));
 }
 
 fn logits(model: &Model, tokens: &[u32]) -> Array2<f32> {
