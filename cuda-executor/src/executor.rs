@@ -188,7 +188,8 @@ impl<G: Gpu> CudaExecutor<G> {
         Ok(())
     }
 
-    /// Runs a pass as far as `finish` goes, and commits it if all goes well.
+    /// Runs a pass as far as `finish` goes, and commits it if all goes well. It has run when this returns: whoever times
+    /// it times the device, and what fails in it fails here.
     fn run(
         &mut self,
         pass: &Pass,
@@ -200,6 +201,10 @@ impl<G: Gpu> CudaExecutor<G> {
         let staged = stage(&mut staging, self.staged, pass, &self.cache, size)?;
         self.gpu.with(|gpu| gpu.write(self.staged, &staging.bytes))?;
         let out = finish(self, &staged)?;
+        // What is read from the device has been waited for; of a pass that wants nothing, nothing is read.
+        if out.is_empty() {
+            self.gpu.with(Gpu::finish)?;
+        }
         self.cache.commit(pass);
         Ok(out)
     }

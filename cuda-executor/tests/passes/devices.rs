@@ -18,17 +18,25 @@ struct Odd {
     hopper_is_off: bool,
     /// Bytes that were asked for.
     allocated: usize,
+    /// Whether something was launched that nobody has waited for yet.
+    is_busy: bool,
 }
 
 impl Gpu for Odd {
-    forward_gpu!(gpu: is_hopper write read copy replay finish);
+    forward_gpu!(gpu: is_hopper write copy);
 
     fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
         self.allocated += bytes;
         self.gpu.alloc(bytes)
     }
 
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+        self.is_busy = false;
+        self.gpu.read(from, bytes)
+    }
+
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
+        self.is_busy = true;
         self.gpu.launch(launch)?;
         if self.hopper_is_off && launch.entry.starts_with("paged_prefill_hopper") {
             let Argument::Pointer(out) = launch.arguments[0] else { panic!("it has an output") };
@@ -45,6 +53,16 @@ impl Gpu for Odd {
             true => Err(DeviceError("cannot make a graph: not supported".into())),
             false => self.gpu.record(launches),
         }
+    }
+
+    fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
+        self.is_busy = true;
+        self.gpu.replay(recording)
+    }
+
+    fn finish(&mut self) -> DeviceResult<()> {
+        self.is_busy = false;
+        self.gpu.finish()
     }
 }
 
@@ -91,6 +109,21 @@ fn a_device_that_does_not_record_gives_the_same_bits_and_says_why() {
     assert!(!executor.has_graphs());
     let said = executor.not_recorded().unwrap().to_string();
     assert!(said.contains("cannot make a graph: not supported"), "{said}");
+}
+
+#[test]
+fn a_pass_has_run_when_it_returns_also_if_it_wants_nothing() {
+    let text = text(20);
+    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+    let mut executor = CudaExecutor::new(Odd::default(), config(), rope, &tensors, ROOM).unwrap();
+    executor.cache_mut().open();
+    let pass = |start, end, want| Pass::one(Span::new(0, start, &text[start..end], want));
+    assert_eq!(executor.execute(&pass(0, 7, Want::Nothing)).unwrap().dim(), (0, 80));
+    assert!(!executor.gpu().is_busy);
+    assert_eq!(executor.hidden(&pass(7, 19, Want::Nothing)).unwrap().dim(), (0, 72));
+    assert!(!executor.gpu().is_busy);
+    executor.execute(&pass(19, 20, Want::Last)).unwrap();
+    assert!(!executor.gpu().is_busy);
 }
 
 #[test]
