@@ -211,6 +211,9 @@ fn grids_cover_every_row_and_column() {
     assert_eq!(GEMM.prefill().unwrap().grid, [1, 1, 1]);
     let [decode, add] = GEMM.decode(0).unwrap();
     assert_eq!((decode.grid, add.grid), ([2, 3, 2], [5, 1, 1]));
+    // Tiles of rows come first: blocks that read the same weights are begun one after another.
+    let [decode, _] = Gemm { rows: 33, ..GEMM }.decode(0).unwrap();
+    assert_eq!(decode.grid, [3, 3, 2]);
     assert_eq!(STEPS.launch(Step::Tiled).unwrap().grid, [3, 4, 1]);
 }
 
@@ -256,6 +259,12 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     assert_eq!(
         refused(Gemm { inputs: 100, ..GEMM }.prefill()),
         "gemm_prefill: number of inputs is 100; it must be a multiple of 8"
+    );
+    let wide = Gemm { rows: 1, outputs: 65_535 * 64, ..GEMM };
+    wide.decode(0).unwrap();
+    assert_eq!(
+        Gemm { outputs: wide.outputs + 8, ..wide }.decode(0).unwrap_err().to_string(),
+        "gemm_decode: tiles of outputs is 65536; it must be from 1 to 65535"
     );
     assert_eq!(
         refused(Gemm { weights: INT4, ..GEMM }.prefill()),
