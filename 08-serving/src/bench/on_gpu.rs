@@ -70,7 +70,7 @@ pub(super) fn measure(
     (0..load.batch).for_each(|_| {
         executor.cache_mut().open();
     });
-    // The first passes load kernels and record steps; they are of no sample.
+    // The first passes record steps; they are of no sample.
     for sample in 0..=args.samples {
         let (prefill, decode) = run(&mut executor, load, room.rows)?;
         if sample == 0 {

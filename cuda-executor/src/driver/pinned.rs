@@ -73,15 +73,15 @@ impl Pinned {
     }
 
     /// Copies from the device and waits; the caller has checked that it is the device's memory.
-    pub(super) fn read(
+    pub(super) fn read<'a>(
         &mut self,
         stream: &CudaStream,
         from: Address,
-        bytes: &mut [u8],
+        bytes: &'a mut [u8],
     ) -> Result<(), DriverError> {
         stream.context().bind_to_thread()?;
         or_finish(stream, || {
-            let begin = |pinned: &mut Self, (at, to): (Address, &mut [u8])| {
+            let begin = |pinned: &mut Self, (at, to): (Address, &'a mut [u8])| {
                 let turn = pinned.turn();
                 let piece = &mut pinned.pieces[turn];
                 let memory = &mut piece.free()?[..to.len()];
@@ -90,7 +90,7 @@ impl Pinned {
                 piece.copied.record(stream)?;
                 Ok((turn, to))
             };
-            let end = |pinned: &mut Self, (turn, to): (usize, &mut [u8])| {
+            let end = |pinned: &mut Self, (turn, to): (usize, &'a mut [u8])| {
                 to.copy_from_slice(&pinned.pieces[turn].free()?[..to.len()]);
                 Ok(())
             };
