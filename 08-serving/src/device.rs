@@ -3,7 +3,7 @@
 use crate::engine::{EngineOptions, Target};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use cuda_executor::{CudaExecutor, Driver, Room, kv_bytes_per_token};
+use cuda_executor::{CudaExecutor, Driver, Room, kv_bytes_per_token, prepare};
 use cuda_kernels::Gpu;
 use flash_attention::tile_attention::KvType;
 use kv_cache::{CachedDecoder, CachedExecutor};
@@ -70,7 +70,9 @@ impl DeviceArgs {
             let llama = files.plain_llama(context)?;
             let room = room(&llama)?;
             let bytes = room.bytes(&llama.config)?;
-            let gpu = Driver::open()?;
+            let mut gpu = Driver::open()?;
+            // Before the memory is asked for, of which the kernels' code takes some; and while there is still a choice.
+            prepare(&mut gpu, &llama.config)?;
             check_memory(bytes, gpu.memory()?.0)?;
             Ok(OnGpu { gpu, llama, room })
         };
@@ -85,7 +87,7 @@ impl DeviceArgs {
     }
 }
 
-/// Bytes of a GPU's memory that are left for the kernels' code, recorded steps, and what is lost between allocations.
+/// Bytes of a GPU's memory that are left for what the driver needs to run kernels, and what is lost between allocations.
 const LEFT_FREE: usize = 256 << 20;
 
 /// Whether so many bytes can be had.

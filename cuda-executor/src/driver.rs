@@ -1,7 +1,7 @@
 //! CUDA's driver as a device.
 //!
-//! All work goes through one stream, in order. Modules are made from the committed PTX when a kernel of theirs is first
-//! launched, and kept. Bytes from and to the device pass through pinned memory, which the device reads by itself.
+//! All work goes through one stream, in order. Modules are made from the committed PTX when a kernel of theirs is
+//! prepared or first launched, and kept. Bytes from and to the device pass through pinned memory, which the device reads by itself.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -250,9 +250,19 @@ impl Gpu for Driver {
             Height: rows.count,
         };
         // SAFETY: the description is read before the call returns; both ranges were checked to be this device's.
-        unsafe { sys::cuMemcpy2DAsync_v2(&raw const copy, self.stream.cu_stream()) }
-            .result()
-            .map_err(what)
+        let copied =
+            unsafe { sys::cuMemcpy2DAsync_v2(&raw const copy, self.stream.cu_stream()) }.result();
+        match copied {
+            // The driver need not take a distance that is not its own (`cuMemAllocPitch`).
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_INVALID_VALUE => {
+                rows.one_by_one().try_for_each(|row| self.copy(row))
+            }
+            copied => copied.map_err(what),
+        }
+    }
+
+    fn prepare(&mut self, launches: &[Launch]) -> DeviceResult<()> {
+        launches.iter().try_for_each(|launch| self.modules.function(launch).map(|_| ()))
     }
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
@@ -261,9 +271,7 @@ impl Gpu for Driver {
 
     fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
         // Modules are loaded before: loading waits for the device, which a capture does not allow.
-        for launch in launches {
-            self.modules.function(launch)?;
-        }
+        self.prepare(launches)?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         self.stream.begin_capture(mode).map_err(said("begin a graph"))?;
         let submitted = launches.iter().try_for_each(|launch| self.submit(launch));

@@ -5,6 +5,8 @@ use crate::graphs::{Graphs, StepSize};
 use crate::heads::Heads;
 use crate::memory::{BlockShape, DeviceBlocks};
 use crate::prompts::PromptKernel;
+use crate::rehearsal::prepare;
+use crate::room::Room;
 use crate::shared::{Shared, failed};
 use crate::staging::{Staged, Staging, most_bytes, stage};
 use crate::weights::{Weights, check};
@@ -21,37 +23,6 @@ use ndarray::{Array2, ArrayView2, Axis, s};
 use paged_cache::PagedCache;
 use std::sync::MutexGuard;
 
-/// How much a device is to hold beside the weights.
-#[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// Tokens of keys and values in all; rounded up to whole blocks.
-    pub tokens: usize,
-    /// Most tokens of one sequence; at most the model's context.
-    pub capacity: usize,
-    /// Most rows of a pass.
-    pub rows: usize,
-}
-
-impl Room {
-    /// Bytes of a device's memory that a model and this room for it take together.
-    ///
-    /// # Errors
-    /// If the kernels do not fit the model's sizes; names what does not.
-    pub fn bytes(&self, config: &Config) -> Result<usize> {
-        let heads = check(config)?;
-        let pool = self.tokens.div_ceil(BLOCK_TOKENS) * BlockShape::of(config, heads).bytes();
-        let turns = self.capacity * heads.wide * size_of::<f32>();
-        let staged = most_bytes(self.rows, self.capacity);
-        let mut bytes = Weights::bytes(config, heads) + turns + staged + pool;
-        let mut count = |more: usize| {
-            bytes += more;
-            Ok(0)
-        };
-        Scratch::new(&mut count, config, heads, (self.rows, self.capacity)).map_err(failed)?;
-        Ok(bytes)
-    }
-}
-
 // ANCHOR: executor
 /// A Llama on a device: weights, keys and values in a paged pool, and the kernels between them, in bfloat16.
 ///
@@ -66,8 +37,6 @@ pub struct CudaExecutor<G> {
     staged: Address,
     /// None if every launch is launched by itself.
     graphs: Option<Graphs>,
-    /// What the device said when it could not record a step.
-    not_recorded: Option<Error>,
 }
 // ANCHOR_END: executor
 
@@ -75,8 +44,8 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
     /// Brings a model's weights to the device and sets memory aside. No sequence is open yet.
     ///
     /// # Errors
-    /// If the kernels do not fit the model's sizes, a tensor is missing or has another shape, the room is empty or longer
-    /// than the model's context, or the device has too little memory.
+    /// If the kernels do not fit the model's sizes or the device, a tensor is missing or has another shape, the room is empty
+    /// or longer than the model's context, or the device has too little memory.
     pub fn new(
         mut gpu: G,
         config: Config,
@@ -92,6 +61,8 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
             let (capacity, asked) = (rope.positions(), room.capacity);
             return Err(Error::Capacity { what: "the model's context".into(), capacity, asked });
         }
+        prepare(&mut gpu, &config)?;
+        let prompts = PromptKernel::choose(&mut gpu, heads.wide)?;
         let weights = Weights::load(&mut gpu, &config, heads, tensors)?;
         let turns = turns(rope, heads, room.capacity)?;
         let turns_address = gpu.alloc(size_of_val(&turns[..])).map_err(failed)?;
@@ -102,7 +73,6 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
         let staged = gpu.alloc(most_bytes(room.rows, room.capacity)).map_err(failed)?;
         let (blocks, shape) = (room.tokens.div_ceil(BLOCK_TOKENS), BlockShape::of(&config, heads));
         let pool = gpu.alloc(blocks * shape.bytes()).map_err(failed)?;
-        let prompts = PromptKernel::choose(&mut gpu, heads.wide);
         let gpu = Shared::new(gpu);
         let memory = DeviceBlocks { gpu: gpu.clone(), base: pool, blocks, shape };
         let size = KvSize { heads: config.kv_heads, key_dim: heads.wide, value_dim: heads.wide };
@@ -124,7 +94,7 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
             prompts,
         };
         let graphs = Some(Graphs::default());
-        Ok(CudaExecutor { gpu, forward, room, cache, staged, graphs, not_recorded: None })
+        Ok(CudaExecutor { gpu, forward, room, cache, staged, graphs })
     }
 }
 
@@ -140,14 +110,14 @@ impl<G: Gpu> CudaExecutor<G> {
         &self.forward.prompts
     }
 
-    /// Whether steps are played from graphs.
+    /// Whether steps are played from graphs: all whose size the device could record.
     pub fn has_graphs(&self) -> bool {
         self.graphs.is_some()
     }
 
-    /// Why steps are not played from graphs, if the device failed to record one.
+    /// Why some steps are not played from graphs, if the device failed to record one.
     pub fn not_recorded(&self) -> Option<&Error> {
-        self.not_recorded.as_ref()
+        self.graphs.as_ref()?.failure.as_ref()
     }
 
     /// What it was given room for.
@@ -188,7 +158,8 @@ impl<G: Gpu> CudaExecutor<G> {
         Ok(())
     }
 
-    /// Runs a pass as far as `finish` goes, and commits it if all goes well.
+    /// Runs a pass as far as `finish` goes, and commits it if all goes well. It has run when this returns: whoever times
+    /// it times the device, and what fails in it fails here.
     fn run(
         &mut self,
         pass: &Pass,
@@ -200,6 +171,10 @@ impl<G: Gpu> CudaExecutor<G> {
         let staged = stage(&mut staging, self.staged, pass, &self.cache, size)?;
         self.gpu.with(|gpu| gpu.write(self.staged, &staging.bytes))?;
         let out = finish(self, &staged)?;
+        // What is read from the device has been waited for; of a pass that wants nothing, nothing is read.
+        if out.is_empty() {
+            self.gpu.with(Gpu::finish)?;
+        }
         self.cache.commit(pass);
         Ok(out)
     }
@@ -210,34 +185,19 @@ impl<G: Gpu> CudaExecutor<G> {
         self.gpu.with(|gpu| launches.iter().try_for_each(|launch| gpu.launch(launch)))
     }
 
-    /// A step that is filled up to `size`: the logits of its first `wanted` rows. It is recorded the first time; a device
-    /// that does not record is not asked again.
+    /// A step that is filled up to `size`: the logits of its first `wanted` rows. It is recorded the first time, if the device
+    /// can.
     fn run_step(&mut self, size: StepSize, staged: &Staged, wanted: usize) -> Result<Logits> {
-        let recording = match self.graphs.as_ref().and_then(|graphs| graphs.get(size)) {
-            Some(recording) => recording,
-            None => {
-                let mut launches = self.forward.layers(staged)?;
-                launches.push(self.forward.pick(staged, 0, size.rows)?);
-                launches.extend(self.forward.head(size.rows)?);
-                match self.gpu.with(|gpu| gpu.record(&launches)) {
-                    Ok(recording) => {
-                        if let Some(graphs) = &mut self.graphs {
-                            graphs.keep(size, recording);
-                        }
-                        recording
-                    }
-                    Err(error) => {
-                        tracing::warn!("steps are launched one kernel at a time: {error}");
-                        self.graphs = None;
-                        self.not_recorded = Some(error);
-                        return self.read_step(wanted, |gpu| {
-                            launches.iter().try_for_each(|launch| gpu.launch(launch))
-                        });
-                    }
-                }
-            }
+        let CudaExecutor { gpu, forward, graphs, .. } = self;
+        let record = || {
+            let launches = forward.step(staged, size.rows)?;
+            gpu.with(|gpu| gpu.record(&launches))
         };
-        self.read_step(wanted, |gpu| gpu.replay(recording))
+        if let Some(recording) = graphs.as_mut().and_then(|graphs| graphs.get(size, record)) {
+            return self.read_step(wanted, |gpu| gpu.replay(recording));
+        }
+        let launches = self.forward.step(staged, size.rows)?;
+        self.read_step(wanted, |gpu| launches.iter().try_for_each(|launch| gpu.launch(launch)))
     }
 
     /// The logits of a step's first `wanted` rows, once it has run.

@@ -16,6 +16,9 @@ use naive_decode::{Config, Result};
 /// Up to so many rows, the kernels for few rows are launched. Which does not change a bit.
 pub(crate) const FEW_ROWS: usize = 64;
 
+/// In a pass of more rows, attention still takes them for requests of up to so many each.
+pub(crate) const FEW_QUERIES: usize = 16;
+
 /// Memory for what a pass computes on its way. `[rows]` is the room's.
 #[derive(Clone, Copy)]
 pub(crate) struct Scratch {
@@ -177,24 +180,38 @@ impl Forward {
             head_dim,
         };
         launches.push(rope.launch().map_err(refused)?);
-        let attention = PagedAttention {
+        let attention = |batch| PagedAttention {
             out: attended,
             queries,
             cache,
-            batch: staged.batch,
+            batch,
             heads,
             kv_heads,
             head_dim,
             scale: 1.0 / (self.heads.narrow as f32).sqrt(),
         };
-        match (rows <= FEW_ROWS, &self.prompts) {
-            (true, _) => launches.extend(attention.decode(workspace).map_err(refused)?),
-            (false, PromptKernel::Hopper) => {
-                launches.push(attention.prefill_hopper(rows, self.blocks).map_err(refused)?);
-            }
-            (false, _) => launches.push(attention.prefill().map_err(refused)?),
+        if let Some(few) = staged.few {
+            launches.extend(attention(few).decode(workspace).map_err(refused)?);
+        }
+        if let Some(many) = staged.many {
+            let attention = attention(many);
+            launches.push(
+                match self.prompts {
+                    PromptKernel::Hopper => attention.prefill_hopper(rows, self.blocks),
+                    _ => attention.prefill(),
+                }
+                .map_err(refused)?,
+            );
         }
         self.multiply(launches, (change, attended), layer.output, rows, (width, heads * head_dim))
+    }
+
+    /// All of a pass: the layers, and the logits of its first `wanted` wanted rows, of which there are few.
+    pub(crate) fn step(&self, staged: &Staged, wanted: usize) -> Result<Vec<Launch>> {
+        let mut launches = self.layers(staged)?;
+        launches.push(self.pick(staged, 0, wanted)?);
+        launches.extend(self.head(wanted)?);
+        Ok(launches)
     }
 
     /// Picks `count` rows of what the last norm gave, those from number `first` on among the wanted.

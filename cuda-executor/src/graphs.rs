@@ -7,8 +7,12 @@
 use crate::forward::FEW_ROWS;
 use cuda_kernels::Recording;
 use cuda_kernels::attention::{SPLIT, splits};
-use naive_decode::{Pass, Want};
+use naive_decode::{Error, Pass, Want};
 use std::collections::HashMap;
+
+/// Bytes of a device's memory that a recorded launch is taken to need. CUDA does not say how much it is. This is a round
+/// number that should be enough, and was measured on no device.
+pub(crate) const LAUNCH_BYTES: usize = 10 << 10;
 
 /// The size that a step is filled up to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,21 +35,42 @@ impl StepSize {
         let keys = (splits(longest).next_power_of_two() * SPLIT).min(capacity);
         Some(StepSize { rows, keys })
     }
+
+    /// How many sizes there are.
+    pub(crate) fn count(most_rows: usize, capacity: usize) -> usize {
+        let powers = |most: usize| most.checked_ilog2().map_or(0, |power| power as usize + 1);
+        // Of keys: whole powers of two below the capacity, and the capacity.
+        powers(most_rows.min(FEW_ROWS)) * (powers(capacity.saturating_sub(1) / SPLIT) + 1)
+    }
 }
 
 /// The steps that were recorded.
 #[derive(Default)]
 pub(crate) struct Graphs {
-    recorded: HashMap<StepSize, Recording>,
+    /// None of a size that could not be recorded, which is not tried again. Those that were recorded stay.
+    recorded: HashMap<StepSize, Option<Recording>>,
+    /// What the device said when it last could not record one.
+    pub(crate) failure: Option<Error>,
 }
 
 impl Graphs {
-    pub(crate) fn get(&self, size: StepSize) -> Option<Recording> {
-        self.recorded.get(&size).copied()
-    }
-
-    pub(crate) fn keep(&mut self, size: StepSize, recording: Recording) {
-        self.recorded.insert(size, recording);
+    /// The recording of a size, made by `record` when it is first asked for; none if it cannot be made.
+    pub(crate) fn get(
+        &mut self,
+        size: StepSize,
+        record: impl FnOnce() -> Result<Recording, Error>,
+    ) -> Option<Recording> {
+        *self.recorded.entry(size).or_insert_with(|| match record() {
+            Ok(recording) => Some(recording),
+            Err(error) => {
+                let StepSize { rows, keys } = size;
+                tracing::warn!(
+                    "steps of {rows} rows and up to {keys} keys are launched one kernel at a time: {error}"
+                );
+                self.failure = Some(error);
+                None
+            }
+        })
     }
 }
 
@@ -53,6 +78,7 @@ impl Graphs {
 mod tests {
     use super::*;
     use naive_decode::Span;
+    use std::collections::HashSet;
 
     #[test]
     fn steps_are_filled_up_to_few_sizes() {
@@ -69,5 +95,27 @@ mod tests {
         pass.spans[1].want = Want::Nothing;
         assert_eq!(size(&pass), None);
         assert_eq!(size(&Pass::one(Span::new(0, 3, &[1, 2], Want::Last))), None);
+    }
+
+    #[test]
+    fn sizes_are_counted() {
+        for (most_rows, capacity) in
+            [(1, 1), (1, 256), (3, 257), (48, 512), (64, 513), (64, 1024), (1000, 1000), (5, 4000)]
+        {
+            let mut sizes = HashSet::new();
+            for rows in 1..=most_rows {
+                let lengths = [1, capacity].into_iter().chain((1..capacity).step_by(SPLIT / 2));
+                sizes.extend(lengths.filter_map(|length| {
+                    let span = |i| Span::new(i, length - 1, &[1], Want::Last);
+                    let pass = Pass { spans: (0..rows).map(span).collect() };
+                    StepSize::of(&pass, most_rows, capacity)
+                }));
+            }
+            assert_eq!(
+                StepSize::count(most_rows, capacity),
+                sizes.len(),
+                "{most_rows}, {capacity}"
+            );
+        }
     }
 }

@@ -10,6 +10,8 @@
 //! | `weights.rs` | a Llama's weights on the device, and which models fit |
 //! | `heads.rs` | a model's heads in the kernels' widths |
 //! | `memory.rs` | the pool's memory, as rung 05's tables see it |
+//! | `room.rs` | how much of its memory a model takes |
+//! | `rehearsal.rs` | passes of a model that is nowhere yet: which kernels have to be there |
 //! | `staging.rs` | a pass as the kernels want it |
 //! | `forward.rs` | a pass as launches |
 //! | `prompts.rs` | which kernel prompts take: Hopper's own only after the device has shown that it changes no bit |
@@ -24,11 +26,15 @@ mod graphs;
 mod heads;
 mod memory;
 mod prompts;
+mod rehearsal;
+mod room;
 mod shared;
 mod staging;
 mod weights;
 
 pub use driver::Driver;
-pub use executor::{CudaExecutor, Room};
+pub use executor::CudaExecutor;
 pub use prompts::PromptKernel;
+pub use rehearsal::prepare;
+pub use room::Room;
 pub use weights::kv_bytes_per_token;

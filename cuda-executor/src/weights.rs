@@ -9,6 +9,7 @@ use half::bf16;
 use naive_decode::{Config, Error, Result, Tensors};
 
 /// One block's weights; matrices are `[outputs][inputs]`.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Layer {
     /// `[hidden]`
     pub(crate) attention_norm: Address,
@@ -36,6 +37,12 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
+    /// A model's weights that are on no device: every address is 0.
+    pub(crate) fn nowhere(config: &Config) -> Self {
+        let layers = vec![Layer::default(); config.layers];
+        Weights { embedding: 0, layers, final_norm: 0, head: 0 }
+    }
+
     /// Bytes that a model's weights take.
     pub(crate) fn bytes(config: &Config, heads: Heads) -> usize {
         let Config { hidden_size: hidden, intermediate_size: inside, .. } = *config;

@@ -243,6 +243,7 @@ __device__ __forceinline__ void pack_weights(u32 (&to)[TILE / 16][4], const floa
 struct Join {
     float before, split;
 
+    Join() = default;
     __device__ __forceinline__ Join(float highest_before, float highest_split, float scale) {
         const float base = base_of(fmaxf(highest_before, highest_split), scale);
         before = rescale_of(highest_before, scale, base);

@@ -12,7 +12,9 @@ template <class Weights>
 __device__ __forceinline__ void gemm_decode(float* parts, const bf16* x, const Weights& weights, int rows, int outputs,
                                             int inputs) {
     bf16* const stages = reinterpret_cast<bf16*>(dynamic_shared);
-    const int first_output = blockIdx.x * OUTPUTS, split = blockIdx.y, first_row = blockIdx.z * ROWS;
+    // Blocks are begun with x first: those with the same weights one after another, so that all but the first find them
+    // in the cache.
+    const int first_row = blockIdx.x * ROWS, split = blockIdx.y, first_output = blockIdx.z * OUTPUTS;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     // Everything is fetched at once: the more is under way, the nearer to the memory's speed.
     typename Weights::template Fetched<OUTPUTS, GEMM_THREADS> fetched[STEPS];
@@ -58,7 +60,7 @@ __device__ __forceinline__ void gemm_decode(float* parts, const bf16* x, const W
 }
 
 // parts: [ceil(inputs / GEMM_SPLIT)][rows][outputs], x: [rows][inputs], weights: [outputs][inputs].
-// Grid: (ceil(outputs / OUTPUTS), ceil(inputs / GEMM_SPLIT), ceil(rows / ROWS)). Shared memory: STEPS * STAGE bf16.
+// Grid: (ceil(rows / ROWS), ceil(inputs / GEMM_SPLIT), ceil(outputs / OUTPUTS)). Shared memory: STEPS * STAGE bf16.
 extern "C" __global__ void __launch_bounds__(GEMM_THREADS)
 gemm_decode(float* __restrict__ parts, const bf16* __restrict__ x, const bf16* __restrict__ weights, int rows,
             int outputs, int inputs) {

@@ -100,6 +100,9 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         }
 #pragma unroll 1
         for (int tile = 0; tile < count; ++tile) {
+            // All lanes wait by parity, and one alone brings the phases on: a lane that lagged behind it would wait for a
+            // parity that has come and gone.
+            __syncwarp();
             const int stage = tile % STAGES;
             // The first time round nobody has to leave: waiting for the phase before the first does not wait.
             const u32 parity = (tile / STAGES + 1) % 2;

@@ -50,6 +50,14 @@ pub trait Gpu: Send {
     /// As [`Gpu::write`].
     fn copy(&mut self, rows: Rows) -> DeviceResult<()>;
 
+    /// Makes kernels ready to run, as these launches will want them: what has to be compiled or brought to the device is, now.
+    /// A launch does the same by itself; but then somebody waits for it. What the launches' addresses point at does not
+    /// matter.
+    ///
+    /// # Errors
+    /// If a kernel is not for this device, does not compile, or the device refuses or fails.
+    fn prepare(&mut self, launches: &[Launch]) -> DeviceResult<()>;
+
     /// Runs a kernel after those launched before.
     ///
     /// # Errors
@@ -104,6 +112,11 @@ macro_rules! forward_gpu {
             self.$inner.copy(rows)
         }
     };
+    (@prepare $inner:tt) => {
+        fn prepare(&mut self, launches: &[$crate::Launch]) -> $crate::DeviceResult<()> {
+            self.$inner.prepare(launches)
+        }
+    };
     (@launch $inner:tt) => {
         fn launch(&mut self, launch: &$crate::Launch) -> $crate::DeviceResult<()> {
             self.$inner.launch(launch)
@@ -142,6 +155,14 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// The same, a row at a time.
+    pub fn one_by_one(self) -> impl Iterator<Item = Rows> {
+        (0..self.count).map(move |row| {
+            let at = (row * self.stride) as u64;
+            Rows { from: self.from + at, to: self.to + at, count: 1, ..self }
+        })
+    }
+
     /// Bytes from the first row's first to the last row's last.
     pub fn extent(&self) -> usize {
         (self.count.max(1) - 1) * self.stride + self.bytes

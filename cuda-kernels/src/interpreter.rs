@@ -77,6 +77,18 @@ impl Interpreter {
     }
 }
 
+/// A launch's module, read once.
+fn module_of(launch: &Launch) -> DeviceResult<Arc<Module>> {
+    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = launch.ptx.as_ptr() as usize;
+    if let Some(module) = modules.get(&place) {
+        return Ok(Arc::clone(module));
+    }
+    let module = Arc::new(Module::parse(launch.ptx).map_err(said)?);
+    modules.insert(place, Arc::clone(&module));
+    Ok(module)
+}
+
 fn said(error: ptx_interpreter::Error) -> DeviceError {
     DeviceError(error.to_string())
 }
@@ -111,28 +123,21 @@ impl Gpu for Interpreter {
         self.find(rows.from, rows.extent())?;
         self.find(rows.to, rows.extent())?;
         let mut bytes = vec![0; rows.bytes];
-        for row in 0..rows.count {
-            let at = (row * rows.stride) as u64;
-            self.read(rows.from + at, &mut bytes)?;
-            self.write(rows.to + at, &bytes)?;
-        }
-        Ok(())
+        rows.one_by_one().try_for_each(|row| {
+            self.read(row.from, &mut bytes)?;
+            self.write(row.to, &bytes)
+        })
+    }
+
+    fn prepare(&mut self, launches: &[Launch]) -> DeviceResult<()> {
+        launches.iter().try_for_each(|launch| {
+            module_of(launch)?.kernel(launch.entry).map_err(said)?;
+            Ok(())
+        })
     }
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
-        let module = {
-            let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = launch.ptx.as_ptr() as usize;
-            match modules.get(&place) {
-                Some(module) => Arc::clone(module),
-                None => {
-                    let module = Arc::new(Module::parse(launch.ptx).map_err(said)?);
-                    modules.insert(place, Arc::clone(&module));
-                    module
-                }
-            }
-        };
-        self.run(&module, launch).map_err(said)
+        self.run(&*module_of(launch)?, launch).map_err(said)
     }
 
     fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {

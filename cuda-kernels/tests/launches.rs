@@ -25,6 +25,7 @@ const ROPE_CACHE: RopeCache = RopeCache {
     kv_heads: 2,
     head_dim: 128,
 };
+const WORKSPACE: Workspace = Workspace { parts: 0, states: 0 };
 const BATCH: Batch = Batch {
     tables: 0,
     lengths: 0,
@@ -86,7 +87,6 @@ fn every_launch() -> Vec<Launch> {
         let scales = CacheScales { code, keys: 0, values: 0, block_stride: 0, head_stride: 0 };
         Cache { scales: Some(scales), ..CACHE }
     };
-    let workspace = Workspace { parts: 0, states: 0 };
     let [int8_cache, fp8_cache] = [Code::Int8, Code::Fp8].map(in_bytes);
     let paged = [64, 128].into_iter().flat_map(|head_dim| {
         [CACHE, int8_cache, fp8_cache].map(|cache| PagedAttention { head_dim, cache, ..PAGED })
@@ -120,7 +120,7 @@ fn every_launch() -> Vec<Launch> {
     ];
     for attention in paged {
         launches.push(attention.prefill().unwrap());
-        launches.extend(attention.decode(workspace).unwrap());
+        launches.extend(attention.decode(WORKSPACE).unwrap());
     }
     launches.extend([64, 128].map(|head_dim| {
         let (head_stride, block_stride) = (16 * head_dim as i64, 40 * 16 * head_dim as i64);
@@ -128,7 +128,7 @@ fn every_launch() -> Vec<Launch> {
         PagedAttention { head_dim, cache, ..PAGED }.prefill_hopper(99, 1000).unwrap()
     }));
     launches.push(MLA.prefill().unwrap());
-    launches.extend(MLA.decode(workspace).unwrap());
+    launches.extend(MLA.decode(WORKSPACE).unwrap());
     for weights in [GEMM.weights, int8, INT4, FP8] {
         let gemm = Gemm { weights, inputs: 544, ..GEMM };
         launches.push(gemm.prefill().unwrap());
@@ -204,13 +204,26 @@ fn grids_cover_every_row_and_column() {
     assert_eq!((launch.grid, launch.threads), ([12, 9, 1], 64));
     // 33 queries of 4 heads to a kv head: 132 rows, by 64 and by 16; 300 keys in two splits.
     assert_eq!(PAGED.prefill().unwrap().grid, [3, 2, 3]);
-    let [decode, join] = PAGED.decode(Workspace { parts: 0, states: 0 }).unwrap();
+    let [decode, join] = PAGED.decode(WORKSPACE).unwrap();
     assert_eq!((decode.grid, join.grid), ([2, 18, 3], [8, 33, 3]));
+    // Of 100 splits each block of threads has one, as long as blocks are few; of many requests' it has several.
+    let long = Batch { most_keys: 25_600, table_width: 1_600, ..BATCH };
+    for (requests, across) in [(1, 100), (3, 76), (16, 32), (65_535, 32)] {
+        let batch = Batch { requests, ..long };
+        let [decode, _] = PagedAttention { batch, ..PAGED }.decode(WORKSPACE).unwrap();
+        assert_eq!(decode.grid, [across, 18, requests as u32]);
+    }
+    // An output's 512 columns by 128.
+    let [_, join] = MLA.decode(WORKSPACE).unwrap();
+    assert_eq!(join.grid, [16 * 4, 33, 3]);
     // 33 queries of 16 heads by 32.
     assert_eq!(MLA.prefill().unwrap().grid, [17, 1, 3]);
     assert_eq!(GEMM.prefill().unwrap().grid, [1, 1, 1]);
     let [decode, add] = GEMM.decode(0).unwrap();
     assert_eq!((decode.grid, add.grid), ([2, 3, 2], [5, 1, 1]));
+    // Tiles of rows come first: blocks that read the same weights are begun one after another.
+    let [decode, _] = Gemm { rows: 33, ..GEMM }.decode(0).unwrap();
+    assert_eq!(decode.grid, [3, 3, 2]);
     assert_eq!(STEPS.launch(Step::Tiled).unwrap().grid, [3, 4, 1]);
 }
 
@@ -257,6 +270,12 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         refused(Gemm { inputs: 100, ..GEMM }.prefill()),
         "gemm_prefill: number of inputs is 100; it must be a multiple of 8"
     );
+    let wide = Gemm { rows: 1, outputs: 65_535 * 64, ..GEMM };
+    wide.decode(0).unwrap();
+    assert_eq!(
+        Gemm { outputs: wide.outputs + 8, ..wide }.decode(0).unwrap_err().to_string(),
+        "gemm_decode: tiles of outputs is 65536; it must be from 1 to 65535"
+    );
     assert_eq!(
         refused(Gemm { weights: INT4, ..GEMM }.prefill()),
         "gemm_prefill_int4: number of inputs is 520; it must be a multiple of 32"
@@ -271,11 +290,10 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         refused(PagedAttention { batch, ..PAGED }.prefill()),
         "paged_prefill_64: keys of a request is 300; it must be at most the 288 that a table has room for"
     );
-    let workspace = Workspace { parts: 0, states: 0 };
     for heads in [0, usize::MAX] {
-        assert!(PagedAttention { heads, ..PAGED }.decode(workspace).is_err());
-        assert!(PagedAttention { kv_heads: heads, ..PAGED }.decode(workspace).is_err());
-        assert!(MlaAttention { heads, ..MLA }.decode(workspace).is_err());
+        assert!(PagedAttention { heads, ..PAGED }.decode(WORKSPACE).is_err());
+        assert!(PagedAttention { kv_heads: heads, ..PAGED }.decode(WORKSPACE).is_err());
+        assert!(MlaAttention { heads, ..MLA }.decode(WORKSPACE).is_err());
         assert!(MlaAttention { heads, ..MLA }.prefill().is_err());
         assert!(RopeCache { heads, ..ROPE_CACHE }.launch().is_err());
         assert!(StepAttention { heads, ..STEPS }.launch(Step::Naive).is_err());
@@ -294,7 +312,7 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
             Batch { table_width: many, most_keys: many, ..BATCH },
         ] {
             assert!(PagedAttention { batch, ..PAGED }.prefill().is_err());
-            assert!(PagedAttention { batch, ..PAGED }.decode(workspace).is_err());
+            assert!(PagedAttention { batch, ..PAGED }.decode(WORKSPACE).is_err());
         }
     }
     assert!(PagedAttention { scale: f32::NAN, ..PAGED }.prefill().is_err());

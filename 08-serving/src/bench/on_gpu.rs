@@ -5,7 +5,6 @@ use super::run::{Load, pass, prompts};
 use crate::device::OnGpu;
 use anyhow::Result;
 use cuda_executor::{CudaExecutor, Driver, Room};
-use cuda_kernels::Gpu;
 use kv_cache::{CachedExecutor, KvCache};
 use model_files::ModelFiles;
 use naive_decode::measurement::median;
@@ -71,7 +70,7 @@ pub(super) fn measure(
     (0..load.batch).for_each(|_| {
         executor.cache_mut().open();
     });
-    // The first passes load kernels and record steps; they are of no sample.
+    // The first passes record steps; they are of no sample.
     for sample in 0..=args.samples {
         let (prefill, decode) = run(&mut executor, load, room.rows)?;
         if sample == 0 {
@@ -120,8 +119,6 @@ fn run(
     for next in prompts(load.batch, load.depth, rows, Want::Nothing) {
         executor.execute(&next)?;
     }
-    // The last of them may still run.
-    executor.gpu().finish().map_err(|error| anyhow::anyhow!("{error}"))?;
     let began = Instant::now();
     for step in 0..load.decode {
         executor.execute(&pass(load.batch, load.depth + step, 1, Want::Last))?;

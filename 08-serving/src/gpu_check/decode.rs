@@ -126,7 +126,7 @@ pub fn all<G: Gpu + 'static>(
     Ok(all)
 }
 
-/// Steps before the first that is timed: kernels are loaded, and a step is recorded.
+/// Steps before the first that is timed: the first is recorded.
 const WARM_UP: usize = 3;
 
 fn timed<G: Gpu>(executor: &mut CudaExecutor<G>, shape: &Shape, batch: usize) -> Result<Steps> {

@@ -157,7 +157,7 @@ impl Dying {
 }
 
 impl Gpu for Dying {
-    forward_gpu!(0: is_hopper alloc write read copy record finish);
+    forward_gpu!(0: is_hopper alloc write read copy prepare record finish);
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
         self.live()?;

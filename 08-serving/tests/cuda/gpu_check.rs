@@ -100,7 +100,7 @@ fn tiny() -> decode::Shape {
 struct Lazy(Interpreter, &'static str);
 
 impl Gpu for Lazy {
-    forward_gpu!(0: is_hopper alloc write read copy replay finish);
+    forward_gpu!(0: is_hopper alloc write read copy prepare replay finish);
 
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
         if launch.entry == self.1 { Ok(()) } else { self.0.launch(launch) }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Shared memory that every block may have without asking.
 const SHARED_UNASKED: u32 = 48 << 10;
 
-/// Modules and functions that were loaded already.
+/// Modules and functions that were loaded already, compiled and on the device.
 pub(super) struct Modules {
     context: Arc<CudaContext>,
     capability: (i32, i32),
@@ -45,6 +45,11 @@ impl Modules {
             let function = module.load_function(launch.entry);
             let function =
                 function.map_err(said(&format!("find {} in its module", launch.entry)))?;
+            // SAFETY: it is a function of a module that is there. Without this the driver brings its code to the device when
+            // it is first launched.
+            unsafe { sys::cuFuncLoad(function.cu_function()) }
+                .result()
+                .map_err(said(&format!("bring {} to the GPU", launch.entry)))?;
             self.functions.insert(key, Function { function, shared_bytes: SHARED_UNASKED });
         }
         let entry = self.functions.get_mut(&key).expect("it is there now");

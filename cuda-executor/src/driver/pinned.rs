@@ -1,7 +1,8 @@
 //! Pinned memory, a piece at a time.
 //!
 //! The device copies from and to pinned memory by itself, at the full speed of the bus, and while the processor goes on.
-//! From other memory the driver has to copy first. So bytes go through two pieces of pinned memory in turn.
+//! From other memory the driver has to copy first. So bytes go through two pieces of pinned memory in turn: while the device
+//! copies one, the processor copies the other.
 
 use cuda_kernels::Address;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, PinnedHostSlice, result};
@@ -19,16 +20,14 @@ pub(super) struct Pinned {
 
 struct Piece {
     memory: PinnedHostSlice<u8>,
-    /// After the last copy from or to it; none before the first.
-    used: Option<CudaEvent>,
+    /// Comes after the last copy from or to it. One that was never recorded has come.
+    copied: CudaEvent,
 }
 
 impl Piece {
     /// Its memory, once nothing copies from or to it any more.
     fn free(&mut self) -> Result<&mut [u8], DriverError> {
-        if let Some(used) = self.used.take() {
-            used.synchronize()?;
-        }
+        self.copied.synchronize()?;
         self.memory.as_mut_slice()
     }
 }
@@ -38,14 +37,15 @@ impl Pinned {
         let piece = || {
             // SAFETY: it is not set, and is written before anybody reads it: by `write` here, or by the device in `read`.
             let memory = unsafe { context.alloc_pinned_with_flags::<u8>(PIECE, 0) }?;
-            Ok(Piece { memory, used: None })
+            Ok(Piece { memory, copied: context.new_event(None)? })
         };
         Ok(Pinned { pieces: [piece()?, piece()?], next: 0 })
     }
 
-    fn turn(&mut self) -> &mut Piece {
+    /// Which piece is next.
+    fn turn(&mut self) -> usize {
         self.next = 1 - self.next;
-        &mut self.pieces[1 - self.next]
+        1 - self.next
     }
 
     /// Copies to the device on a stream; the caller has checked that it is the device's memory.
@@ -56,33 +56,101 @@ impl Pinned {
         bytes: &[u8],
     ) -> Result<(), DriverError> {
         stream.context().bind_to_thread()?;
-        for (at, bytes) in (to..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
-            let piece = self.turn();
-            let memory = &mut piece.free()?[..bytes.len()];
-            memory.copy_from_slice(bytes);
-            // SAFETY: the device's side was checked by the caller. The piece is not touched again before the event that
-            // is recorded behind the copy has come, and lives as long as the stream.
-            unsafe { result::memcpy_htod_async(at, memory, stream.cu_stream()) }?;
-            piece.used = Some(stream.record_event(None)?);
-        }
-        Ok(())
+        or_finish(stream, || {
+            for (at, bytes) in (to..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
+                let turn = self.turn();
+                let piece = &mut self.pieces[turn];
+                let memory = &mut piece.free()?[..bytes.len()];
+                memory.copy_from_slice(bytes);
+                // SAFETY: the device's side was checked by the caller. The piece lives as long as the stream, and is not
+                // touched again before the event behind the copy has come; or, where that cannot be recorded, before the
+                // stream has been waited for, which `or_finish` sees to.
+                unsafe { result::memcpy_htod_async(at, memory, stream.cu_stream()) }?;
+                piece.copied.record(stream)?;
+            }
+            Ok(())
+        })
     }
 
     /// Copies from the device and waits; the caller has checked that it is the device's memory.
-    pub(super) fn read(
+    pub(super) fn read<'a>(
         &mut self,
         stream: &CudaStream,
         from: Address,
-        bytes: &mut [u8],
+        bytes: &'a mut [u8],
     ) -> Result<(), DriverError> {
         stream.context().bind_to_thread()?;
-        for (at, bytes) in (from..).step_by(PIECE).zip(bytes.chunks_mut(PIECE)) {
-            let memory = &mut self.turn().free()?[..bytes.len()];
-            // SAFETY: the device's side was checked by the caller; the stream is waited for before the piece is read.
-            unsafe { result::memcpy_dtoh_async(memory, at, stream.cu_stream()) }?;
-            stream.synchronize()?;
-            bytes.copy_from_slice(memory);
+        or_finish(stream, || {
+            let begin = |pinned: &mut Self, (at, to): (Address, &'a mut [u8])| {
+                let turn = pinned.turn();
+                let piece = &mut pinned.pieces[turn];
+                let memory = &mut piece.free()?[..to.len()];
+                // SAFETY: as in `write`.
+                unsafe { result::memcpy_dtoh_async(memory, at, stream.cu_stream()) }?;
+                piece.copied.record(stream)?;
+                Ok((turn, to))
+            };
+            let end = |pinned: &mut Self, (turn, to): (usize, &'a mut [u8])| {
+                to.copy_from_slice(&pinned.pieces[turn].free()?[..to.len()]);
+                Ok(())
+            };
+            let parts = (from..).step_by(PIECE).zip(bytes.chunks_mut(PIECE));
+            overlapped(self, parts, begin, end)
+        })
+    }
+}
+
+/// Does something with a stream. If it fails, nothing of it is under way any more when this returns: whatever was queued
+/// before may still use the pieces, with no event behind it.
+fn or_finish(
+    stream: &CudaStream,
+    work: impl FnOnce() -> Result<(), DriverError>,
+) -> Result<(), DriverError> {
+    work().inspect_err(|_| {
+        // Where this fails too, the device is gone, and copies nothing.
+        let _ = stream.synchronize();
+    })
+}
+
+/// Begins one thing after another, and ends each when the next has begun: two are under way, and never three.
+fn overlapped<C, T, B, E>(
+    context: &mut C,
+    things: impl IntoIterator<Item = T>,
+    begin: impl Fn(&mut C, T) -> Result<B, E>,
+    end: impl Fn(&mut C, B) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut under_way = None;
+    for thing in things {
+        let begun = begin(context, thing)?;
+        if let Some(before) = under_way.replace(begun) {
+            end(context, before)?;
         }
-        Ok(())
+    }
+    under_way.map_or(Ok(()), |last| end(context, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_piece_ends_when_the_next_has_begun() {
+        let run = |things: std::ops::Range<i32>, fails: i32| {
+            let mut log = String::new();
+            let begin = |log: &mut String, thing| {
+                log.push_str(&format!("+{thing}"));
+                if thing == fails { Err(thing) } else { Ok(thing) }
+            };
+            let end = |log: &mut String, thing| {
+                log.push_str(&format!("-{thing}"));
+                Ok(())
+            };
+            let ended = overlapped(&mut log, things, begin, end);
+            (log, ended)
+        };
+        assert_eq!(run(0..0, 9), (String::new(), Ok(())));
+        assert_eq!(run(0..1, 9), ("+0-0".into(), Ok(())));
+        assert_eq!(run(0..4, 9), ("+0+1-0+2-1+3-2-3".into(), Ok(())));
+        assert_eq!(run(0..4, 2), ("+0+1-0+2".into(), Err(2)));
     }
 }

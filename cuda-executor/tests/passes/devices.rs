@@ -1,36 +1,81 @@
 //! Devices that do not do as others do.
 
-use crate::world::{ROOM, SEED, bits, config, fed, on_processor, text};
-use cuda_executor::{CudaExecutor, PromptKernel, Room};
+use crate::world::{ROOM, SEED, bits, config, fed, interpreter, on, on_processor, text};
+use cuda_executor::{CudaExecutor, PromptKernel, Room, prepare};
 use cuda_kernels::{
     Address, Argument, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, forward_gpu,
 };
-use kv_cache::CachedExecutor;
+use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{Config, Executor, Pass, Span, Want, random_tensors};
+use std::collections::BTreeSet;
 
 /// A device that does not do as others do.
 #[derive(Default)]
 struct Odd {
     gpu: Interpreter,
-    /// It does not record.
-    has_no_graphs: bool,
+    /// Steps of so many rows it does not record.
+    not_recorded: Vec<u32>,
+    /// How often it was asked to record, and launches of what it did.
+    recorded: Vec<usize>,
+    /// The kernel that its driver cannot compile.
+    not_compiled: Option<&'static str>,
+    /// Hopper's kernel for prompts is refused.
+    hopper_is_refused: bool,
+    /// Hopper's kernel for prompts ends the device.
+    hopper_kills: bool,
+    is_dead: bool,
     /// The first output of Hopper's kernel for prompts is off by its last bit.
     hopper_is_off: bool,
     /// Bytes that were asked for.
     allocated: usize,
+    /// Whether something was launched that nobody has waited for yet.
+    is_busy: bool,
+    /// Kernels that were made ready.
+    prepared: BTreeSet<&'static str>,
+    /// Kernels that were launched or recorded, with their grids.
+    launched: Vec<(&'static str, [u32; 3])>,
 }
 
 impl Gpu for Odd {
-    forward_gpu!(gpu: is_hopper write read copy replay finish);
+    forward_gpu!(gpu: is_hopper copy);
 
     fn alloc(&mut self, bytes: usize) -> DeviceResult<Address> {
         self.allocated += bytes;
         self.gpu.alloc(bytes)
     }
 
+    fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()> {
+        self.live()?;
+        self.gpu.write(to, bytes)
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+        self.live()?;
+        self.is_busy = false;
+        self.gpu.read(from, bytes)
+    }
+
+    fn prepare(&mut self, launches: &[Launch]) -> DeviceResult<()> {
+        self.prepared.extend(launches.iter().map(|launch| launch.entry));
+        let refused = launches.iter().find(|launch| Some(launch.entry) == self.not_compiled);
+        match refused {
+            Some(launch) => Err(DeviceError(format!("cannot load the module of {}", launch.entry))),
+            None => self.gpu.prepare(launches),
+        }
+    }
+
     fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
+        self.live()?;
+        self.is_busy = true;
+        self.launched.push((launch.entry, launch.grid));
+        let is_hoppers = launch.entry.starts_with("paged_prefill_hopper");
+        if is_hoppers && self.hopper_is_refused {
+            return Err(DeviceError("too much shared memory".into()));
+        }
         self.gpu.launch(launch)?;
-        if self.hopper_is_off && launch.entry.starts_with("paged_prefill_hopper") {
+        // Whoever asks next is told.
+        self.is_dead |= is_hoppers && self.hopper_kills;
+        if is_hoppers && self.hopper_is_off {
             let Argument::Pointer(out) = launch.arguments[0] else { panic!("it has an output") };
             let mut number = [0; 2];
             self.gpu.read(out, &mut number)?;
@@ -41,10 +86,30 @@ impl Gpu for Odd {
     }
 
     fn record(&mut self, launches: &[Launch]) -> DeviceResult<Recording> {
-        match self.has_no_graphs {
+        self.recorded.push(launches.len());
+        self.launched.extend(launches.iter().map(|launch| (launch.entry, launch.grid)));
+        // A step begins with the embeddings of its rows.
+        match self.not_recorded.contains(&launches[0].grid[0]) {
             true => Err(DeviceError("cannot make a graph: not supported".into())),
             false => self.gpu.record(launches),
         }
+    }
+
+    fn replay(&mut self, recording: Recording) -> DeviceResult<()> {
+        self.is_busy = true;
+        self.gpu.replay(recording)
+    }
+
+    fn finish(&mut self) -> DeviceResult<()> {
+        self.live()?;
+        self.is_busy = false;
+        self.gpu.finish()
+    }
+}
+
+impl Odd {
+    fn live(&self) -> DeviceResult<()> {
+        if self.is_dead { Err(DeviceError("an illegal instruction".into())) } else { Ok(()) }
     }
 }
 
@@ -52,11 +117,7 @@ impl Gpu for Odd {
 fn on_hopper_a_prompt_has_the_same_bits() {
     let text = text(100);
     let pass = Pass::one(Span::new(0, 0, &text, Want::Last));
-    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
-    let mut gpu = Interpreter::new();
-    gpu.is_hopper = true;
-    let mut hopper = CudaExecutor::new(gpu, config(), rope, &tensors, ROOM).unwrap();
-    hopper.cache_mut().open();
+    let mut hopper = on(interpreter(true), ROOM).unwrap();
     assert_eq!(hopper.prompts(), &PromptKernel::Hopper);
     assert_eq!(bits(hopper.execute(&pass).unwrap()), fed(&[100], &text));
 }
@@ -65,32 +126,112 @@ fn on_hopper_a_prompt_has_the_same_bits() {
 fn a_hopper_whose_own_kernel_gives_other_bits_runs_prompts_with_the_usual_one() {
     let text = text(100);
     let pass = Pass::one(Span::new(0, 0, &text, Want::Last));
-    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
-    let mut gpu = Odd { hopper_is_off: true, ..Odd::default() };
-    gpu.gpu.is_hopper = true;
-    let mut executor = CudaExecutor::new(gpu, config(), rope, &tensors, ROOM).unwrap();
-    executor.cache_mut().open();
+    let gpu = Odd { gpu: interpreter(true), hopper_is_off: true, ..Odd::default() };
+    let mut executor = on(gpu, ROOM).unwrap();
     let said = executor.prompts().to_string();
     assert_eq!(said, "the usual kernel: Hopper's gives other bits on this device");
     assert_eq!(bits(executor.execute(&pass).unwrap()), fed(&[100], &text));
 }
 
 #[test]
-fn a_device_that_does_not_record_gives_the_same_bits_and_says_why() {
-    let text = text(20);
-    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
-    let gpu = Odd { has_no_graphs: true, ..Odd::default() };
-    let mut executor = CudaExecutor::new(gpu, config(), rope, &tensors, ROOM).unwrap();
-    executor.cache_mut().open();
-    let mut last = Vec::new();
-    for (start, end) in [(0, 18), (18, 19), (19, 20)] {
-        let span = Span::new(0, start, &text[start..end], Want::Last);
-        last = bits(executor.execute(&Pass::one(span)).unwrap());
+fn a_hopper_that_refuses_its_own_kernel_goes_on_and_one_that_dies_of_it_is_an_error() {
+    let gpu = || interpreter(true);
+    let refusing = Odd { gpu: gpu(), hopper_is_refused: true, ..Odd::default() };
+    let said = on(refusing, ROOM).unwrap().prompts().to_string();
+    assert_eq!(said, "the usual kernel: Hopper's cannot be run: too much shared memory");
+    let dying = Odd { gpu: gpu(), hopper_kills: true, ..Odd::default() };
+    assert_eq!(
+        on(dying, ROOM).err().unwrap().to_string(),
+        "CUDA: Hopper's kernel for prompts failed when it was tried: an illegal instruction; with LADDER_NO_HOPPER=1 in the environment prompts take the usual kernel"
+    );
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_is_found_out_before_anything_is_set_aside() {
+    for entry in ["embedding", "gemm_decode", "paged_decode_64", "gemm_prefill", "paged_prefill_64"]
+    {
+        let gpu = || Odd { not_compiled: Some(entry), ..Odd::default() };
+        let mut watched = gpu();
+        let refused = prepare(&mut watched, &config()).unwrap_err().to_string();
+        assert_eq!(refused, format!("CUDA: cannot load the module of {entry}"));
+        assert_eq!(watched.allocated, 0);
+        assert_eq!(on(gpu(), ROOM).err().unwrap().to_string(), refused);
     }
-    assert_eq!(last, fed(&[18, 19, 20], &text));
-    assert!(!executor.has_graphs());
+}
+
+#[test]
+fn every_kernel_that_passes_launch_was_made_ready() {
+    let text = text(100);
+    let mut executor = on(Odd::default(), ROOM).unwrap();
+    let long = Span::new(0, 0, &text, Want::All);
+    executor.execute(&Pass::one(long)).unwrap();
+    executor.hidden(&Pass::one(Span::new(1, 0, &text[..5], Want::All))).unwrap();
+    executor.execute(&Pass::one(Span::new(1, 5, &text[5..6], Want::Last))).unwrap();
+    let gpu = executor.gpu();
+    let launched: BTreeSet<_> = gpu.launched.iter().map(|&(entry, _)| entry).collect();
+    let late: Vec<_> = launched.difference(&gpu.prepared).collect();
+    assert!(late.is_empty() && !launched.is_empty(), "{late:?} are compiled in a request");
+}
+
+#[test]
+fn beside_a_prompt_of_many_rows_few_rows_keep_their_kernel() {
+    let text = text(100);
+    let mut executor = on(Odd::default(), ROOM).unwrap();
+    let mut attention = |rows: [usize; 3]| {
+        executor.gpu().launched.clear();
+        let mut spans = Vec::new();
+        for (sequence, rows) in rows.into_iter().enumerate() {
+            executor.cache_mut().truncate(sequence, 0).unwrap();
+            spans.push(Span::new(sequence, 0, &text[..rows], Want::Nothing));
+        }
+        executor.execute(&Pass { spans }).unwrap();
+        let gpu = executor.gpu();
+        let of = |kernel| gpu.launched.iter().find(|(entry, _)| *entry == kernel);
+        // Requests are a grid's third dimension.
+        ["paged_decode_64", "paged_prefill_64"].map(|kernel| of(kernel).map(|(_, grid)| grid[2]))
+    };
+    assert_eq!(attention([100, 3, 1]), [Some(2), Some(1)]);
+    assert_eq!(attention([16, 17, 60]), [Some(1), Some(2)]);
+    assert_eq!(attention([1, 60, 60]), [Some(1), Some(2)]);
+    assert_eq!(attention([40, 40, 40]), [None, Some(3)]);
+    assert_eq!(attention([40, 3, 21]), [Some(3), None]);
+}
+
+#[test]
+fn a_step_that_cannot_be_recorded_gives_the_same_bits_and_the_others_are_played() {
+    let text = text(24);
+    let mut executor = on(Odd { not_recorded: vec![1], ..Odd::default() }, ROOM).unwrap();
+    let prompts = [Span::new(0, 0, &text[..18], Want::Last), Span::new(1, 0, &[3], Want::Nothing)];
+    executor.execute(&Pass { spans: prompts.into() }).unwrap();
+    let mut last = Vec::new();
+    // Both together, then the first alone, and so on.
+    for (step, end) in (19..=24).enumerate() {
+        let mut spans = vec![Span::new(0, end - 1, &text[end - 1..end], Want::Last)];
+        if step % 2 == 0 {
+            spans.push(Span::new(1, 1 + step / 2, &[3], Want::Last));
+        }
+        let logits = executor.execute(&Pass { spans }).unwrap();
+        last = logits.row(0).to_vec();
+    }
+    assert_eq!(last, fed(&[18, 19, 20, 21, 22, 23, 24], &text));
+    assert_eq!(executor.gpu().recorded.len(), 2, "each size is recorded once, or tried once");
+    assert_eq!(executor.gpu().gpu.replays, 3, "what was recorded is kept");
+    assert!(executor.has_graphs());
     let said = executor.not_recorded().unwrap().to_string();
     assert!(said.contains("cannot make a graph: not supported"), "{said}");
+}
+
+#[test]
+fn a_pass_has_run_when_it_returns_also_if_it_wants_nothing() {
+    let text = text(20);
+    let mut executor = on(Odd::default(), ROOM).unwrap();
+    let pass = |start, end, want| Pass::one(Span::new(0, start, &text[start..end], want));
+    assert_eq!(executor.execute(&pass(0, 7, Want::Nothing)).unwrap().dim(), (0, 80));
+    assert!(!executor.gpu().is_busy);
+    assert_eq!(executor.hidden(&pass(7, 19, Want::Nothing)).unwrap().dim(), (0, 72));
+    assert!(!executor.gpu().is_busy);
+    executor.execute(&pass(19, 20, Want::Last)).unwrap();
+    assert!(!executor.gpu().is_busy);
 }
 
 #[test]
@@ -99,9 +240,16 @@ fn what_a_model_takes_is_known_before_there_is_a_device() {
     let room = Room { tokens: 100, capacity: 300, rows: 70 };
     for config in [config(), Config { tied_head: true, layers: 3, ..config() }] {
         let bytes = room.bytes(&config).unwrap();
+        let recorded = room.recorded_bytes(&config).unwrap();
         let gpu = Odd::default();
         let executor = CudaExecutor::new(gpu, config.clone(), rope, &tensors, room);
-        assert_eq!(executor.unwrap().gpu().allocated, bytes);
+        let mut executor = executor.unwrap();
+        assert_eq!(executor.gpu().allocated, bytes - recorded);
+        // Steps of up to 64 rows, with one split of keys or two; each has so many launches.
+        executor.cache_mut().open();
+        executor.execute(&Pass::one(Span::new(0, 0, &[1], Want::Last))).unwrap();
+        let [launches] = executor.gpu().recorded[..] else { panic!("one step was recorded") };
+        assert_eq!(recorded, 7 * 2 * launches * (10 << 10));
     }
     assert!(room.bytes(&Config { vocab_size: 81, ..config() }).is_err());
 }

@@ -1,6 +1,8 @@
 //! Logits are those of the processor, and the same bits in any pieces and any company.
 
-use crate::world::{ROOM, SEED, assert_near, config, fed, on_device, right, rounded, text};
+use crate::world::{
+    ROOM, SEED, assert_near, config, fed, interpreter, on, on_device, right, rounded, text,
+};
 use cuda_executor::CudaExecutor;
 use cuda_kernels::Interpreter;
 use kv_cache::{CachedDecoder, CachedExecutor, KvCache};
@@ -57,6 +59,37 @@ fn a_sequence_has_the_same_bits_alone_and_among_others() {
     ];
     let among = executor.execute(&Pass { spans }).unwrap();
     assert_eq!(among.into_raw_vec_and_offset().0, fed(&[40], &text));
+}
+
+#[test]
+fn steps_and_guesses_have_the_same_bits_beside_a_prompt_of_many_rows() {
+    let (text, other) = (text(290), text(100));
+    for is_hopper in [false, true] {
+        let mut executor = on(interpreter(is_hopper), ROOM).unwrap();
+        for (start, end) in [(0, 128), (128, 256), (256, 289)] {
+            let span = Span::new(1, start, &text[start..end], Want::Nothing);
+            executor.execute(&Pass::one(span)).unwrap();
+        }
+        executor.execute(&Pass::one(Span::new(2, 0, &text[..30], Want::Nothing))).unwrap();
+        let mut guesses = Span::new(2, 30, &[4, 5, 6], Want::All);
+        guesses.positions = vec![30, 30, 31];
+        guesses.sees[1] = Visible { range: 0..30, also: vec![31] };
+        guesses.sees[2] = Visible { range: 0..30, also: vec![31, 32] };
+        // The prompt's rows are first here and last on the device.
+        let spans = vec![
+            Span::new(0, 0, &other, Want::Last),
+            guesses,
+            Span::new(1, 289, &text[289..], Want::Last),
+        ];
+        let rows = executor.execute(&Pass { spans }).unwrap();
+        let row = |row: usize| rows.row(row).to_vec();
+        assert_eq!(row(0), fed(&[100], &other));
+        let after = |guesses: &[u32]| fed(&[30 + guesses.len()], &[&text[..30], guesses].concat());
+        assert_eq!(row(1), after(&[4]));
+        assert_eq!(row(2), after(&[5]));
+        assert_eq!(row(3), after(&[5, 6]));
+        assert_eq!(row(4), fed(&[128, 256, 290], &text));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A small model, on the processor and on the interpreter.
 
 use cuda_executor::{CudaExecutor, Room};
-use cuda_kernels::Interpreter;
+use cuda_kernels::{Gpu, Interpreter};
 use half::bf16;
 use kv_cache::CachedExecutor;
 use naive_decode::{
@@ -44,13 +44,24 @@ pub(crate) fn on_processor() -> Arc<Model> {
 
 pub(crate) const ROOM: Room = Room { tokens: 640, capacity: 320, rows: 128 };
 
+/// The interpreter, as a Hopper or as another device.
+pub(crate) fn interpreter(is_hopper: bool) -> Interpreter {
+    let mut gpu = Interpreter::new();
+    gpu.is_hopper = is_hopper;
+    gpu
+}
+
 /// With three sequences open.
 pub(crate) fn on_device(room: Room) -> CudaExecutor<Interpreter> {
+    on(Interpreter::new(), room).unwrap()
+}
+
+/// The same on this device, if it can be.
+pub(crate) fn on<G: Gpu + 'static>(gpu: G, room: Room) -> Result<CudaExecutor<G>> {
     let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
-    let mut executor =
-        CudaExecutor::new(Interpreter::new(), config(), rope, &tensors, room).unwrap();
+    let mut executor = CudaExecutor::new(gpu, config(), rope, &tensors, room)?;
     (0..3).for_each(|sequence| assert_eq!(executor.cache_mut().open(), sequence));
-    executor
+    Ok(executor)
 }
 
 pub(crate) fn bits(logits: Logits) -> Vec<f32> {

@@ -2,7 +2,7 @@
 //!
 //! [`PagedAttention::prefill`] and [`PagedAttention::decode`] give the same bits for the same queries; which one to
 //! launch is a question of speed. `decode` reads a request's keys once for every sixteen rows of queries and heads that
-//! share a kv head, by as many blocks of threads as there are splits; `prefill` reads them once for every 64, by one.
+//! share a kv head, by a block of threads for each split, or for a few; `prefill` reads them once for every 64, by one.
 //! [`PagedAttention::prefill_hopper`] does what `prefill` does with the instructions that Hopper has beside.
 
 use super::Argument::{F32, I32, I64, Pointer};
@@ -23,6 +23,11 @@ pub const MLA_VALUE: usize = 512;
 const TILE: usize = 64;
 const PREFILL_ROWS: usize = 64;
 const DECODE_ROWS: usize = 16;
+/// Blocks of threads of a decoding kernel, about, from which on each has several splits. A grid has room for the longest
+/// request's splits in every request: where one is long among many that are short, nearly all blocks would have nothing to do.
+const DECODE_BLOCKS: usize = 4_096;
+/// But so many share a request's splits at least, so that one that is long among others is not walked through by few.
+const LEAST_ACROSS: usize = 32;
 const THREADS: u32 = 128;
 /// Rows of a block of threads of the kernel for Hopper, and tiles of keys and of values in its shared memory.
 const HOPPER_ROWS: usize = 128;
@@ -222,8 +227,8 @@ impl PagedAttention {
         })
     }
 
-    /// One block of threads for each [`SPLIT`] keys and 16 rows of queries and heads of a group; and the kernel that
-    /// joins the splits.
+    /// One block of threads for each [`SPLIT`] keys and 16 rows of queries and heads of a group, or for several splits of them
+    /// where there are very many; and the kernel that joins the splits.
     ///
     /// # Errors
     /// As [`PagedAttention::prefill`].
@@ -241,7 +246,7 @@ impl PagedAttention {
             .into_iter()
             .chain(self.cache.pointers())
             .chain(batch)
-            .chain([I32(self.heads as i32), I32(self.kv_heads as i32)])
+            .chain([splits(self.batch.most_keys), self.heads, self.kv_heads].map(|n| I32(n as i32)))
             .chain(self.cache.strides())
             .chain([F32(scale)])
             .collect();
@@ -329,7 +334,8 @@ impl MlaAttention {
             .map(Pointer)
             .into_iter()
             .chain(batch)
-            .chain([I32(self.heads as i32), I64(self.block_stride), F32(scale)])
+            .chain([splits(self.batch.most_keys), self.heads].map(|n| I32(n as i32)))
+            .chain([I64(self.block_stride), F32(scale)])
             .collect();
         let tiles = (self.batch.most_queries * group).div_ceil(DECODE_ROWS);
         let decode = Launch {
@@ -363,8 +369,9 @@ impl Batch {
     }
 
     fn decode_grid(&self, entry: &'static str, tiles: usize) -> Result<[u32; 3], Error> {
-        let tiles = within(entry, "tiles of queries", tiles, MAX_GRID_YZ)?;
-        Ok([splits(self.most_keys) as u32, tiles, self.requests as u32])
+        let down = within(entry, "tiles of queries", tiles, MAX_GRID_YZ)?;
+        let most = DECODE_BLOCKS.div_ceil(tiles * self.requests).max(LEAST_ACROSS);
+        Ok([splits(self.most_keys).min(most) as u32, down, self.requests as u32])
     }
 
     /// The kernel that joins the splits of a decoding step.
@@ -384,7 +391,11 @@ impl Batch {
         Ok(Launch {
             ptx: DECODE,
             entry,
-            grid: [heads as u32, rows, self.requests as u32],
+            grid: [
+                heads as u32 * width.div_ceil(THREADS as usize) as u32,
+                rows,
+                self.requests as u32,
+            ],
             threads: THREADS,
             shared_bytes: 0,
             arguments: pointers.into_iter().chain(counts).chain([F32(scale)]).collect(),

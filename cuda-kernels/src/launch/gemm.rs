@@ -192,9 +192,9 @@ impl Gemm {
         let counts = self.check(entry)?;
         let (rows, outputs) = (16, 64);
         let grid = [
-            within(entry, "tiles of outputs", self.outputs.div_ceil(outputs), MAX_GRID_X)?,
+            within(entry, "tiles of rows", self.rows.div_ceil(rows), MAX_GRID_X)?,
             within(entry, "splits of inputs", splits(self.inputs), MAX_GRID_YZ)?,
-            within(entry, "tiles of rows", self.rows.div_ceil(rows), MAX_GRID_YZ)?,
+            within(entry, "tiles of outputs", self.outputs.div_ceil(outputs), MAX_GRID_YZ)?,
         ];
         Ok(Launch {
             ptx: DECODE,

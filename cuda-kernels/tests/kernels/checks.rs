@@ -17,7 +17,7 @@ struct Watched {
 }
 
 impl Gpu for Watched {
-    forward_gpu!(device: alloc write read copy record replay finish);
+    forward_gpu!(device: alloc write read copy prepare record replay finish);
 
     fn is_hopper(&self) -> bool {
         true
@@ -109,7 +109,7 @@ impl Broken {
 }
 
 impl Gpu for Broken {
-    forward_gpu!(device: is_hopper alloc launch finish);
+    forward_gpu!(device: is_hopper alloc prepare launch finish);
 
     fn shared_bytes(&self) -> u32 {
         if self.fault == Fault::SmallShared { 99 << 10 } else { self.device.shared_bytes() }

@@ -63,6 +63,22 @@ fn a_prompt_has_the_same_bits_in_one_piece_and_in_several() {
 }
 
 #[test]
+fn splits_have_the_same_bits_from_any_number_of_blocks() {
+    let case = Case::new(4, &[Request::text(600, 2), Request::text(512, 1)], 7);
+    let right = case.decode().0;
+    for across in 1..3 {
+        let mut gpu = Gpu::new();
+        let (attention, workspace, out) = gpu.bench(|gpu| case.place(gpu));
+        let [mut decode, join] = attention.decode(workspace).unwrap();
+        assert_eq!(decode.grid[0], 3);
+        decode.grid[0] = across;
+        gpu.run(&decode);
+        gpu.run(&join);
+        assert!(gpu.download::<u16>(out) == right, "{across} across");
+    }
+}
+
+#[test]
 fn a_latent_is_read_once_for_32_rows_of_queries_and_heads() {
     let (heads, keys, queries) = (16, 130, 4);
     let (_, counts) = Case::new(heads, &[Request::text(keys, queries)], 5).prefill();

@@ -180,6 +180,7 @@ fn subjects() -> Vec<fn() -> Prepared> {
         || stored(false, 128, Stored::Fp8),
         || paged_hopper::prepared_with(64),
         || paged_hopper::prepared_with(128),
+        crate::paged::prepared_join,
         mla::prepared,
         mla::prepared_decode,
         || step(Step::Tiled),
@@ -320,9 +321,13 @@ pub(crate) fn one_for_a_power(line: &str) -> Option<String> {
 
 #[test]
 fn a_weight_or_rescale_that_is_1_is_noticed() {
-    for prepare in
-        [|| step(Step::Pipelined), || step(Step::TensorCores), || paged(true), || paged(false)]
-    {
+    for prepare in [
+        || step(Step::Pipelined),
+        || step(Step::TensorCores),
+        || paged(true),
+        || paged(false),
+        crate::paged::prepared_join,
+    ] {
         let (survivors, noticed) = survivors(prepare, one_for_a_power);
         assert_eq!(survivors, [""; 0]);
         let all = noticed.iter().all(|how| *how == Noticed::Result);

@@ -76,6 +76,20 @@ fn a_tile_of_queries_reads_what_it_sees_in_whole_sectors() {
     assert_eq!(counts.tensor_flops, (heads * tiles * 2 * 2 * 2 * 64 * 64 * head_dim) as u64);
 }
 
+/// The interpreter's lanes go on together unless they part, as a device's need not. So the text has to say it.
+#[test]
+fn the_lanes_that_fetch_are_brought_together_for_each_tile() {
+    for head_dim in [64, 128] {
+        let launch = prepared_with(head_dim).launch;
+        let (_, kernel) = launch.ptx.split_once(&format!("{}(", launch.entry)).unwrap();
+        // Where registers are given away, those begin who fetch; the first that they wait for is a free stage.
+        let (_, fetching) = kernel.split_once("setmaxnreg.dec").unwrap();
+        let (before, _) = fetching.split_once("mbarrier.try_wait").unwrap();
+        let (_, of_a_tile) = before.rsplit_once("\n$L__BB").unwrap();
+        assert!(of_a_tile.contains("bar.warp.sync"), "{}: {of_a_tile}", launch.entry);
+    }
+}
+
 /// Three splits, the last of which has the highest score of some queries; so many tiles that each stage is used again; and a
 /// last block that is not full.
 pub(crate) fn prepared_with(head_dim: usize) -> Prepared {

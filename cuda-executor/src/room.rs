@@ -1,0 +1,52 @@
+//! How much a device is to hold.
+
+use crate::forward::Scratch;
+use crate::graphs::{LAUNCH_BYTES, StepSize};
+use crate::memory::BlockShape;
+use crate::rehearsal;
+use crate::shared::failed;
+use crate::staging::most_bytes;
+use crate::weights::{Weights, check};
+use cuda_kernels::cache::BLOCK_TOKENS;
+use naive_decode::{Config, Result};
+
+/// How much a device is to hold beside the weights.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Tokens of keys and values in all; rounded up to whole blocks.
+    pub tokens: usize,
+    /// Most tokens of one sequence; at most the model's context.
+    pub capacity: usize,
+    /// Most rows of a pass.
+    pub rows: usize,
+}
+
+impl Room {
+    /// Bytes of a device's memory that a model and this room for it take together: what is set aside at the start, and what
+    /// recorded steps take as they come.
+    ///
+    /// # Errors
+    /// If the kernels do not fit the model's sizes; names what does not.
+    pub fn bytes(&self, config: &Config) -> Result<usize> {
+        let heads = check(config)?;
+        let pool = self.tokens.div_ceil(BLOCK_TOKENS) * BlockShape::of(config, heads).bytes();
+        let turns = self.capacity * heads.wide * size_of::<f32>();
+        let staged = most_bytes(self.rows, self.capacity);
+        let mut bytes = Weights::bytes(config, heads) + turns + staged + pool;
+        let mut count = |more: usize| {
+            bytes += more;
+            Ok(0)
+        };
+        Scratch::new(&mut count, config, heads, (self.rows, self.capacity)).map_err(failed)?;
+        Ok(bytes + self.recorded_bytes(config)?)
+    }
+
+    /// Bytes that steps may take once one of every size has been recorded.
+    ///
+    /// # Errors
+    /// As [`Room::bytes`].
+    pub fn recorded_bytes(&self, config: &Config) -> Result<usize> {
+        let launches = rehearsal::launches(config, 1)?.len();
+        Ok(StepSize::count(self.rows, self.capacity) * launches * LAUNCH_BYTES)
+    }
+}
