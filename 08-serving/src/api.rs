@@ -12,12 +12,15 @@
 //! | `api/embeddings.rs` | embeddings: request and answer |
 //! | `api/answers.rs` | what both answer with |
 //! | `api/logprobs.rs` | log-probabilities, in either's form |
-//! | `api/tools.rs` | functions that a model may call |
+//! | `api/tools.rs` | functions that a model may call, and calls |
+//! | `api/calling.rs` | what a request's tools come to, and the form of a call |
+//! | `api/references.rs` | schemas inside another schema, with their references |
 //! | `api/formats.rs` | forms that an answer may be held to |
 //! | `api/tokens.rs` | tokens of a text, text of tokens |
 //! | `api/identity.rs` | names of answers and of calls, seeds nobody chose |
 
 pub mod answers;
+pub mod calling;
 pub mod chat;
 pub mod completions;
 pub mod embeddings;
@@ -29,6 +32,7 @@ mod limits;
 mod logprobs;
 pub mod messages;
 mod read;
+mod references;
 mod sampling;
 pub mod tokens;
 pub mod tools;

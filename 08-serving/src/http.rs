@@ -21,6 +21,8 @@
 //! | `http/embeddings.rs` | `POST /v1/embeddings` |
 //! | `http/events.rs` | server-sent events |
 //! | `http/small.rs` | models, tokens, health, version |
+//! | `http/dialect.rs`, `dialect/calls.rs` | how a model writes calls and thoughts, as its template shows |
+//! | `http/dialect/room.rs` | forms that leave it room for them |
 //! | `http/grammars.rs` | forms that answers are held to, compiled once |
 //! | `http/metrics.rs` | `GET /metrics`, by vLLM's names |
 //! | `http/watch.rs` | `GET /state`: the engine as it runs |
@@ -33,6 +35,7 @@ mod aside;
 mod auth;
 mod chat;
 mod completions;
+mod dialect;
 mod embeddings;
 mod events;
 mod grammars;

@@ -5,14 +5,17 @@
 //! | `text/stops.rs` | strings that end an answer, found however tokens cut them |
 //! | `text/writer.rs` | one answer: tokens in, pieces of text out, with the tokens that made them |
 //! | `text/answer.rs` | the same from the engine's events, with why it ended and what it came to |
+//! | `text/thoughts.rs` | what a model thinks, told from what it answers |
 //! | `text/calls.rs` | calls of functions, found in what a model says |
 
 mod answer;
 mod calls;
 mod stops;
+mod thoughts;
 mod writer;
 
 pub use answer::{Answer, Ending, Piece, Reason, Stopper};
-pub use calls::{CallFinder, Found, call, marks};
+pub use calls::{CallFinder, Found, MARKED, Marked, calls};
 pub use stops::{Cut, Stops, overlap};
+pub use thoughts::{THOUGHTS, Thinking, Thought, ThoughtFinder};
 pub use writer::{Style, Told, Writer, Written};

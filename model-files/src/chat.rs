@@ -10,7 +10,7 @@ mod encode;
 mod environment;
 mod functions;
 
-pub use encode::Extras;
+pub use encode::{Ends, Extras};
 use environment::{environment, without_marks};
 use minijinja::context;
 use minijinja::value::{Serde, Value};
@@ -166,6 +166,11 @@ impl ChatTemplate {
         let environment = environment();
         let template = environment.template_from_str(&self.source);
         template.is_ok_and(|template| template.undeclared_variables(false).contains("tools"))
+    }
+
+    /// Whether it knows that its model thinks before it answers, between `<think>` and `</think>`.
+    pub fn knows_thoughts(&self) -> bool {
+        self.source.contains("</think>")
     }
 
     /// The token that ends the assistant's turn: the first special one that the template writes

@@ -45,7 +45,7 @@ mod text_file;
 pub use architectures::{Architecture, LayerKv};
 pub use arguments::ModelArgs;
 pub use blocks::{BlockType, RawTensor, dequantise};
-pub use chat::{ChatTemplate, Extras, Message};
+pub use chat::{ChatTemplate, Ends, Extras, Message};
 pub use files::ModelFiles;
 pub use gguf::{Gguf, Metadata};
 pub use origin::Origin;

@@ -83,8 +83,11 @@ pub struct ChatChoice {
 pub struct AnswerMessage {
     /// `"assistant"`
     pub role: &'static str,
-    /// Its text; none if it calls functions and says nothing.
+    /// Its text; none if it calls functions, or thinks, and says nothing.
     pub content: Option<String>,
+    /// What it thought before it said that, if its model writes thoughts between marks. Those are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
     /// What it declines to say; here it declines nothing.
     pub refusal: Option<String>,
     /// Functions that it calls.
@@ -121,6 +124,9 @@ pub struct Delta {
     /// More text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// More of what it thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
     /// Functions that it calls, each whole in one piece.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<CallDelta>,

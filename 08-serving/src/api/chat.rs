@@ -1,9 +1,13 @@
 //! A chat completion, as it is asked for.
 
+use super::calling::Calling;
 use super::formats::{Form, ResponseFormat};
 use super::messages::ChatMessage;
-use super::tools::{Calling, Tool, ToolChoice};
+use super::messages::ends;
+use super::read::without_nulls;
+use super::tools::{Tool, ToolChoice};
 use super::{ApiError, Generation, MOST_LOGPROBS};
+use model_files::Ends;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -28,8 +32,15 @@ pub struct ChatRequest {
     pub tool_choice: Option<ToolChoice>,
     /// Whether it may call several at once. Where a call is demanded, there is one.
     pub parallel_tool_calls: Option<bool>,
-    /// A form that the answer is held to.
+    /// A form that the answer is held to. Where the model may call functions, it may do so instead.
+    #[serde(default, deserialize_with = "without_nulls")]
     pub response_format: Option<ResponseFormat>,
+    /// Whether the conversation goes up to where the assistant is to speak; it does if not given, unless
+    /// `continue_final_message` is true.
+    pub add_generation_prompt: Option<bool>,
+    /// Whether the answer goes on with the last message, which must be the assistant's, and not with
+    /// `add_generation_prompt`.
+    pub continue_final_message: Option<bool>,
     /// Values that the chat template asks for by name.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
@@ -43,6 +54,15 @@ pub struct ChatRequest {
 }
 
 impl ChatRequest {
+    /// Where the conversation ends that the model goes on with.
+    ///
+    /// # Errors
+    /// 400: see [`ends`].
+    pub fn ends(&self) -> Result<Ends, ApiError> {
+        let last = self.messages.iter().flatten().last();
+        ends(last, self.add_generation_prompt, self.continue_final_message)
+    }
+
     /// Most tokens to generate; none if as many as fit.
     ///
     /// # Errors
@@ -93,7 +113,7 @@ impl ChatRequest {
                 .map(|outputs| outputs.form())
                 .transpose()?
                 .map(|f| ("structured_outputs", f)),
-            calling.schema().map(|schema| ("tools", Form::schema(&schema))),
+            calling.form().map(|form| ("tools", form)),
         ];
         let mut given = forms.into_iter().flatten();
         match (given.next(), given.next()) {

@@ -7,12 +7,17 @@ use utoipa::ToSchema;
 
 /// OpenAI's `response_format`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ResponseFormat {
     /// Any text.
-    Text,
+    Text {},
     /// A JSON object.
-    JsonObject,
+    JsonObject {
+        /// A schema that it conforms to, as llama.cpp has it.
+        #[serde(default)]
+        #[schema(value_type = Option<Object>)]
+        schema: Option<Value>,
+    },
     /// JSON that conforms to a schema.
     JsonSchema {
         /// The schema.
@@ -22,6 +27,7 @@ pub enum ResponseFormat {
 
 /// A schema and its name.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NamedSchema {
     /// What it is called; not looked at.
     #[serde(default)]
@@ -32,7 +38,8 @@ pub struct NamedSchema {
     /// The schema.
     #[schema(value_type = Object)]
     pub schema: Value,
-    /// Whether the answer must conform; here it always does.
+    /// Whether a schema that is not understood in all its parts is refused. Where it is not, parts that are not
+    /// understood are passed over, and the answer conforms to the others.
     #[serde(default)]
     pub strict: Option<bool>,
 }
@@ -41,7 +48,7 @@ pub struct NamedSchema {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StructuredOutputs {
-    /// A JSON schema.
+    /// A JSON schema. Parts of it that are not understood are passed over.
     #[schema(value_type = Option<Object>)]
     pub json: Option<Value>,
     /// Any JSON object.
@@ -58,28 +65,44 @@ pub struct StructuredOutputs {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Form {
     /// JSON of this schema, written as JSON.
-    Schema(String),
+    Schema {
+        /// The schema.
+        text: String,
+        /// Whether it is refused if it is not understood in all its parts.
+        is_strict: bool,
+    },
     /// A regular expression.
     Regex(String),
     /// A grammar in Lark's notation.
     Lark(String),
+    /// A grammar in Lark's notation with other forms in it, which it calls `@form0`, `@form1` and so on.
+    Around {
+        /// The grammar.
+        lark: String,
+        /// What it has in it.
+        forms: Vec<Form>,
+    },
 }
 
 impl Form {
     /// Any JSON object.
     pub fn object() -> Self {
-        Form::schema(&json!({"type": "object"}))
+        Form::schema(&json!({"type": "object"}), true)
     }
 
     /// JSON of a schema.
-    pub fn schema(schema: &Value) -> Self {
-        Form::Schema(schema.to_string())
+    pub fn schema(schema: &Value, is_strict: bool) -> Self {
+        Form::Schema { text: schema.to_string(), is_strict }
     }
 
     /// Bytes of it as it is written.
     pub fn bytes(&self) -> usize {
-        let (Form::Schema(text) | Form::Regex(text) | Form::Lark(text)) = self;
-        text.len()
+        match self {
+            Form::Schema { text, .. } | Form::Regex(text) | Form::Lark(text) => text.len(),
+            Form::Around { lark, forms } => {
+                lark.len() + forms.iter().map(Form::bytes).sum::<usize>()
+            }
+        }
     }
 
     /// Refuses what is too long to be looked at.
@@ -101,9 +124,14 @@ impl ResponseFormat {
     /// What it holds an answer to.
     pub fn form(&self) -> Option<Form> {
         match self {
-            ResponseFormat::Text => None,
-            ResponseFormat::JsonObject => Some(Form::object()),
-            ResponseFormat::JsonSchema { json_schema } => Some(Form::schema(&json_schema.schema)),
+            ResponseFormat::Text {} => None,
+            ResponseFormat::JsonObject { schema: None } => Some(Form::object()),
+            ResponseFormat::JsonObject { schema: Some(schema) } => {
+                Some(Form::schema(schema, false))
+            }
+            ResponseFormat::JsonSchema { json_schema: NamedSchema { schema, strict, .. } } => {
+                Some(Form::schema(schema, strict.unwrap_or(false)))
+            }
         }
     }
 }
@@ -116,8 +144,8 @@ impl StructuredOutputs {
     pub fn form(&self) -> Result<Form, ApiError> {
         let schema = self.json.as_ref().map(|schema| match schema {
             // Some clients send the schema as a text.
-            Value::String(text) => Form::Schema(text.clone()),
-            schema => Form::schema(schema),
+            Value::String(text) => Form::Schema { text: text.clone(), is_strict: false },
+            schema => Form::schema(schema, false),
         });
         let forms = [
             schema,

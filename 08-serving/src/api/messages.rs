@@ -1,7 +1,8 @@
 //! Messages of a conversation, as they come and as chat templates read them.
 
-use super::tools::ToolCall;
+use super::tools::PastCall;
 use super::{ApiError, OneOrMany};
+use model_files::Ends;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -33,9 +34,12 @@ pub struct ChatMessage {
     /// The name of whoever speaks.
     #[serde(default)]
     pub name: Option<String>,
+    /// What the assistant thought before it said that; templates write it down where their model wants it.
+    #[serde(default)]
+    pub reasoning_content: Option<String>,
     /// Functions that the assistant called.
     #[serde(default)]
-    pub tool_calls: Option<Vec<ToolCall>>,
+    pub tool_calls: Option<Vec<PastCall>>,
     /// The call that this is the answer to.
     #[serde(default)]
     pub tool_call_id: Option<String>,
@@ -71,6 +75,38 @@ pub fn for_template(messages: &[ChatMessage]) -> Result<Vec<Map<String, Value>>,
     messages.iter().map(ChatMessage::for_template).collect()
 }
 
+/// Where a conversation ends that is to be written down, and whose last message is `last`.
+///
+/// # Errors
+/// 400: both at once, or a message to go on with that is not the assistant's or says nothing.
+pub fn ends(
+    last: Option<&ChatMessage>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+) -> Result<Ends, ApiError> {
+    if !continue_final_message.unwrap_or(false) {
+        return Ok(match add_generation_prompt.unwrap_or(true) {
+            true => Ends::BeforeAnswer,
+            false => Ends::AfterMessages,
+        });
+    }
+    let refused = |problem: &str| Err(ApiError::parameter("continue_final_message", problem));
+    if add_generation_prompt == Some(true) {
+        return refused(
+            "continue_final_message and add_generation_prompt are both true, expected one of them: the answer goes \
+             on with the last message, or is one of its own",
+        );
+    }
+    match last {
+        Some(message) if message.role == Role::Assistant && !message.text()?.is_empty() => {
+            Ok(Ends::InLastMessage)
+        }
+        _ => refused(
+            "continue_final_message is true, expected the last message to be the assistant's and to say something",
+        ),
+    }
+}
+
 impl ChatMessage {
     fn for_template(&self) -> Result<Map<String, Value>, ApiError> {
         let role = match self.role {
@@ -84,8 +120,12 @@ impl ChatMessage {
         if let Some(name) = &self.name {
             set("name", name.as_str().into());
         }
-        if let Some(calls) = &self.tool_calls {
-            set("tool_calls", calls.iter().map(ToolCall::for_template).collect());
+        if let Some(thoughts) = &self.reasoning_content {
+            set("reasoning_content", thoughts.as_str().into());
+        }
+        // Templates ask whether there are any by asking whether there is a list.
+        if let Some(calls) = self.tool_calls.as_ref().filter(|calls| !calls.is_empty()) {
+            set("tool_calls", calls.iter().map(PastCall::for_template).collect());
         }
         if let Some(id) = &self.tool_call_id {
             set("tool_call_id", id.as_str().into());
@@ -93,7 +133,11 @@ impl ChatMessage {
         Ok(fields)
     }
 
-    fn text(&self) -> Result<String, ApiError> {
+    /// What it says.
+    ///
+    /// # Errors
+    /// 400: nothing, where something must be said, or a part that is no text.
+    pub fn text(&self) -> Result<String, ApiError> {
         let parts = match &self.content {
             // An assistant that called functions need not say anything.
             None if self.role == Role::Assistant => return Ok(String::new()),
@@ -117,7 +161,9 @@ impl ChatMessage {
                 Err(ApiError::parameter("messages", problem))
             }
         };
-        parts.iter().map(text).collect()
+        let texts: Vec<String> = parts.iter().map(text).collect::<Result<_, _>>()?;
+        // As vLLM and llama.cpp have it: what came apart is not run together.
+        Ok(texts.join("\n"))
     }
 }
 

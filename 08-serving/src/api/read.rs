@@ -2,7 +2,8 @@
 
 use super::ApiError;
 use axum::http::StatusCode;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// What a body asks for. `unknown` gives the fields that the request has no parameter for: a misspelt
@@ -39,6 +40,18 @@ pub fn read<T: DeserializeOwned>(
             Err(ApiError::parameter(name, format!("no parameter is called `{name}` here")))
         }
     }
+}
+
+/// A parameter that is an object, without those of its fields that are null: they ask for nothing either.
+///
+/// # Errors
+/// If it is none of its kind.
+pub(super) fn without_nulls<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let Some(fields) = Option::<Map<String, Value>>::deserialize(from)? else { return Ok(None) };
+    let said = fields.into_iter().filter(|(_, value)| !value.is_null()).collect();
+    serde_json::from_value(Value::Object(said)).map(Some).map_err(D::Error::custom)
 }
 
 /// What is expected, in this program's terms and in the client's.

@@ -16,8 +16,11 @@ pub struct TokenizeRequest {
     pub messages: Option<Vec<ChatMessage>>,
     /// Whether the tokenizer's own rules add tokens around a text; they do if not given.
     pub add_special_tokens: Option<bool>,
-    /// Whether a conversation goes up to where the assistant is to speak; it does if not given.
+    /// Whether a conversation goes up to where the assistant is to speak; it does if not given, unless
+    /// `continue_final_message` is true.
     pub add_generation_prompt: Option<bool>,
+    /// Whether it goes up to the end of what the last message says, which must be the assistant's.
+    pub continue_final_message: Option<bool>,
     /// Whether each token's text is told.
     pub return_token_strs: Option<bool>,
     /// What nobody knows.

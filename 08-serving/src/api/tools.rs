@@ -1,8 +1,8 @@
 //! Functions that a model may call.
 
-use super::{ApiError, MOST_TOOLS, at_most, fresh_call_id};
+use super::fresh_call_id;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 /// A function that the model may call.
@@ -32,12 +32,13 @@ pub struct Function {
     /// What it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// A JSON schema of its arguments. One that lists `properties` allows no others, unless it says so: a function has
-    /// the arguments that it names.
+    /// A JSON schema of its arguments, which are an object's; without one, or with an empty one, it has none. One that
+    /// lists `properties` allows no others, unless it says so: a function has the arguments that it names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub parameters: Option<Value>,
-    /// Whether arguments must conform; here they always do when a call is demanded.
+    pub parameters: Option<Map<String, Value>>,
+    /// Whether a schema that is not understood in all its parts is refused where calls are held to it. Where it is
+    /// not, parts that are not understood are passed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
 }
@@ -77,21 +78,20 @@ pub struct FunctionName {
     pub name: String,
 }
 
-/// A call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A call that the model makes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ToolCall {
     /// What the answer to it is to name.
-    #[serde(default)]
     pub id: String,
     /// There is one kind.
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type")]
     pub kind: ToolKind,
     /// What is called.
     pub function: Called,
 }
 
 /// What is called.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Called {
     /// The function.
     pub name: String,
@@ -105,117 +105,59 @@ impl ToolCall {
         let function = Called { name: name.into(), arguments: arguments.to_string() };
         ToolCall { id: fresh_call_id(), kind: ToolKind::Function, function }
     }
+}
 
+/// A call that was made earlier in a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+pub struct PastCall {
+    /// What the answer to it names.
+    #[serde(default)]
+    pub id: String,
+    /// There is one kind.
+    #[serde(rename = "type", default)]
+    pub kind: ToolKind,
+    /// What was called.
+    pub function: CalledBefore,
+}
+
+/// What was called.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+pub struct CalledBefore {
+    /// The function.
+    pub name: String,
+    /// Its arguments. A call without any may say so, or leave them out, or leave them empty.
+    #[serde(default)]
+    pub arguments: Option<Arguments>,
+}
+
+/// Arguments of a call: as JSON in a text, which is how OpenAI has it, or as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "arguments are no object, nor the JSON of one as a string")]
+pub enum Arguments {
+    /// As JSON in a text.
+    Written(String),
+    /// As they are.
+    Given(Map<String, Value>),
+}
+
+impl PastCall {
     /// As templates read it: arguments are values.
     pub fn for_template(&self) -> Value {
-        let arguments = &self.function.arguments;
-        let value: Value =
-            serde_json::from_str(arguments).unwrap_or_else(|_| arguments.as_str().into());
-        let function = json!({"name": self.function.name, "arguments": value});
+        let nothing = || Value::Object(Map::new());
+        let arguments = match &self.function.arguments {
+            None => nothing(),
+            Some(Arguments::Given(fields)) => fields.clone().into(),
+            Some(Arguments::Written(text)) if text.trim().is_empty() => nothing(),
+            // A model may have written what is no JSON; it is shown what it wrote.
+            Some(Arguments::Written(text)) => match serde_json::from_str(text) {
+                Ok(Value::Null) => nothing(),
+                Ok(value) => value,
+                Err(_) => text.as_str().into(),
+            },
+        };
+        let function = json!({"name": self.function.name, "arguments": arguments});
         json!({"id": self.id, "type": "function", "function": function})
     }
-}
-
-/// What a request's tools come to.
-#[derive(Debug, Clone, Default)]
-pub struct Calling {
-    /// The functions that the model is told of.
-    pub tools: Vec<Tool>,
-    /// Functions one of which must be called; none if the model may answer as it likes.
-    pub demanded: Vec<Function>,
-    /// Whether a single function was named.
-    pub is_named: bool,
-}
-
-impl Calling {
-    /// From a request's parameters.
-    ///
-    /// # Errors
-    /// 400: too many tools, two of one name, a choice without tools, or one that names none of them.
-    pub fn new(tools: Option<Vec<Tool>>, choice: Option<ToolChoice>) -> Result<Self, ApiError> {
-        let tools = tools.unwrap_or_default();
-        at_most("tools", tools.len(), MOST_TOOLS, "tools")?;
-        for (i, tool) in tools.iter().enumerate() {
-            let name = &tool.function.name;
-            let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-            if !(1..=64).contains(&name.len()) || !name.chars().all(is_word) {
-                let problem = format!(
-                    "tools have one called {name:?}, expected 1 to 64 of letters, digits, `_`, `-` and `.`"
-                );
-                return Err(ApiError::parameter("tools", problem));
-            }
-            if tools[..i].iter().any(|other| other.function.name == *name) {
-                let problem = format!("tools have {name:?} twice, expected names of their own");
-                return Err(ApiError::parameter("tools", problem));
-            }
-        }
-        let named = |name: &str| tools.iter().find(|tool| tool.function.name == name);
-        let (demanded, is_named) = match &choice {
-            None | Some(ToolChoice::Word(ToolWord::Auto)) => (Vec::new(), false),
-            Some(ToolChoice::Word(ToolWord::None)) => return Ok(Calling::default()),
-            Some(ToolChoice::Word(ToolWord::Required)) => {
-                (tools.iter().map(|tool| tool.function.clone()).collect(), false)
-            }
-            Some(ToolChoice::Named { function, .. }) => {
-                let tool = named(&function.name).ok_or_else(|| {
-                    ApiError::value("tool_choice", &function.name, "the name of one of the tools")
-                })?;
-                (vec![tool.function.clone()], true)
-            }
-        };
-        if choice.is_some() && tools.is_empty() {
-            return Err(ApiError::parameter("tool_choice", "tool_choice is given without tools"));
-        }
-        Ok(Calling { tools, demanded, is_named })
-    }
-
-    /// Whether the model may call, or answer as it likes.
-    pub fn is_open(&self) -> bool {
-        !self.tools.is_empty() && self.demanded.is_empty()
-    }
-
-    /// A schema of all the calls that are demanded; none if none is.
-    pub fn schema(&self) -> Option<Value> {
-        let one = |function: &Function| {
-            let nothing =
-                json!({"type": "object", "properties": {}, "additionalProperties": false});
-            let parameters = function.parameters.clone().map_or(nothing, closed);
-            json!({
-                "type": "object",
-                "properties": {"name": {"const": function.name}, "arguments": parameters},
-                "required": ["name", "arguments"],
-                "additionalProperties": false,
-            })
-        };
-        match &self.demanded[..] {
-            [] => None,
-            [function] => Some(one(function)),
-            several => Some(json!({"anyOf": several.iter().map(one).collect::<Vec<_>>()})),
-        }
-    }
-}
-
-/// Words with which a schema of an object says something of properties that it does not list.
-const OF_OTHERS: [&str; 7] = [
-    "additionalProperties",
-    "unevaluatedProperties",
-    "patternProperties",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "$ref",
-];
-
-/// The same schema without properties that it does not list, if it leaves them open. A model that may make up
-/// arguments does not come to an end.
-fn closed(mut schema: Value) -> Value {
-    if let Value::Object(fields) = &mut schema
-        && fields.contains_key("properties")
-        && !OF_OTHERS.iter().any(|word| fields.contains_key(*word))
-    {
-        fields.insert("additionalProperties".to_owned(), false.into());
-    }
-    schema
 }
 
 #[cfg(test)]
@@ -235,6 +177,9 @@ mod tests {
         for _ in 0..100 {
             let call = ToolCall::new("weather", &json!({"city": "Rome"}));
             assert!(call.id.chars().all(|c| c.is_ascii_alphanumeric()), "{}", call.id);
+            // As the client sends it back.
+            let call: PastCall =
+                serde_json::from_value(serde_json::to_value(call).unwrap()).unwrap();
             let messages = [json!({"role": "assistant", "tool_calls": [call.for_template()]})];
             assert_eq!(template.render(&messages, false).unwrap(), "weather");
         }

@@ -1,6 +1,7 @@
 //! What is served, and to whom.
 
 use super::aside::Aside;
+use super::dialect::Dialect;
 use super::{Grammars, Keys, Metrics};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
@@ -29,6 +30,7 @@ pub struct App {
     pub started: u64,
     pub(super) engine: EngineHandle,
     pub(super) grammars: Grammars,
+    pub(super) dialect: Dialect,
     pub(super) metrics: Metrics,
     aside: Aside,
     draining: watch::Sender<bool>,
@@ -50,6 +52,7 @@ impl App {
         let tokenizer = Arc::new(tokenizer);
         Ok(App {
             grammars: Grammars::new(&tokenizer, engine.limits().vocabulary, &end_tokens)?,
+            dialect: Dialect::of(template.as_ref(), &tokenizer),
             metrics: Metrics::new(&name),
             aside: Aside::new(),
             keys: Keys::default(),

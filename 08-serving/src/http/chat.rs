@@ -7,16 +7,16 @@ use super::events::Format;
 use super::pieces::Pieces;
 use super::prepare::{Wishes, Work};
 use crate::api::answers::{AnswerMessage, ChatChoice, ChatDelta, Response as Answer};
+use crate::api::calling::Calling;
 use crate::api::chat::ChatRequest;
 use crate::api::completions::Asked;
 use crate::api::messages::for_template;
-use crate::api::tools::Calling;
 use crate::api::{ApiError, ChatLogprobs, read};
-use crate::text::{Piece, marks};
+use crate::text::{Piece, THOUGHTS, Thinking};
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use model_files::Extras;
+use model_files::{Ends, Extras};
 use std::sync::Arc;
 use tracing::warn;
 
@@ -82,7 +82,7 @@ fn prompt(app: &App, request: &ChatRequest, calling: &Calling) -> Result<Asked, 
         tools: (!tools.is_empty()).then_some(tools),
         values: request.chat_template_kwargs.clone().unwrap_or_default(),
     };
-    let tokens = template.encode_with(&app.tokenizer, &messages, &extras, true);
+    let tokens = template.encode_with(&app.tokenizer, &messages, &extras, request.ends()?);
     let param = match &tokens {
         Err(naive_decode::Error::Invalid { what, .. }) if what.contains("value") => {
             "chat_template_kwargs"
@@ -91,6 +91,27 @@ fn prompt(app: &App, request: &ChatRequest, calling: &Calling) -> Result<Asked, 
     };
     let tokens = tokens.map_err(|problem| ApiError::caused_by(param, &problem))?;
     Ok(Asked { text: String::new(), tokens })
+}
+
+/// Tokens that a mark of thoughts and the white space after it take, at most.
+const MARK_TOKENS: usize = 32;
+
+/// What the prompt leaves open of the model's thinking.
+fn thinking(app: &App, request: &ChatRequest, prompt: &Asked) -> Result<Thinking, ApiError> {
+    if !app.dialect.thinks {
+        return Ok(Thinking::Over);
+    }
+    if let (Ends::InLastMessage, Some(last)) =
+        (request.ends()?, request.messages.iter().flatten().last())
+    {
+        // What the assistant has begun goes on as what it is.
+        let said = last.text()?;
+        let is_open = said.rfind(THOUGHTS.0) > said.rfind(THOUGHTS.1);
+        return Ok(if is_open { Thinking::UnderWay } else { Thinking::Over });
+    }
+    let end = &prompt.tokens[prompt.tokens.len().saturating_sub(MARK_TOKENS)..];
+    let end = app.tokenizer.decode_with_special(end).map_err(ApiError::failed)?;
+    Ok(app.dialect.thinking(&end))
 }
 
 impl Chat {
@@ -122,6 +143,12 @@ impl Writes for Chat {
         let calling = Calling::new(request.tools.take(), request.tool_choice.take())?;
         let prompt = prompt(app, &request, &calling)?;
         let likeliest = request.likeliest()?;
+        let thinking = thinking(app, &request, &prompt)?;
+        let one_call = request.parallel_tool_calls == Some(false);
+        let form = request
+            .form(&calling)?
+            .map(|(param, form)| (param, app.dialect.around(form, thinking, &calling, one_call)));
+        let marks = app.dialect.marks(&calling);
         let work = app.prepare(Wishes {
             generation: &generation,
             tenant,
@@ -130,15 +157,16 @@ impl Writes for Chat {
             most_tokens: request.most_tokens()?,
             likeliest,
             of_prompt: false,
-            form: request.form(&calling)?,
-            marks: if calling.is_open() { marks(&app.tokenizer) } else { Vec::new() },
+            form,
+            marks: marks.iter().map(|mark| mark.token).collect(),
         })?;
-        let hides_marks = !work.style.special_written && !work.style.marks.is_empty();
-        let one_call = request.parallel_tool_calls == Some(false);
+        let hidden = if work.style.special_written { Vec::new() } else { marks };
+        let hidden: Vec<_> = hidden.iter().map(|mark| mark.text).collect();
+        let turn = |_| Turn::new(&calling, one_call, thinking, hidden.clone());
         let tells_tokens = generation.return_token_ids.unwrap_or(false);
         let chat = Chat {
             frame: Frame::new(app, "chatcmpl", &generation, &work),
-            turns: (0..work.choices).map(|_| Turn::new(&calling, one_call, hides_marks)).collect(),
+            turns: (0..work.choices).map(turn).collect(),
             tells_logprobs: likeliest.is_some(),
             prompt: tells_tokens.then(|| work.prompts[0].clone()),
         };
@@ -155,11 +183,13 @@ impl Writes for Chat {
         for (index, turned) in whole.into_iter().enumerate() {
             let (logprobs, token_ids) = (self.logprobs(&turned), self.token_ids(&turned));
             let end = turned.end.ok_or_else(|| ApiError::failed("the answer has no end"))?;
-            // Whoever calls functions may say nothing besides.
-            let is_silent = turned.content.is_empty() && !turned.calls.is_empty();
+            // Whoever calls functions may say nothing besides, and whoever thinks may not have come to it.
+            let says_else = !turned.calls.is_empty() || !turned.thoughts.is_empty();
+            let is_silent = turned.content.is_empty() && says_else;
             let message = AnswerMessage {
                 role: "assistant",
                 content: (!is_silent).then_some(turned.content),
+                reasoning_content: (!turned.thoughts.is_empty()).then_some(turned.thoughts),
                 refusal: None,
                 tool_calls: turned.calls,
             };

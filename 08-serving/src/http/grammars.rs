@@ -6,7 +6,7 @@
 
 use crate::api::formats::Form;
 use crate::engine::{Constraint, TokenSet};
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use naive_decode::{Error, Result, Tokenizer};
@@ -94,25 +94,47 @@ impl Grammars {
     }
 
     fn compile(&self, form: &Form) -> Result<Matcher> {
-        let grammar = match form {
-            Form::Schema(text) => {
-                let mut schema: Value = serde_json::from_str(text).map_err(refusal)?;
-                if let Value::Object(fields) = &mut schema {
-                    // Small models write white space without end where they may.
-                    let options = json!({"whitespace_pattern": " ?"});
-                    fields.entry("x-guidance").or_insert(options);
-                }
-                TopLevelGrammar::from_json_schema(schema)
+        let grammars = match form {
+            Form::Around { lark, forms } => {
+                let inner = forms.iter().enumerate().map(|(i, form)| {
+                    Ok(GrammarWithLexer { name: Some(format!("form{i}")), ..grammar(form)? })
+                });
+                let outer = GrammarWithLexer::from_lark(lark.clone());
+                std::iter::once(Ok(outer)).chain(inner).collect::<Result<_>>()?
             }
-            Form::Regex(text) => TopLevelGrammar::from_regex(text),
-            Form::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+            form => vec![grammar(form)?],
         };
+        let grammar = TopLevelGrammar { grammars, max_tokens: None };
         let matcher = Matcher::new(self.factory.create_parser(grammar));
         match matcher.get_error() {
             None => Ok(matcher),
             Some(problem) => Err(refusal(problem)),
         }
     }
+}
+
+/// One form that has no others in it.
+fn grammar(form: &Form) -> Result<GrammarWithLexer> {
+    Ok(match form {
+        Form::Schema { text, is_strict } => {
+            let mut schema: Value = serde_json::from_str(text).map_err(refusal)?;
+            if let Value::Object(fields) = &mut schema {
+                let options = json!({
+                    // Small models write white space without end where they may.
+                    "whitespace_pattern": " ?",
+                    // An answer that conforms to two of several ways is taken too.
+                    "coerce_one_of": true,
+                    // What is not understood is passed over.
+                    "lenient": !is_strict,
+                });
+                fields.entry("x-guidance").or_insert(options);
+            }
+            GrammarWithLexer::from_json_schema(schema)
+        }
+        Form::Regex(text) => GrammarWithLexer::from_regex(text),
+        Form::Lark(text) => GrammarWithLexer::from_lark(text.clone()),
+        Form::Around { .. } => return Err(refusal("one in another that is in another")),
+    })
 }
 
 fn refusal(problem: impl Display) -> Error {

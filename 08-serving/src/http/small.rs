@@ -1,13 +1,14 @@
 //! Small answers: models, tokens of a text, health, version.
 
 use super::App;
-use crate::api::messages::for_template;
+use crate::api::messages::{ends, for_template};
 use crate::api::tokens::*;
 use crate::api::{ApiError, Envelope, read};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use model_files::Extras;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -79,8 +80,10 @@ fn tokens(app: &App, request: &TokenizeRequest) -> Result<Vec<u32>, ApiError> {
                 let message = "this model has no chat template";
                 return Err(ApiError::parameter("messages", message));
             };
-            let goes_on = request.add_generation_prompt.unwrap_or(true);
-            let tokens = template.encode(&app.tokenizer, &for_template(messages)?, goes_on);
+            let written = for_template(messages)?;
+            let (prompt, goes_on) = (request.add_generation_prompt, request.continue_final_message);
+            let ends = ends(messages.last(), prompt, goes_on)?;
+            let tokens = template.encode_with(&app.tokenizer, &written, &Extras::default(), ends);
             tokens.map_err(|problem| ApiError::caused_by("messages", &problem))
         }
         _ => Err(ApiError::parameter("prompt", "expected either prompt or messages")),

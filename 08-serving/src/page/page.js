@@ -62,6 +62,9 @@ async function answer() {
   by("stop").disabled = false;
   const begun = performance.now();
   const element = turn("assistant", "");
+  // What the model thinks is shown above what it says, and is not sent back.
+  const thoughts = document.createElement("i");
+  const said = document.createElement("span");
   let text = "", first = null, usage = null, end = "", problem = null;
   try {
     const response = await fetch("v1/chat/completions", {
@@ -77,10 +80,13 @@ async function answer() {
       if (event.error) throw new Error(event.error.message);
       usage = event.usage ?? usage;
       const choice = event.choices[0];
-      if (choice?.delta.content) {
+      const { reasoning_content: thought = "", content = "" } = choice?.delta ?? {};
+      if (thought || content) {
+        if (first === null) element.append(thoughts, said);
         first ??= performance.now() - begun;
-        text += choice.delta.content;
-        element.textContent = text;
+        text += content;
+        thoughts.textContent += thought;
+        said.textContent = thoughts.textContent && text ? "\n\n" + text : text;
         element.scrollIntoView({ block: "nearest" });
       }
       end = choice?.finish_reason ?? end;

@@ -1,23 +1,34 @@
 //! Calls of functions, found in what a model says.
 //!
-//! Models call functions in two ways: `<tool_call>{"name": …, "arguments": {…}}</tool_call>` (Hermes, Qwen),
-//! with text around it; or an answer that is nothing but `{"name": …, "parameters": {…}}` (Llama 3).
+//! A call is `{"name": …, "arguments": {…}}`, or `"parameters"` for Llama 3. Models write one, several, or a list of
+//! them: between `<tool_call>` and `</tool_call>` (Hermes, Qwen), with text around it; after `[TOOL_CALLS]` (Mistral) or
+//! `<|python_tag|>` (Llama 3), to the answer's end; or as an answer that is nothing else (Llama 3).
 
 use super::overlap;
 use crate::api::tools::ToolCall;
-use naive_decode::Tokenizer;
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 
-const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
+/// What a call begins with, and what it ends with if that is not the answer's end.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// Before it.
+    pub open: &'static str,
+    /// After it.
+    pub close: Option<&'static str>,
+}
+
+/// All ways to mark calls that there are.
+pub const MARKED: [Marked; 3] = [
+    Marked { open: "<tool_call>", close: Some("</tool_call>") },
+    Marked { open: "[TOOL_CALLS]", close: None },
+    Marked { open: "<|python_tag|>", close: None },
+];
 
 /// Tells calls from text while an answer comes.
 #[derive(Debug, Clone)]
 pub struct CallFinder {
     /// Names of the functions that there are.
     names: Vec<String>,
-    /// Whether marks are left out of text.
-    hides_marks: bool,
     held: String,
     /// White space before the call that the answer is in. It is text if that is no call after all.
     gap: String,
@@ -33,16 +44,10 @@ enum Place {
     Json,
     /// In text.
     Text,
-    /// Between the marks of a call.
-    Call,
+    /// In a call, marked so.
+    Call(&'static Marked),
     /// After a call: nothing but white space since.
     After,
-}
-
-/// Those of the marks that are special tokens: they have to be written out for a [`CallFinder`], and are no text.
-pub fn marks(tokenizer: &Tokenizer) -> Vec<u32> {
-    let tokens = [OPEN, CLOSE].into_iter().filter_map(|mark| tokenizer.token_id(mark));
-    tokens.filter(|&token| tokenizer.is_silent(token)).collect()
 }
 
 /// What was found.
@@ -55,10 +60,9 @@ pub struct Found {
 }
 
 impl CallFinder {
-    /// Looks for calls of these functions. `hides_marks`: where a mark makes no call, it is not text either.
-    pub fn new(names: Vec<String>, hides_marks: bool) -> Self {
-        let (held, gap) = (String::new(), String::new());
-        CallFinder { names, hides_marks, held, gap, place: Place::Start }
+    /// Looks for calls of these functions.
+    pub fn new(names: Vec<String>) -> Self {
+        CallFinder { names, held: String::new(), gap: String::new(), place: Place::Start }
     }
 
     /// Takes more of the answer. Text that could be the beginning of a call is held back.
@@ -66,7 +70,7 @@ impl CallFinder {
         self.held += text;
         let mut found = Found::default();
         while self.step(&mut found) {}
-        self.shown(found)
+        found
     }
 
     /// Ends the answer.
@@ -74,24 +78,16 @@ impl CallFinder {
         let (held, gap) = (std::mem::take(&mut self.held), std::mem::take(&mut self.gap));
         let said = match self.place {
             Place::Start | Place::Text | Place::After => None,
-            Place::Json | Place::Call => self.call(&held),
+            Place::Json | Place::Call(_) => calls(&held, &self.names),
         };
         let text = |text| Found { text, calls: Vec::new() };
-        self.shown(match (said, self.place) {
-            (Some(call), _) => Found { text: String::new(), calls: vec![call] },
+        match (said, self.place) {
+            (Some(calls), _) => Found { text: String::new(), calls },
             // No call after all: a client gets what the model said.
-            (None, Place::Call) => text(format!("{gap}{OPEN}{held}")),
+            (None, Place::Call(Marked { open, .. })) => text(format!("{gap}{open}{held}")),
             (None, Place::After) if held.trim().is_empty() => Found::default(),
             (None, _) => text(held),
-        })
-    }
-
-    /// What a client is shown of what was found.
-    fn shown(&self, mut found: Found) -> Found {
-        if self.hides_marks {
-            found.text = found.text.replace(OPEN, "").replace(CLOSE, "");
         }
-        found
     }
 
     /// One step on; false if more text is needed.
@@ -100,47 +96,59 @@ impl CallFinder {
             Place::Start | Place::After => {
                 let said = self.held.trim_start();
                 let before = self.held.len() - said.len();
-                if said.len() < OPEN.len() && OPEN.starts_with(said) {
+                let may_become =
+                    |marked: &Marked| said != marked.open && marked.open.starts_with(said);
+                if MARKED.iter().any(may_become) {
                     return false;
                 }
-                self.place = if said.starts_with(OPEN) {
+                self.place = if let Some(marked) = MARKED.iter().find(|m| said.starts_with(m.open))
+                {
                     // White space around calls is no text.
                     self.gap = self.held.drain(..before).collect();
-                    self.held.drain(..OPEN.len());
-                    Place::Call
-                } else if self.place == Place::Start && said.starts_with('{') {
-                    Place::Json
-                } else {
+                    self.held.drain(..marked.open.len());
+                    Place::Call(marked)
+                } else if self.place == Place::After {
                     Place::Text
+                } else {
+                    match begins_json(said) {
+                        None => return false,
+                        Some(true) => Place::Json,
+                        Some(false) => Place::Text,
+                    }
                 };
                 true
             }
             Place::Json => false,
-            Place::Text => match self.held.find(OPEN) {
-                Some(at) => {
-                    found.text += &self.held[..at];
-                    self.held.drain(..at + OPEN.len());
-                    self.place = Place::Call;
-                    true
+            Place::Text => {
+                let marks = MARKED.iter().filter_map(|m| Some((self.held.find(m.open)?, m)));
+                match marks.min_by_key(|(at, _)| *at) {
+                    Some((at, marked)) => {
+                        found.text += &self.held[..at];
+                        self.held.drain(..at + marked.open.len());
+                        self.place = Place::Call(marked);
+                        true
+                    }
+                    None => {
+                        let keep = MARKED.iter().map(|m| overlap(&self.held, m.open)).max();
+                        let sent = self.held.len() - keep.unwrap_or(0);
+                        found.text.extend(self.held.drain(..sent));
+                        false
+                    }
                 }
-                None => {
-                    let keep = overlap(&self.held, OPEN);
-                    found.text.extend(self.held.drain(..self.held.len() - keep));
-                    false
-                }
-            },
-            Place::Call => {
-                let Some(at) = self.held.find(CLOSE) else { return false };
+            }
+            Place::Call(Marked { close: None, .. }) => false,
+            Place::Call(Marked { open, close: Some(close) }) => {
+                let Some(at) = self.held.find(close) else { return false };
                 let inside = self.held[..at].to_owned();
-                self.held.drain(..at + CLOSE.len());
+                self.held.drain(..at + close.len());
                 let gap = std::mem::take(&mut self.gap);
-                self.place = match self.call(&inside) {
-                    Some(call) => {
-                        found.calls.push(call);
+                self.place = match calls(&inside, &self.names) {
+                    Some(calls) => {
+                        found.calls.extend(calls);
                         Place::After
                     }
                     None => {
-                        found.text += &format!("{gap}{OPEN}{inside}{CLOSE}");
+                        found.text += &format!("{gap}{open}{inside}{close}");
                         Place::Text
                     }
                 };
@@ -148,15 +156,39 @@ impl CallFinder {
             }
         }
     }
+}
 
-    fn call(&self, text: &str) -> Option<ToolCall> {
-        call(text, &self.names)
+/// Whether an answer that begins so may be an object or a list of objects; none if that does not show yet.
+fn begins_json(said: &str) -> Option<bool> {
+    match said.strip_prefix('[').map(str::trim_start) {
+        None => Some(said.starts_with('{')),
+        Some("") => None,
+        Some(first) => Some(first.starts_with('{')),
     }
 }
 
-/// The call that a text is, if it is one of a function of these `names`.
-pub fn call(text: &str, names: &[String]) -> Option<ToolCall> {
-    let value: Value = serde_json::from_str(text.trim()).ok()?;
+/// The calls that a text is, if it is nothing else: of functions of these `names`, in a list or one after the other.
+pub fn calls(text: &str, names: &[String]) -> Option<Vec<ToolCall>> {
+    let mut calls = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let mut values = Deserializer::from_str(rest).into_iter::<Value>();
+        match values.next()?.ok()? {
+            Value::Array(several) => {
+                for value in &several {
+                    calls.push(call(value, names)?);
+                }
+            }
+            value => calls.push(call(&value, names)?),
+        }
+        let after = rest[values.byte_offset()..].trim_start();
+        // Llama 3 writes `;` between two.
+        rest = after.strip_prefix(';').unwrap_or(after).trim_start();
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+fn call(value: &Value, names: &[String]) -> Option<ToolCall> {
     let name = value["name"].as_str().filter(|name| names.iter().any(|known| known == name))?;
     let arguments = value.get("arguments").or_else(|| value.get("parameters"))?;
     arguments.is_object().then(|| ToolCall::new(name, arguments))
@@ -168,7 +200,7 @@ mod tests {
 
     /// Text and calls of an answer, in pieces of so many letters.
     fn run(answer: &str, letters: usize) -> (String, Vec<(String, String)>) {
-        let mut finder = CallFinder::new(vec!["weather".into()], false);
+        let mut finder = CallFinder::new(vec!["weather".into()]);
         let all: Vec<char> = answer.chars().collect();
         let pieces = all.chunks(letters).map(|piece| piece.iter().collect::<String>());
         let mut found: Vec<Found> = pieces.map(|piece| finder.push(&piece)).collect();
@@ -197,6 +229,30 @@ mod tests {
     }
 
     #[test]
+    fn calls_are_found_in_each_model_s_way_of_writing_them() {
+        let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
+        let llama = call.replace("arguments", "parameters");
+        let is = ("weather".to_owned(), "{\"city\":\"Köln\"}".to_owned());
+        for letters in 1..40 {
+            for (answer, text, calls) in [
+                // Mistral-7B-Instruct-v0.3, with the mark and where it is not written out.
+                (format!("[TOOL_CALLS] [{call}, {call}]"), "", 2),
+                (format!(" [ {call}]"), "", 1),
+                (format!("Let me see. [TOOL_CALLS][{call}]\n"), "Let me see. ", 1),
+                // Hermes' marks around a list.
+                (format!("<tool_call>[{call},{call}]</tool_call> then"), " then", 2),
+                // Llama 3, with the mark and with several.
+                (format!("<|python_tag|>{llama}"), "", 1),
+                (format!("<|python_tag|>{llama}; {llama}"), "", 2),
+                (format!("{llama};{llama}"), "", 2),
+            ] {
+                let expected = (text.to_owned(), vec![is.clone(); calls]);
+                assert_eq!(run(&answer, letters), expected, "{answer}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_call_stays_text() {
         for text in [
             "plain",
@@ -209,6 +265,15 @@ mod tests {
             "\n<tool_call>{\"name\": \"weather\"}</tool_call>\n",
             " <tool_call>",
             " \n",
+            "[1] as they say",
+            "[",
+            "[TOOL",
+            "[TOOL_CALLS] [{\"name\": \"other\", \"arguments\": {}}]",
+            "see [TOOL_CALLS] and <|python_tag|>print(1)",
+            "<|python_tag|>print(1)",
+            "[{\"name\": \"weather\", \"arguments\": {}}, {\"city\": 1}]",
+            "{\"name\": \"weather\", \"arguments\": {}} and more",
+            "[]",
         ] {
             for letters in 1..20 {
                 assert_eq!(run(text, letters), (text.to_owned(), Vec::new()));

@@ -87,12 +87,17 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the tokenizer cannot make text of it.
     pub fn write(&mut self, told: Told) -> Result<Written> {
+        let broken = self.stream.clone().finish();
         let text = match self.marks.contains(&told.token) {
             true => self.stream.push_written(told.token)?,
             false => self.stream.push(told.token)?,
         };
         self.tokens += 1;
-        self.held.push_back((self.made, Told { offset: self.characters, ..told }));
+        // A character that earlier tokens began, and that this one shows to be none, comes before it.
+        let before = if text.starts_with(&broken) { &*broken } else { "" };
+        let (made, characters) =
+            (self.made + before.len(), self.characters + before.chars().count());
+        self.held.push_back((made, Told { offset: characters, ..told }));
         Ok(self.cut(&text))
     }
 

@@ -197,3 +197,17 @@ fn penalties_and_biases_do_what_they_say() {
         tokens(json!({"logit_bias": {"100": 30}, "presence_penalty": 2, "frequency_penalty": 2}));
     assert!(varied.iter().any(|token| token != 100), "{varied:?}");
 }
+
+#[test]
+fn a_token_after_bytes_that_are_no_character_comes_after_them() {
+    let server = Server::shared();
+    let tokens =
+        |text: &str| server.post("/tokenize", &json!({"prompt": text})).json()["tokens"].clone();
+    // The first byte of a letter in several, and another letter.
+    let broken = tokens("\u{1F98A}")[0].clone();
+    let prompt = json!([broken, tokens("b")[0], broken, broken, tokens("c")[0]]);
+    let body = json!({"prompt": prompt, "max_tokens": 0, "echo": true, "logprobs": 1});
+    let choice = server.complete(body).json()["choices"][0].clone();
+    assert_eq!(choice["text"], "\u{FFFD}b\u{FFFD}\u{FFFD}c");
+    assert_eq!(choice["logprobs"]["text_offset"], json!([0, 1, 2, 3, 4]));
+}

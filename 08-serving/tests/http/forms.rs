@@ -125,3 +125,97 @@ fn compiled_forms_are_kept_up_to_a_number() {
     }
     assert_eq!(server.app.kept_forms(), 32);
 }
+
+#[test]
+fn an_object_may_be_of_a_schema() {
+    let server = Server::shared();
+    let schema = json!({"type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}}, "required": ["name"],
+        "additionalProperties": false});
+    for more in [json!({"schema": schema}), json!({"schema": schema, "json_schema": null})] {
+        let mut format = json!({"type": "json_object"});
+        format.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer =
+            server.chat(json!({"messages": question(), "response_format": format, "seed": 3}));
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let said = answer.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert!(["Ada", "Bob"].contains(&said["name"].as_str().unwrap()), "{said}");
+    }
+    let text = json!({"type": "text", "json_schema": null});
+    let answer =
+        server.chat(json!({"messages": question(), "response_format": text, "max_tokens": 1}));
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    for (format, name) in [
+        (json!({"type": "text", "schema": schema}), "schema"),
+        (json!({"type": "json_object", "shema": schema}), "shema"),
+        (json!({"type": "json_object", "json_schema": {"schema": schema}}), "json_schema"),
+        (json!({"type": "json_schema", "json_schema": {"schema": schema, "stric": true}}), "stric"),
+    ] {
+        let answer = server.chat(json!({"messages": question(), "response_format": format}));
+        let message = answer.is_refused(400, Some("response_format"));
+        assert!(message.contains(&format!("unknown field `{name}`")), "{message}");
+    }
+    // What clients send along is taken.
+    let named = json!({"name": "x", "description": "y", "strict": true, "schema": schema});
+    let format = json!({"type": "json_schema", "json_schema": named});
+    assert_eq!(server.chat(json!({"messages": question(), "response_format": format})).status, 200);
+}
+
+#[test]
+fn parts_of_a_schema_that_are_not_understood_are_passed_over_unless_it_is_strict() {
+    let server = Server::shared();
+    let parts = json!({
+        "A": {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": false},
+        "B": {"type": "object", "properties": {"b": {"const": 2}}, "additionalProperties": false},
+    });
+    // Whichever way is taken, the answer is of that way.
+    let either = json!({"$defs": parts, "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]});
+    for (schema, is_understood) in [
+        (
+            json!({"type": "array", "items": {"const": 1}, "uniqueItems": true, "maxItems": 2}),
+            false,
+        ),
+        (
+            json!({"type": "object", "propertyNames": {"pattern": "^a"}, "additionalProperties": {"const": 1},
+            "properties": {"ab": {"const": 1}}, "required": ["ab"], "maxProperties": 1}),
+            false,
+        ),
+        (json!({"type": "string", "format": "binary", "maxLength": 3}), false),
+        (either, true),
+    ] {
+        let ask = |strict: Value| {
+            let named = json!({"name": "x", "schema": schema, "strict": strict});
+            let format = json!({"type": "json_schema", "json_schema": named});
+            server.chat(json!({
+                "messages": question(), "response_format": format, "max_tokens": 100, "seed": 1,
+            }))
+        };
+        for strict in [json!(null), json!(false)] {
+            let answer = ask(strict);
+            assert_eq!(answer.status, 200, "{schema}: {}", answer.text);
+            let said =
+                answer.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+            assert!(serde_json::from_str::<Value>(&said).is_ok(), "{schema}: {said}");
+        }
+        match is_understood {
+            true => assert_eq!(ask(json!(true)).status, 200, "{schema}"),
+            false => {
+                let message = ask(json!(true)).is_refused(400, Some("response_format"));
+                assert!(message.contains("none that can be compiled"), "{message}");
+            }
+        }
+        // Arguments of functions are no different.
+        let call = |strict: bool| {
+            let parameters = json!({"type": "object", "properties": {"x": schema.get("$defs").map_or(schema.clone(), |_| json!({}))}});
+            let function = json!({"name": "f", "parameters": parameters, "strict": strict});
+            let tools = json!([{"type": "function", "function": function}]);
+            let body = json!({"messages": question(), "tools": tools, "tool_choice": "required", "max_tokens": 1});
+            server.chat(body).status
+        };
+        assert_eq!(
+            (call(false), call(true)),
+            (200, if is_understood { 200 } else { 400 }),
+            "{schema}"
+        );
+    }
+}

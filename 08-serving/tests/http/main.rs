@@ -4,6 +4,7 @@ mod answers;
 
 mod auth;
 mod clients;
+mod continued;
 mod embeddings;
 mod forms;
 mod refusals;
@@ -11,4 +12,5 @@ mod rust_client;
 mod server;
 mod small;
 mod streams;
+mod thoughts;
 mod tools;

@@ -1,7 +1,7 @@
 //! A server in this process, and what is asked of it.
 
 use embedded_models::TARGET;
-use model_files::ModelFiles;
+use model_files::{ChatTemplate, ModelFiles};
 use naive_decode::LoadOptions;
 use serde_json::{Value, json};
 use serving::engine::{Engine, EngineHandle, EngineOptions};
@@ -69,7 +69,22 @@ impl Server {
         change: impl FnOnce(&mut EngineOptions),
         change_app: impl FnOnce(App) -> App,
     ) -> Server {
-        let files = ModelFiles::embedded(&TARGET).unwrap();
+        Server::start_as(ModelFiles::embedded(&TARGET).unwrap(), change, change_app)
+    }
+
+    /// One whose model wants conversations written down by another template, whose messages end as the embedded one's.
+    pub(crate) fn speaking(template: &str) -> Server {
+        let mut files = ModelFiles::embedded(&TARGET).unwrap();
+        let end = Some("<|end|>".to_owned());
+        files.chat_template = Some(ChatTemplate::new("template", template, None, end).unwrap());
+        Server::start_as(files, |_| {}, |app| app)
+    }
+
+    pub(crate) fn start_as(
+        files: ModelFiles,
+        change: impl FnOnce(&mut EngineOptions),
+        change_app: impl FnOnce(App) -> App,
+    ) -> Server {
         let model = Arc::new(files.load(LoadOptions::default()).unwrap());
         let mut options = EngineOptions::for_model(&model).unwrap();
         change(&mut options);
@@ -126,6 +141,18 @@ impl Server {
 
     pub(crate) fn chat(&self, body: Value) -> Answer {
         self.post("/v1/chat/completions", &body)
+    }
+
+    /// What the model reads of a conversation.
+    #[track_caller]
+    pub(crate) fn prompt(&self, messages: &Value, more: Value) -> String {
+        let mut body = json!({"messages": messages});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = self.post("/tokenize", &body);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let tokens = answer.json()["tokens"].clone();
+        let text = self.post("/detokenize", &json!({"tokens": tokens})).json();
+        text["prompt"].as_str().unwrap().to_owned()
     }
 
     /// The text of a completion that must succeed.

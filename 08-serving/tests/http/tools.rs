@@ -88,3 +88,162 @@ fn a_conversation_with_calls_in_it_goes_on() {
     let answer = server.chat(json!({"messages": messages, "tools": tools(), "max_tokens": 5}));
     assert_eq!(answer.status, 200, "{}", answer.text);
 }
+
+/// The function and the arguments of the call that must be made.
+#[track_caller]
+fn demanded(server: &Server, parameters: &[Value]) -> (String, Value) {
+    let tool = |(i, parameters): (usize, &Value)| json!({"type": "function", "function": {"name": format!("f.{i}"), "parameters": parameters}});
+    let tools: Vec<Value> = parameters.iter().enumerate().map(tool).collect();
+    let answer = server.chat(json!({
+        "messages": question(), "tools": tools, "tool_choice": "required", "seed": 1, "max_tokens": 200,
+    }));
+    assert_eq!(answer.status, 200, "{parameters:?}: {}", answer.text);
+    let choice = &answer.json()["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{parameters:?}: {choice}");
+    let called = &choice["message"]["tool_calls"][0]["function"];
+    let arguments = serde_json::from_str(called["arguments"].as_str().unwrap()).unwrap();
+    (called["name"].as_str().unwrap().to_owned(), arguments)
+}
+
+#[test]
+fn parameters_may_refer_to_their_own_parts() {
+    let server = Server::shared();
+    let city = |name: &str| {
+        json!({"type": "object", "properties": {"n": {"const": name}}, "required": ["n"],
+        "additionalProperties": false})
+    };
+    let of = |reference: &str| json!({"type": "object", "properties": {"c": {"$ref": reference}}, "required": ["c"]});
+    let with = |mut schema: Value, word: &str, value: Value| {
+        schema[word] = value;
+        schema
+    };
+    let nested = with(of("#/$defs/City"), "$defs", json!({"City": city("Rome")}));
+    for parameters in [
+        nested.clone(),
+        with(of("#/definitions/City"), "definitions", json!({"City": city("Rome")})),
+        // As zod writes them.
+        with(
+            with(of("#/definitions/City"), "definitions", json!({"City": city("Rome")})),
+            "$schema",
+            json!("http://json-schema.org/draft-07/schema#"),
+        ),
+        with(nested.clone(), "$id", json!("https://example.com/city.json")),
+        json!({"type": "object", "properties": {"d": city("Rome"), "c": {"$ref": "#/properties/d"}},
+            "required": ["c"]}),
+        json!({"$ref": "#/$defs/All", "$defs": {"All": with(of("#/$defs/City"), "additionalProperties", json!(false)),
+            "City": city("Rome")}}),
+    ] {
+        let (_, arguments) = demanded(server, std::slice::from_ref(&parameters));
+        assert_eq!(arguments["c"], json!({"n": "Rome"}), "{parameters}");
+    }
+    // Two functions mean different things by the same name.
+    let other = with(of("#/$defs/City"), "$defs", json!({"City": city("Oslo")}));
+    let (name, arguments) = demanded(server, &[nested, other]);
+    let expected = if name == "f.0" { "Rome" } else { "Oslo" };
+    assert_eq!(arguments["c"]["n"], expected);
+    // A tree of itself.
+    let tree = json!({"type": "object", "properties": {"left": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+        "required": ["left"], "maxProperties": 1});
+    let body = json!({
+        "messages": question(), "tools": [{"type": "function", "function": {"name": "f", "parameters": tree}}],
+        "tool_choice": "required", "max_tokens": 4,
+    });
+    assert_eq!(server.chat(body).status, 200);
+}
+
+#[test]
+fn arguments_are_an_object_s_whatever_the_parameters_leave_open() {
+    let server = Server::shared();
+    assert_eq!(demanded(server, &[json!({})]).1, json!({}));
+    let open = json!({"properties": {"a": {"enum": [1, 2]}}, "required": ["a"]});
+    let nullable =
+        json!({"type": ["null", "object"], "properties": {"a": {"const": 1}}, "required": ["a"]});
+    for parameters in [open, nullable] {
+        let arguments = demanded(server, std::slice::from_ref(&parameters)).1;
+        assert!([json!(1), json!(2)].contains(&arguments["a"]), "{parameters}: {arguments}");
+    }
+    let tool = |parameters: Value| json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
+    for (parameters, words) in [
+        (json!({"type": "array"}), "of type \"array\", expected \"object\""),
+        (json!(true), "expected an object"),
+    ] {
+        let body = json!({"messages": question(), "tools": tool(parameters)});
+        let message = server.chat(body).is_refused(400, Some("tools"));
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn calls_are_found_however_a_model_writes_them() {
+    let server = Server::shared();
+    let call = "{\"name\": \"now\", \"arguments\": {}}";
+    let llama = call.replace("arguments", "parameters");
+    for (said, calls, content) in [
+        (format!("[TOOL_CALLS] [{call}]"), 1, json!(null)),
+        (format!(" [{call}, {call}]"), 2, json!(null)),
+        (format!("Well. [TOOL_CALLS] [{call}]"), 1, json!("Well. ")),
+        (format!("<tool_call>[{call}]</tool_call>"), 1, json!(null)),
+        (format!("<|python_tag|>{llama}"), 1, json!(null)),
+        ("[1] as they say".to_owned(), 0, json!("[1] as they say")),
+    ] {
+        let mut body = json!({
+            "messages": question(), "tools": tools(), "structured_outputs": {"choice": [said]}, "max_tokens": 100,
+        });
+        let choice = &server.chat(body.clone()).json()["choices"][0];
+        let found = choice["message"]["tool_calls"].as_array().map_or(0, Vec::len);
+        assert_eq!((found, &choice["message"]["content"]), (calls, &content), "{said}: {choice}");
+        body["stream"] = json!(true);
+        let events = server.chat(body).events();
+        let deltas = || events.iter().map(|event| &event["choices"][0]["delta"]);
+        let text: String = deltas().filter_map(|delta| delta["content"].as_str()).collect();
+        assert_eq!(text, content.as_str().unwrap_or_default(), "{said}");
+        let streamed: usize =
+            deltas().filter_map(|d| Some(d["tool_calls"].as_array()?.len())).sum();
+        assert_eq!(streamed, calls, "{said}");
+    }
+}
+
+/// As Hermes has it.
+const HERMES: &str = "{{ tools }}{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content }}\
+    {% for call in m.tool_calls or [] %}\
+    {{ '<tool_call>\\n' + call.function | tojson + '\\n</tool_call>' }}{% endfor %}<|end|>\n{% endfor %}\
+    {% if add_generation_prompt %}<|assistant|>\n{% endif %}";
+
+#[test]
+fn an_answer_that_is_held_to_a_form_may_be_a_call() {
+    let server = Server::speaking(HERMES);
+    let tokens =
+        server.post("/tokenize", &json!({"prompt": "<tool_call>"})).json()["tokens"].clone();
+    let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
+        "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+    // How much it wants to call.
+    for (bias, calls) in [(100, true), (-100, false)] {
+        let body = json!({
+            "messages": question(), "tools": tools(), "response_format": format, "parallel_tool_calls": false,
+            "logit_bias": {tokens[0].to_string(): bias}, "max_tokens": 100, "seed": 1,
+        });
+        let answer = server.chat(body);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let choice = &answer.json()["choices"][0];
+        match calls {
+            true => {
+                assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+                assert!(choice["message"]["content"].is_null());
+                check(&choice["message"]["tool_calls"][0]);
+            }
+            false => {
+                let said = choice["message"]["content"].as_str().unwrap();
+                let said: Value = serde_json::from_str(said).unwrap();
+                assert!(said["ok"].is_boolean(), "{choice}");
+            }
+        }
+    }
+    // Where it must not call, it cannot.
+    let body = json!({
+        "messages": question(), "tools": tools(), "tool_choice": "none", "response_format": format,
+        "logit_bias": {tokens[0].to_string(): 100}, "max_tokens": 100,
+    });
+    let choice = server.chat(body).json()["choices"][0].clone();
+    assert!(choice["message"].get("tool_calls").is_none(), "{choice}");
+}

@@ -25,43 +25,94 @@ impl ChatTemplate {
         messages: &[M],
         add_generation_prompt: bool,
     ) -> Result<Vec<u32>> {
-        self.encode_with(tokenizer, messages, &Extras::default(), add_generation_prompt)
+        let ends = if add_generation_prompt { Ends::BeforeAnswer } else { Ends::AfterMessages };
+        self.encode_with(tokenizer, messages, &Extras::default(), ends)
     }
 
     /// As [`ChatTemplate::encode`], with tools that the assistant may call and with values that the
     /// template asks for by name. All of them are text too.
     ///
     /// # Errors
-    /// As [`ChatTemplate::encode`]; and a value by a name that the template's surroundings have taken,
-    /// so that nobody can be somebody else's tokens or messages.
+    /// As [`ChatTemplate::encode`]; a value by a name that the template's surroundings have taken,
+    /// so that nobody can be somebody else's tokens or messages; and a last message to end in that
+    /// the template does not write.
     pub fn encode_with<M: Serialize>(
         &self,
         tokenizer: &Tokenizer,
         messages: &[M],
         extras: &Extras,
-        add_generation_prompt: bool,
+        ends: Ends,
     ) -> Result<Vec<u32>> {
         if let Some(taken) = extras.values.keys().find(|name| TAKEN.contains(&name.as_str())) {
             let what = "name of a value for the chat template";
             let expected = format!("none of {}", TAKEN.join(", "));
             return Err(Error::invalid(what, taken, expected));
         }
+        let mut written: Vec<Value> =
+            messages.iter().map(|message| Value::from(Serde(message))).collect();
+        if let (Ends::InLastMessage, Some(last), Some(message)) =
+            (ends, written.last_mut(), messages.last())
+        {
+            *last = marked(message).map_err(|e| Error::json(&self.file, &e))?;
+        }
         let said = context! {
-            messages => Value::from(Serde(messages)),
+            messages => written,
             tools => Value::from(Serde(&extras.tools)),
             ..Value::from(Serde(&extras.values))
         };
         let mut found = Vec::new();
         texts(&said, &mut found);
         match tokenizer.disguise(found.iter().filter_map(Value::as_str))? {
-            None => tokenizer.encode(&self.write(said, add_generation_prompt)?),
+            None => tokenizer.encode(&self.write_up_to(said, ends)?),
             Some(disguise) => {
                 let hidden = Hidden { value: &said, disguise: &disguise, is_outermost: true };
-                let text = self.write(Value::from(Serde(hidden)), add_generation_prompt)?;
+                let text = self.write_up_to(Value::from(Serde(hidden)), ends)?;
                 tokenizer.encode_disguised(&text, &disguise)
             }
         }
     }
+
+    fn write_up_to(&self, said: Value, ends: Ends) -> Result<String> {
+        let mut text = self.write(said, ends == Ends::BeforeAnswer)?;
+        if ends == Ends::InLastMessage {
+            let Some(at) = text.rfind(END.trim_end()) else {
+                let problem = "chat template does not write the last message down, expected one to go on with";
+                return Err(Error::file(&self.file, problem));
+            };
+            let is_trimmed = !text[at..].starts_with(END);
+            text.truncate(at);
+            if is_trimmed {
+                // The message's own end would have been, too.
+                text.truncate(text.trim_end().len());
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// Where a conversation that is written down ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// After the last message, its turn's end included.
+    AfterMessages,
+    /// Where the assistant is to speak.
+    BeforeAnswer,
+    /// In the last message, after all that it says: its turn goes on. White space at its end stays where
+    /// the template leaves it.
+    InLastMessage,
+}
+
+/// Stands after what the last message says where the text is to end there. Its own end is white space,
+/// so that it shows whether the template trims what messages say.
+const END: &str = "\u{E000}end of the last message\u{E000} ";
+
+/// A message that says [`END`] at its end.
+fn marked(message: &impl Serialize) -> serde_json::Result<Value> {
+    let mut message = serde_json::to_value(message)?;
+    if let Some(serde_json::Value::String(said)) = message.get_mut("content") {
+        *said += END;
+    }
+    Ok(Value::from(Serde(message)))
 }
 
 /// What a conversation may bring besides its messages.

@@ -1,7 +1,7 @@
 //! Conversations as tokens: a template's special tokens are special, and nobody else's.
 
 use embedded_models::{TARGET, tales};
-use model_files::{ChatTemplate, Extras, Message, ModelFiles};
+use model_files::{ChatTemplate, Ends, Extras, Message, ModelFiles};
 use naive_decode::Tokenizer;
 use proptest::prelude::*;
 use serde_json::json;
@@ -181,7 +181,8 @@ fn tools_and_values_are_written_down_and_stay_text() {
     let tokenizer = tokenizer();
     let template = ChatTemplate::new("template", WITH_EXTRAS, None, None).unwrap();
     let messages = [Message::new("user", "Hi")];
-    let write = |extras: &Extras| template.encode_with(&tokenizer, &messages, extras, false);
+    let write =
+        |extras: &Extras| template.encode_with(&tokenizer, &messages, extras, Ends::AfterMessages);
     let text = |tokens: &[u32]| tokenizer.decode_with_special(tokens).unwrap();
     let plain = write(&Extras::default()).unwrap();
     assert_eq!(plain, template.encode(&tokenizer, &messages, false).unwrap());
@@ -213,9 +214,43 @@ fn values_cannot_take_the_place_of_what_a_template_is_given() {
     ] {
         let values = [(name.to_owned(), json!([]))].into_iter().collect();
         let extras = Extras { tools: None, values };
-        let refused =
-            template.encode_with(&tokenizer, &[Message::new("user", "Hi")], &extras, true);
+        let refused = template.encode_with(
+            &tokenizer,
+            &[Message::new("user", "Hi")],
+            &extras,
+            Ends::BeforeAnswer,
+        );
         let said = refused.unwrap_err().to_string();
         assert!(said.contains(name) && said.contains("none of"), "{said}");
     }
+}
+
+#[test]
+fn a_conversation_may_end_in_what_its_last_message_says() {
+    let tokenizer = tokenizer();
+    for (template, said, expected) in [
+        // As it is, and trimmed.
+        (&templates()[0], "I am ", "<|user|>Hi<|end|><|user|>I am "),
+        (&templates()[1], "I am ", "<|user|>\nHi<|end|>\n<|user|>\nI am"),
+        // What looks like a turn's end is text, whole or begun.
+        (&templates()[0], "I <|end|> <|en", "<|user|>Hi<|end|><|user|>I <|end|> <|en"),
+    ] {
+        let messages = [Message::new("user", "Hi"), Message::new("user", said)];
+        let tokens =
+            template.encode_with(&tokenizer, &messages, &Extras::default(), Ends::InLastMessage);
+        let tokens = tokens.unwrap();
+        assert_eq!(tokenizer.decode_with_special(&tokens).unwrap(), expected);
+        assert_eq!(special(&tokenizer, &tokens).len(), 3, "{said}");
+    }
+    let silent = ChatTemplate::new("template", "{{ messages[0].content }}", None, None).unwrap();
+    let messages = [Message::new("user", "Hi"), Message::new("assistant", "I am")];
+    let refused =
+        silent.encode_with(&tokenizer, &messages, &Extras::default(), Ends::InLastMessage);
+    assert!(refused.unwrap_err().to_string().contains("does not write the last message"));
+}
+
+#[test]
+fn a_template_that_leaves_earlier_thoughts_out_knows_of_them() {
+    let knows: Vec<bool> = templates().iter().map(ChatTemplate::knows_thoughts).collect();
+    assert_eq!(knows, [false, false, true, false]);
 }

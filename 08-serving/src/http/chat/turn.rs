@@ -1,14 +1,21 @@
-//! One answer in a conversation: text, and calls of functions.
+//! One answer in a conversation: thoughts, text, and calls of functions.
 
 use crate::api::ChatLogprobs;
 use crate::api::answers::{CallDelta, ChatDelta, Delta};
-use crate::api::tools::{Calling, ToolCall};
-use crate::text::{CallFinder, Ending, Found, Piece, Reason, Stopper, Told, call};
+use crate::api::calling::Calling;
+use crate::api::tools::ToolCall;
+use crate::text::{
+    CallFinder, Ending, Found, Piece, Reason, Stopper, Thinking, Thought, ThoughtFinder, Told,
+    calls,
+};
 use serde_json::Value;
 
 /// An answer under way.
 pub(super) struct Turn {
+    thoughts: ThoughtFinder,
     kind: Kind,
+    /// Marks of calls and thoughts that are not for the client to see.
+    hidden: Vec<&'static str>,
     /// Whether at most one call is let through.
     one_call: bool,
     calls: usize,
@@ -27,6 +34,7 @@ enum Kind {
 /// What a piece of an answer comes to, or all of it.
 #[derive(Default)]
 pub(super) struct Turned {
+    pub(super) thoughts: String,
     pub(super) content: String,
     pub(super) calls: Vec<ToolCall>,
     pub(super) tokens: Vec<Told>,
@@ -55,15 +63,20 @@ pub(crate) fn stop_reason(stopper: Option<&Stopper>) -> Option<Value> {
 }
 
 impl Turn {
-    /// An answer in which calls are looked for, if there are functions. `hides_marks`: what calls are marked with is
-    /// not for the client to see.
-    pub(super) fn new(calling: &Calling, one_call: bool, hides_marks: bool) -> Self {
+    /// An answer to a prompt that leaves the model's thinking so. Calls are looked for in it, if there are functions;
+    /// marks that are `hidden` are not for the client to see.
+    pub(super) fn new(
+        calling: &Calling,
+        one_call: bool,
+        thinking: Thinking,
+        hidden: Vec<&'static str>,
+    ) -> Self {
         let names = |of: &mut dyn Iterator<Item = &String>| of.cloned().collect::<Vec<String>>();
         let kind = match (calling.tools.is_empty(), calling.demanded.is_empty()) {
             (true, _) => Kind::Text,
             (false, true) => {
                 let names = names(&mut calling.tools.iter().map(|tool| &tool.function.name));
-                Kind::MayCall(CallFinder::new(names, hides_marks))
+                Kind::MayCall(CallFinder::new(names))
             }
             (false, false) => Kind::MustCall {
                 text: String::new(),
@@ -71,7 +84,7 @@ impl Turn {
                 is_named: calling.is_named,
             },
         };
-        Turn { kind, one_call, calls: 0 }
+        Turn { thoughts: ThoughtFinder::new(thinking), kind, hidden, one_call, calls: 0 }
     }
 
     /// Calls so far.
@@ -85,7 +98,13 @@ impl Turn {
             Piece::Text(written) => (written, None),
             Piece::End(ending) => (ending.last.clone(), Some(ending)),
         };
-        let Found { text, mut calls } = self.find(&written.text, ending.is_some());
+        let Thought { mut thoughts, mut answer } = self.thoughts.push(&written.text);
+        if ending.is_some() {
+            let last = self.thoughts.finish();
+            thoughts += &last.thoughts;
+            answer += &last.answer;
+        }
+        let Found { text, mut calls } = self.find(&answer, ending.is_some());
         if self.one_call {
             calls.truncate(1usize.saturating_sub(self.calls));
         }
@@ -99,7 +118,13 @@ impl Turn {
             };
             End { ending, reason }
         });
-        Turned { content: text, calls, tokens: written.tokens, end }
+        let (thoughts, content) = (self.shown(thoughts), self.shown(text));
+        Turned { thoughts, content, calls, tokens: written.tokens, end }
+    }
+
+    /// What a client is shown of a text.
+    fn shown(&self, text: String) -> String {
+        self.hidden.iter().fold(text, |text, mark| text.replace(mark, ""))
     }
 
     fn find(&mut self, more: &str, is_last: bool) -> Found {
@@ -119,8 +144,8 @@ impl Turn {
                 if !is_last {
                     return Found::default();
                 }
-                match call(text, names) {
-                    Some(call) => Found { text: String::new(), calls: vec![call] },
+                match calls(text, names) {
+                    Some(calls) => Found { text: String::new(), calls },
                     // Cut off before it was whole.
                     None => Found { text: std::mem::take(text), calls: Vec::new() },
                 }
@@ -133,7 +158,7 @@ impl Turned {
     /// The first event of an answer.
     pub(super) fn opening(index: usize) -> ChatDelta {
         let delta =
-            Delta { role: Some("assistant"), content: Some(String::new()), tool_calls: Vec::new() };
+            Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
         ChatDelta {
             index,
             delta,
@@ -146,6 +171,7 @@ impl Turned {
 
     /// Puts more behind this.
     pub(super) fn extend(&mut self, more: Turned) {
+        self.thoughts += &more.thoughts;
         self.content += &more.content;
         self.calls.extend(more.calls);
         self.tokens.extend(more.tokens);
@@ -162,7 +188,8 @@ impl Turned {
     ) -> Vec<ChatDelta> {
         let tells_tokens = (logprobs.is_some() || token_ids.is_some()) && !self.tokens.is_empty();
         let mut deltas = Vec::new();
-        if !self.content.is_empty() || !self.calls.is_empty() || tells_tokens {
+        let says = !self.thoughts.is_empty() || !self.content.is_empty() || !self.calls.is_empty();
+        if says || tells_tokens {
             let call = |(at, call): (usize, ToolCall)| CallDelta {
                 index: calls_before + at,
                 id: call.id,
@@ -172,6 +199,7 @@ impl Turned {
             let delta = Delta {
                 role: None,
                 content: (!self.content.is_empty()).then_some(self.content),
+                reasoning_content: (!self.thoughts.is_empty()).then_some(self.thoughts),
                 tool_calls: self.calls.into_iter().enumerate().map(call).collect(),
             };
             let (finish_reason, stop_reason) = (None, None);
@@ -202,31 +230,22 @@ impl Turned {
 mod tests {
     use super::*;
     use crate::engine::{Event, FinishReason, TokenEvent, Usage};
-    use crate::text::{Answer, Style, marks};
-    use embedded_models::TARGET;
+    use crate::http::dialect::Dialect;
+    use crate::http::dialect::tests::tokenizer;
+    use crate::text::{Answer, Style};
     use naive_decode::Tokenizer;
     use serde_json::json;
-
-    /// The embedded vocabulary and the marks of calls, which are special tokens in it or ordinary ones.
-    fn tokenizer(special: bool) -> Tokenizer {
-        let mut json: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
-        let first = Tokenizer::from_bytes("tokenizer.json", TARGET.tokenizer).unwrap().vocab_size();
-        for (i, mark) in ["<tool_call>", "</tool_call>"].into_iter().enumerate() {
-            json["added_tokens"].as_array_mut().unwrap().push(json!({
-                "id": first + i, "content": mark, "special": special,
-                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
-            }));
-        }
-        Tokenizer::from_bytes("tokenizer.json", json.to_string().as_bytes()).unwrap()
-    }
 
     /// What a client is told of an answer that is written in these tokens.
     fn told(tokenizer: &Tokenizer, said: &str) -> (String, usize) {
         let calling = json!([{"type": "function", "function": {"name": "now"}}]);
         let calling = Calling::new(serde_json::from_value(calling).unwrap(), None).unwrap();
-        let style = Style { marks: marks(tokenizer), ..Style::default() };
+        let marks = Dialect::of(None, tokenizer).marks(&calling);
+        let hidden = marks.iter().map(|mark| mark.text).collect();
+        let marks = marks.iter().map(|mark| mark.token).collect();
+        let style = Style { marks, ..Style::default() };
         let mut answer = Answer::new(tokenizer, &[], &style, &[], &[]);
-        let mut turn = Turn::new(&calling, false, !style.marks.is_empty());
+        let mut turn = Turn::new(&calling, false, Thinking::Over, hidden);
         let mut whole = Turned::default();
         let tokens = tokenizer.encode(said).unwrap();
         let token = |token| Event::Token(TokenEvent { token, logprob: None, top: Vec::new() });
@@ -245,8 +264,7 @@ mod tests {
     fn calls_are_found_where_their_marks_are_special_tokens_too() {
         let call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
         for special in [true, false] {
-            let tokenizer = tokenizer(special);
-            assert_eq!(marks(&tokenizer).len(), if special { 2 } else { 0 });
+            let tokenizer = tokenizer(&["<tool_call>", "</tool_call>"], special);
             let told = |said: &str| told(&tokenizer, said);
             assert_eq!(told(&format!("Let me see. {call}")), ("Let me see. ".into(), 1));
             assert_eq!(told(&format!("\n{call}\n{call}\n")), (String::new(), 2));
