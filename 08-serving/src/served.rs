@@ -32,7 +32,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "FORMAT", default_value = "stored")]
     weights: Weights,
     /// Bytes for keys and values, all requests together; as much as four texts of the model's whole context
-    /// if not given, and 2 GiB at most. Units may be written: 2GiB, 500MB
+    /// if not given, and 2 GiB at most unless --max-model-len needs more. Units may be written: 2GiB, 500MB
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     pool_bytes: Option<usize>,
     /// What keys and values are kept as: f32, bf16, f16, int8, which loses something, or bf16-fast, which rounds
