@@ -83,7 +83,7 @@ impl OneOrMany {
     }
 }
 
-/// The one field of `generation_config.json` that is read.
+/// The one field of `generation_config.json` that is read here.
 #[derive(Deserialize)]
 struct Generation {
     eos_token_id: Option<OneOrMany>,

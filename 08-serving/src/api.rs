@@ -38,7 +38,7 @@ pub mod tokens;
 pub mod tools;
 
 pub use error::{ApiError, Envelope};
-pub use generation::{Generation, OneOrMany, StreamOptions};
+pub use generation::{Generation, Modality, OneOrMany, StreamOptions};
 pub use identity::{fresh_call_id, fresh_id, fresh_seed, now};
 pub use limits::*;
 pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob};

@@ -138,6 +138,7 @@ impl Engine {
         };
         at_least("requests that run at once", options.running, 1)?;
         at_least("rows of a pass", options.rows, options.running)?;
+        at_least("requests that may wait", options.queue, 1)?;
         at_least("events that a client may leave unread", options.events, LEAST_EVENTS)?;
         if options.kv_file.is_some() && !options.prefixes {
             let expected = "none: it is for prefixes, which are not to be kept";
@@ -146,8 +147,10 @@ impl Engine {
         let Below { host, tiers, chain } = Below::new(&mut target, &options)?;
         let pool_tokens = target.cache().blocks().count() * block;
         let capacity = target.context().min(target.cache().capacity());
+        let most = options.context.unwrap_or(capacity);
         let limits = Limits {
-            context: capacity.min(pool_tokens),
+            context: capacity.min(pool_tokens).min(most),
+            capacity: capacity.min(most),
             vocabulary: target.config().vocab_size,
             hidden: target.config().hidden_size,
             pool_tokens,

@@ -9,9 +9,11 @@
 //! | `http/app.rs` | what is served, and to whom |
 //! | `http/routes.rs` | paths and what answers them |
 //! | `http/listen.rs` | connections, and how the server ends |
+//! | `http/places.rs` | places for connections, and who loses his |
 //! | `http/patient.rs` | a connection that is not kept for ever by somebody who does not read |
 //! | `http/in_process.rs` | a server inside a program |
 //! | `http/auth.rs` | API keys |
+//! | `http/origins.rs` | pages of others, and what their browsers let them ask |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
 //! | `http/aside.rs` | work that would hold up others |
@@ -19,6 +21,7 @@
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
 //! | `http/completions.rs` | `POST /v1/completions` |
 //! | `http/embeddings.rs` | `POST /v1/embeddings` |
+//! | `http/share.rs` | embeddings' share of the engine |
 //! | `http/events.rs` | server-sent events |
 //! | `http/small.rs` | models, tokens, health, version |
 //! | `http/dialect.rs`, `dialect/calls.rs` | how a model writes calls and thoughts, as its template shows |
@@ -43,19 +46,23 @@ mod in_process;
 mod listen;
 mod metrics;
 mod openapi;
+mod origins;
 mod page;
 mod patient;
 mod pieces;
+mod places;
 mod prepare;
 mod routes;
+mod share;
 mod small;
 mod watch;
 
-pub use app::App;
+pub use app::{App, DRAIN_IN};
 pub use aside::PREPARING;
 pub use auth::Keys;
 pub use grammars::Grammars;
 pub use in_process::InProcess;
 pub use listen::{Listening, bind, listen};
 pub use metrics::Metrics;
+pub use origins::Origin;
 pub use routes::router;

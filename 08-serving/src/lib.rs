@@ -5,6 +5,7 @@
 //! | `api.rs` | what goes over the wire: requests, answers, errors |
 //! | `bench.rs` | `ladder bench`: tokens a second beside the memory's bandwidth |
 //! | `break_its.rs` | `ladder break`: list the break-its, run one |
+//! | `capacity.rs` | how much is served at once, as arguments |
 //! | `chat.rs` | `ladder chat`: a conversation in the terminal |
 //! | `climb.rs` | `ladder climb`: run every rung, compare, print the table |
 //! | `device.rs` | where passes run: on the processor, or on a GPU |
@@ -30,6 +31,7 @@
 pub mod api;
 pub mod bench;
 pub mod break_its;
+pub mod capacity;
 pub mod chat;
 pub mod climb;
 pub mod device;

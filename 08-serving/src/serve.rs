@@ -1,9 +1,12 @@
 //! `ladder serve`: the server.
 
-use crate::http::{App, Keys, PREPARING, bind, listen};
+use crate::api::Generation;
+use crate::http::{App, DRAIN_IN, Keys, Origin, PREPARING, bind, listen};
 use crate::served::{EngineArgs, Served};
-use anyhow::{Context, Result};
-use clap::Args;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, ValueEnum};
+use model_files::SamplingDefaults;
+use std::env::VarError;
 use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -43,6 +46,40 @@ pub struct ServeArgs {
     /// max_tokens. As long as it likes if not given
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
+    /// Seconds to finish what is under way once the server is to end; answers then end where they are. Whoever kills
+    /// it has to wait three seconds longer
+    #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_IN.as_secs())]
+    drain_seconds: u64,
+    /// Let pages from there ask, such as https://example.org, or * for all pages; may be given several times
+    #[arg(long, value_name = "ORIGIN")]
+    allowed_origin: Vec<Origin>,
+    /// Who runs first: fcfs, in the order in which requests come, or priority, where they may say it of themselves
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t, hide_possible_values = true)]
+    scheduling_policy: SchedulingPolicy,
+    /// Where sampling parameters come from that a request leaves out: auto, from the model's own files as far as they say
+    /// (generation_config.json), or none, which is OpenAI's
+    #[arg(long, value_enum, value_name = "FROM", default_value_t, hide_possible_values = true)]
+    generation_config: GenerationConfig,
+}
+
+/// Who runs first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum SchedulingPolicy {
+    /// First come, first served
+    #[default]
+    Fcfs,
+    /// By what requests say of themselves
+    Priority,
+}
+
+/// Where sampling parameters come from that a request leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum GenerationConfig {
+    /// From the model's files
+    #[default]
+    Auto,
+    /// From nowhere
+    None,
 }
 
 fn seconds(written: &str) -> Result<Duration, String> {
@@ -66,23 +103,46 @@ impl ServeArgs {
     }
 }
 
+impl ServeArgs {
+    /// Sampling parameters of requests that say nothing of them.
+    ///
+    /// # Errors
+    /// If the model's files name one that cannot be.
+    fn sampling(&self, of_model: SamplingDefaults, vocabulary: usize) -> Result<SamplingDefaults> {
+        if self.generation_config == GenerationConfig::None {
+            return Ok(SamplingDefaults::default());
+        }
+        let checked = Generation::default().sampling(&of_model, vocabulary);
+        checked.map(|_| of_model).map_err(|refused| {
+            anyhow!(
+                "the model's files say how tokens are chosen, but {}; --generation-config none passes them over",
+                refused.error.message
+            )
+        })
+    }
+}
+
 /// Serves a model over HTTP until ctrl-c or SIGTERM; then finishes what is under way.
 ///
 /// # Errors
 /// Whatever is wrong with the model, or an address that cannot be had.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     log()?;
-    let variable = std::env::var(KEY_VARIABLE).ok();
+    let variable = key_of_environment()?;
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;
     let is_open = keys.is_open();
     let socket = args.bind()?;
-    let Served { name, tokenizer, template, end_tokens, device, weights, engine } =
+    let Served { name, tokenizer, template, end_tokens, device, weights, cut, sampling, engine } =
         args.engine.start()?;
+    let sampling = args.sampling(sampling, engine.limits().vocabulary)?;
     let name = args.served_model_name.clone().unwrap_or(name);
     let limits = engine.limits();
     let app = App::new(name, tokenizer, template, end_tokens, engine)?;
-    let app = Arc::new(app.with_keys(keys).with_answers_in(args.timeout));
+    let app = app.with_keys(keys).with_answers_in(args.timeout).with_sampling(sampling);
+    let app = app.with_priorities(args.scheduling_policy == SchedulingPolicy::Priority);
+    let app = app.with_drain_in(Duration::from_secs(args.drain_seconds));
+    let app = Arc::new(app.with_origins(args.allowed_origin.clone()));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(PREPARING)
@@ -94,6 +154,12 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         let listening = listening.with_context(|| format!("cannot listen on {address}"))?;
         if is_open && !address.ip().is_loopback() {
             warn!("anybody who reaches {} may use the model: no --api-key", address.ip());
+        }
+        if let Some(cut) = cut {
+            warn!("{cut}");
+        }
+        if sampling != SamplingDefaults::default() {
+            info!("what requests do not say is as the model's files have it: {sampling}");
         }
         info!(
             model = app.name,
@@ -110,6 +176,17 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     // Work on a request that nobody waits for any more need not be waited for.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
+}
+
+/// The key in the environment, if there is one. One that cannot be read is no reason to let in everybody.
+fn key_of_environment() -> Result<Option<String>> {
+    match std::env::var(KEY_VARIABLE) {
+        Ok(key) => Ok(Some(key)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            bail!("{KEY_VARIABLE} is not UTF-8, expected a key as text")
+        }
+    }
 }
 
 /// Logs what [`LOG_VARIABLE`] asks for: requests and what goes wrong, if it asks for nothing.

@@ -1,16 +1,18 @@
 //! A model behind an engine, as `ladder serve` and `ladder chat` start it.
 
+use crate::capacity::CapacityArgs;
 use crate::device::{DeviceArgs, engine_options, engine_room, kv_on_gpu};
 use crate::engine::{Engine, EngineHandle, EngineOptions, KvFile};
 use crate::packed::{Keep, load_packed};
 use crate::sizes::bytes;
 use anyhow::{Context, Result};
 use clap::Args;
+use cuda_executor::kv_bytes_per_token;
 use embedded_models::TARGET;
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
 use flash_attention::tile_attention::KvType;
-use model_files::{ChatTemplate, ModelArgs, ModelFiles, PlainLlama};
+use model_files::{ChatTemplate, ModelArgs, ModelFiles, PlainLlama, SamplingDefaults};
 use naive_decode::{Element, LoadOptions, Tokenizer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,13 +24,15 @@ pub struct EngineArgs {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    capacity: CapacityArgs,
     /// How weights are kept: stored (as the file has them), or all as f32, bf16, bf16-fast (reads prompts faster on
     /// processors with AMX and on AMD's with dot products of BF16, and rounds activations), f16, fp8, q8_0, int8 (reads
     /// prompts faster on processors with AMX), q4_1 or q4_0
     #[arg(long, value_name = "FORMAT", default_value = "stored")]
     weights: Weights,
     /// Bytes for keys and values, all requests together; as much as four texts of the model's whole context
-    /// if not given, and 2 GiB at most. Units may be written: 2GiB, 500MB
+    /// if not given, and 2 GiB at most unless --max-model-len needs more. Units may be written: 2GiB, 500MB
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     pool_bytes: Option<usize>,
     /// What keys and values are kept as: f32, bf16, f16, int8, which loses something, or bf16-fast, which rounds
@@ -66,6 +70,10 @@ pub struct Served {
     pub device: String,
     /// What its matrices are kept as, and which were converted to that.
     pub weights: String,
+    /// What is to be said of a pool that makes texts shorter than the model does.
+    pub cut: Option<String>,
+    /// How its makers want tokens chosen.
+    pub sampling: SamplingDefaults,
     /// The engine.
     pub engine: EngineHandle,
 }
@@ -76,14 +84,20 @@ impl EngineArgs {
     /// # Errors
     /// Whatever is wrong with the files, or a pool that cannot be had.
     pub fn start(&self) -> Result<Served> {
+        self.capacity.check()?;
         let files = self.model.files()?;
-        let options = |llama: &PlainLlama| anyhow::Ok(self.set(engine_options(llama)?, &files));
+        let options = |llama: &PlainLlama| {
+            let token_bytes = kv_bytes_per_token(&llama.config)?;
+            self.set(engine_options(llama)?, llama.rope.positions(), token_bytes, &files)
+        };
         let room = |llama: &PlainLlama| engine_room(llama, &options(llama)?);
-        let (engine, device, weights) =
+        let (engine, token_bytes, device, weights) =
             match self.device.gpu(&files, None, self.not_on_gpu(), room)? {
                 Some(on_gpu) => {
                     let (device, options) = (on_gpu.gpu.name()?, options(&on_gpu.llama)?);
-                    (Engine::over(on_gpu.target(&files)?, options), device, "bf16".to_owned())
+                    let token_bytes = kv_bytes_per_token(&on_gpu.llama.config)?;
+                    let engine = Engine::over(on_gpu.target(&files)?, options);
+                    (engine, token_bytes, device, "bf16".to_owned())
                 }
                 None => {
                     let kept = self.kv.unwrap_or(KvType::Exact(Element::F32));
@@ -92,15 +106,19 @@ impl EngineArgs {
                     let pool = Pool::shared();
                     let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
                     let (weights, model) = (loaded.weights(), Arc::new(loaded.model));
-                    let options = self.set(EngineOptions::with_kept(&model, kept)?, &files);
-                    (Engine::new(model, options), "the processor".to_owned(), weights)
+                    let options = EngineOptions::with_kept(&model, kept)?;
+                    let token_bytes = EngineOptions::token_bytes(&model, kept)?;
+                    let options = self.set(options, model.context(), token_bytes, &files)?;
+                    (Engine::new(model, options), token_bytes, "the processor".to_owned(), weights)
                 }
             };
-        let engine = EngineHandle::start(engine.context("cannot set up the engine")?)?;
+        let engine = engine.context("cannot set up the engine")?;
+        let cut = self.capacity.check_context(&engine.limits(), token_bytes)?;
+        let engine = EngineHandle::start(engine)?;
         let end_tokens = files.config.end_tokens.clone();
         let name = name(&self.model, &files.name);
-        let ModelFiles { tokenizer, chat_template: template, .. } = files;
-        Ok(Served { name, tokenizer, template, end_tokens, device, weights, engine })
+        let ModelFiles { tokenizer, chat_template: template, sampling, .. } = files;
+        Ok(Served { name, tokenizer, template, end_tokens, device, weights, cut, sampling, engine })
     }
 }
 
@@ -114,8 +132,15 @@ impl EngineArgs {
     }
 
     /// The options with all that was said.
-    fn set(&self, options: EngineOptions, files: &ModelFiles) -> EngineOptions {
-        EngineOptions {
+    fn set(
+        &self,
+        options: EngineOptions,
+        capacity: usize,
+        token_bytes: usize,
+        files: &ModelFiles,
+    ) -> Result<EngineOptions> {
+        let options = self.capacity.set(options, capacity, token_bytes)?;
+        Ok(EngineOptions {
             pool_bytes: self.pool_bytes.unwrap_or(options.pool_bytes),
             host_bytes: self.kv_host_bytes,
             kv_file: self.kv_dir.clone().map(|directory| KvFile {
@@ -124,7 +149,7 @@ impl EngineArgs {
                 model: digest(files, self.weights),
             }),
             ..options
-        }
+        })
     }
 }
 

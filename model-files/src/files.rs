@@ -6,6 +6,7 @@ use crate::chat::ChatTemplate;
 use crate::gguf::Gguf;
 use crate::origin::{Origin, Stamp};
 use crate::safetensors::Safetensors;
+use crate::sampling::SamplingDefaults;
 use crate::text_file::{is_there, read};
 use embedded_models::EmbeddedModel;
 use naive_decode::{Checkpoint, Config, LoadOptions, Model, Pack, Result, Tokenizer, dense};
@@ -23,6 +24,8 @@ pub struct ModelFiles {
     pub tokenizer: Tokenizer,
     /// How it wants a conversation written down, if it is for conversations.
     pub chat_template: Option<ChatTemplate>,
+    /// How its makers want tokens chosen, as far as they say.
+    pub sampling: SamplingDefaults,
     family: Box<dyn Family>,
     weights: Weights,
     pub(crate) origin: Option<Origin>,
@@ -42,7 +45,9 @@ impl ModelFiles {
         let name = |file: &str| format!("embedded {}/{file}", model.name);
         let architecture = Architecture::from_json(&name("config.json"), model.config)?;
         let Architecture { mut config, family } = architecture;
-        config.add_end_tokens(&name("generation_config.json"), model.generation_config)?;
+        let generation = name("generation_config.json");
+        config.add_end_tokens(&generation, model.generation_config)?;
+        let sampling = SamplingDefaults::from_json(&generation, model.generation_config)?;
         let tokenizer = Tokenizer::from_bytes(&name("tokenizer.json"), model.tokenizer)?;
         let chat_template = ChatTemplate::from_tokenizer_config(
             &name("tokenizer_config.json"),
@@ -53,8 +58,17 @@ impl ModelFiles {
         let weights = Weights::Safetensors(weights.into());
         let called = format!("{} (embedded)", model.name);
         let origin = None;
-        ModelFiles { name: called, config, tokenizer, chat_template, family, weights, origin }
-            .checked()
+        ModelFiles {
+            name: called,
+            config,
+            tokenizer,
+            chat_template,
+            sampling,
+            family,
+            weights,
+            origin,
+        }
+        .checked()
     }
 
     /// A directory in Hugging Face's layout: `config.json`, `tokenizer.json`, the weights in
@@ -85,6 +99,7 @@ impl ModelFiles {
         let metadata = gguf.metadata();
         let Architecture { config, family } = gguf.architecture()?;
         let tokenizer = gguf.tokenizer()?;
+        let sampling = SamplingDefaults::from_gguf(metadata)?;
         let chat_template = match metadata.text("tokenizer.chat_template")? {
             None => None,
             Some(source) => {
@@ -96,7 +111,8 @@ impl ModelFiles {
         };
         let origin = Some(Origin::new(path, &[gguf.stamp()]));
         let (name, weights) = (path.display().to_string(), Weights::Gguf(gguf));
-        ModelFiles { name, config, tokenizer, chat_template, family, weights, origin }.checked()
+        ModelFiles { name, config, tokenizer, chat_template, sampling, family, weights, origin }
+            .checked()
     }
 
     fn from_parts(
@@ -111,8 +127,11 @@ impl ModelFiles {
         let architecture = Architecture::from_json(&path.display().to_string(), &json)?;
         let Architecture { mut config, family } = architecture;
         let path = directory.join("generation_config.json");
+        let mut sampling = SamplingDefaults::default();
         if is_there(&path) {
-            config.add_end_tokens(&path.display().to_string(), &read(&path)?)?;
+            let (file, json) = (path.display().to_string(), read(&path)?);
+            config.add_end_tokens(&file, &json)?;
+            sampling = SamplingDefaults::from_json(&file, &json)?;
         }
         let path = directory.join("tokenizer.json");
         let tokenizer = Tokenizer::from_bytes(&path.display().to_string(), &read(&path)?)?;
@@ -120,7 +139,8 @@ impl ModelFiles {
         let weights = weights(directory)?;
         let origin = Some(Origin::new(named, &[weights.stamps(), &[config_stamp]].concat()));
         let (name, weights) = (named.display().to_string(), Weights::Safetensors(weights));
-        ModelFiles { name, config, tokenizer, chat_template, family, weights, origin }.checked()
+        ModelFiles { name, config, tokenizer, chat_template, sampling, family, weights, origin }
+            .checked()
     }
 
     pub(crate) fn family(&self) -> &dyn Family {

@@ -14,6 +14,7 @@
 //! | `source/hub/cached.rs` | what that cache has |
 //! | `summary.rs` | what a model is, from the beginnings of its files |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
+//! | `sampling.rs` | how the makers of a model want its tokens chosen |
 //! | `plain_llama.rs` | a Llama for whoever runs it by other means |
 //! | `origin.rs` | what tells its files from others, and from themselves before a change |
 //! | `gguf.rs` | a GGUF file |
@@ -38,6 +39,7 @@ mod gguf;
 mod origin;
 mod plain_llama;
 mod safetensors;
+mod sampling;
 mod source;
 mod summary;
 mod text_file;
@@ -51,5 +53,6 @@ pub use gguf::{Gguf, Metadata};
 pub use origin::Origin;
 pub use plain_llama::PlainLlama;
 pub use safetensors::Safetensors;
+pub use sampling::SamplingDefaults;
 pub use source::{CachedModel, Hub, HubName, Wanted, open};
 pub use summary::ModelSummary;

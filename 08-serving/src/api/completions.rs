@@ -22,6 +22,8 @@ pub struct CompletionRequest {
     /// Tell tokens' log-probabilities, and those of this many of the likeliest.
     #[schema(maximum = 20)]
     pub logprobs: Option<usize>,
+    /// Answers to choose from; as many as `n`, for nothing is chosen here.
+    pub best_of: Option<usize>,
     /// What chat completions and completions have in common.
     #[serde(flatten)]
     pub generation: Generation,
@@ -59,6 +61,21 @@ impl CompletionRequest {
                 Err(ApiError::value("logprobs", top, &format!("at most {MOST_LOGPROBS}")))
             }
             top => Ok(top),
+        }
+    }
+
+    /// Checks that no answers are asked for that would be thrown away.
+    ///
+    /// # Errors
+    /// 400: more answers to choose from than answers, or fewer.
+    pub fn check_best_of(&self) -> Result<(), ApiError> {
+        let n = self.generation.n.unwrap_or(1);
+        match self.best_of {
+            Some(best_of) if best_of != n => {
+                let expected = format!("{n}, as many as n: answers are not chosen from here");
+                Err(ApiError::value("best_of", best_of, &expected))
+            }
+            _ => Ok(()),
         }
     }
 

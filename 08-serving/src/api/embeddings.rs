@@ -25,7 +25,7 @@ pub struct EmbeddingRequest {
     pub dimensions: Option<usize>,
     /// Who may share cached inputs: those with the same salt and the same API key.
     pub cache_salt: Option<String>,
-    /// Lower goes first; 0 if not given.
+    /// Lower goes first; 0 if not given. Another one only where the server lets requests go before others.
     pub priority: Option<i32>,
     /// Who asks, as the client sees it; not looked at.
     pub user: Option<String>,

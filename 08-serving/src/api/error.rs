@@ -105,6 +105,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable_error", message)
     }
 
+    /// More connections than there are places for: 503.
+    pub fn crowded() -> Self {
+        let message = "all connections that the server has places for are in use";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable_error", message)
+    }
+
     /// What cannot be told in part was not done in the time that an answer may take: 503.
     pub fn late() -> Self {
         let message = "not done in the time that an answer may take here";

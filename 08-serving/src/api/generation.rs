@@ -20,7 +20,8 @@ pub struct Generation {
     pub max_tokens: Option<usize>,
     /// Tokens before which nothing ends the answer, unless it is held to a form and the form is whole.
     pub min_tokens: Option<usize>,
-    /// Scores are divided by it; 0 takes the likeliest token. At least 0; 1 if not given.
+    /// Scores are divided by it; 0 takes the likeliest token. At least 0. If not given, what the model's own files say,
+    /// and 1 if they say nothing; so with `top_p`, `top_k`, `min_p` and `repetition_penalty`, which then do nothing.
     #[schema(minimum = 0)]
     pub temperature: Option<f32>,
     /// The fewest likeliest tokens that reach this probability stay. Above 0, at most 1.
@@ -62,7 +63,7 @@ pub struct Generation {
     pub structured_outputs: Option<StructuredOutputs>,
     /// Who may share cached prompts: those with the same salt and the same API key.
     pub cache_salt: Option<String>,
-    /// Lower goes first; 0 if not given.
+    /// Lower goes first; 0 if not given. Another one only where the server lets requests go before others.
     pub priority: Option<i32>,
     /// Whether the tokens of prompt and answer are told by their ids.
     pub return_token_ids: Option<bool>,
@@ -80,6 +81,8 @@ pub struct Generation {
     pub prompt_cache_retention: Option<String>,
     /// Who asks, hashed; not looked at.
     pub safety_identifier: Option<String>,
+    /// What answers are made of: text, and nothing else.
+    pub modalities: Option<Vec<Modality>>,
 }
 
 /// How to stream.
@@ -90,6 +93,16 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
     /// Whether every event does.
     pub continuous_usage_stats: Option<bool>,
+    /// Whether OpenAI would hide how long pieces are; here they are as long as they are.
+    pub include_obfuscation: Option<bool>,
+}
+
+/// What an answer may be made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Modality {
+    /// Text.
+    Text,
 }
 
 /// A text, or a list of texts.

@@ -35,7 +35,7 @@ pub struct CompletionLogprobs {
     pub tokens: Vec<String>,
     /// Their log-probabilities; none for a prompt's first token, which nothing comes before.
     pub token_logprobs: Vec<Option<f32>>,
-    /// The likeliest tokens in their places.
+    /// The likeliest tokens in their places, and the token itself.
     #[schema(value_type = Vec<Object>)]
     pub top_logprobs: Vec<Option<Map<String, Value>>>,
     /// Characters of the text before each.
@@ -76,11 +76,13 @@ impl CompletionLogprobs {
         for told in tokens {
             all.tokens.push(one(tokenizer, told.token, 0.0).token);
             all.token_logprobs.push(told.logprob.map(|logprob| logprob.max(LOWEST)));
-            let likely = |&(token, logprob): &(u32, f32)| {
+            let likely = |(token, logprob): (u32, f32)| {
                 let of = one(tokenizer, token, logprob);
                 (of.token, short(of.logprob))
             };
-            let top = told.logprob.map(|_| told.top.iter().map(likely).collect());
+            // The token itself is always among them: last, so that none of the same text is in its place.
+            let all_of = |logprob| told.top.iter().copied().chain([(told.token, logprob)]);
+            let top = told.logprob.map(|logprob| all_of(logprob).map(likely).collect());
             all.top_logprobs.push(top);
             all.text_offset.push(before + told.offset);
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::text::Style;
+use model_files::SamplingDefaults;
 use naive_decode::{Error, Sampling};
 
 /// Largest penalty either way, as OpenAI has it.
@@ -11,12 +12,16 @@ const MOST_PENALTY: f32 = 2.0;
 const MOST_BIAS: f32 = 100.0;
 
 impl Generation {
-    /// The sampling parameters but for the seed, of which each answer has its own ([`Generation::first_seed`]).
-    /// `vocabulary`: ids are below it.
+    /// The sampling parameters but for the seed, of which each answer has its own ([`Generation::first_seed`]); `defaults`
+    /// for those that are not given. `vocabulary`: ids are below it.
     ///
     /// # Errors
     /// 400, naming the first parameter that is out of its range.
-    pub fn sampling(&self, vocabulary: usize) -> Result<Sampling, ApiError> {
+    pub fn sampling(
+        &self,
+        defaults: &SamplingDefaults,
+        vocabulary: usize,
+    ) -> Result<Sampling, ApiError> {
         for (name, penalty) in [
             ("frequency_penalty", self.frequency_penalty),
             ("presence_penalty", self.presence_penalty),
@@ -25,18 +30,19 @@ impl Generation {
                 return Err(ApiError::value(name, penalty, "a number from -2 to 2"));
             }
         }
-        let top_k = match self.top_k {
+        let top_k = match self.top_k.or(defaults.top_k) {
             None | Some(-1 | 0) => None,
             Some(k) => Some(usize::try_from(k).map_err(|_| {
                 ApiError::value("top_k", k, "at least 1, or 0 or -1 to keep every token")
             })?),
         };
+        let repetition_penalty = self.repetition_penalty.or(defaults.repetition_penalty);
         let sampling = Sampling {
-            temperature: self.temperature.unwrap_or(1.0),
+            temperature: self.temperature.or(defaults.temperature).unwrap_or(1.0),
             top_k,
-            top_p: self.top_p.unwrap_or(1.0),
-            min_p: self.min_p.unwrap_or(0.0),
-            repetition_penalty: self.repetition_penalty.unwrap_or(1.0),
+            top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
+            min_p: self.min_p.or(defaults.min_p).unwrap_or(0.0),
+            repetition_penalty: repetition_penalty.unwrap_or(1.0),
             presence_penalty: self.presence_penalty.unwrap_or(0.0),
             frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
             logit_bias: self.biases(vocabulary)?,

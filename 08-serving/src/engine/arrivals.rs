@@ -15,7 +15,7 @@ impl Engine {
             let (proposer, draft) = ((self.options.proposer)(), self.options.draft);
             self.members.push(Member::new(submission, arrived, proposer, draft)?);
         }
-        let now = Instant::now();
+        let (now, is_cut_off) = (Instant::now(), self.inbox.is_cut_off());
         for index in (0..self.members.len()).rev() {
             let member = &mut self.members[index];
             member.notice_reader(now, self.options.events);
@@ -25,7 +25,7 @@ impl Engine {
                     false => self.counters.cancelled += 1,
                 }
                 self.leave(index)?;
-            } else if member.deadline.is_some_and(|deadline| deadline <= now) {
+            } else if is_cut_off || member.deadline.is_some_and(|deadline| deadline <= now) {
                 self.finish(index, FinishReason::Deadline)?;
             } else if member.stalled_since.is_some_and(|since| now - since > self.options.patience)
             {
@@ -87,14 +87,15 @@ impl Member {
 
     /// Hands on what has happened in this step.
     pub(super) fn tell(&mut self) {
+        let now = Instant::now();
         for event in self.events.drain(..) {
-            self.outlet.send(event);
+            self.outlet.send(event, now);
         }
     }
 
     /// Sends the last event, for which there is always room.
     pub(super) fn tell_end(mut self, end: Event) {
         self.tell();
-        self.outlet.send(end);
+        self.outlet.send(end, Instant::now());
     }
 }

@@ -7,13 +7,14 @@
 
 use super::Engine;
 use super::event::Event;
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Sent};
 use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
 use naive_decode::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::mpsc::error::TryRecvError;
 
@@ -73,6 +74,11 @@ impl EngineHandle {
         self.open.0.drain();
     }
 
+    /// Ends all requests where they are, as when their time is up, and takes no more.
+    pub fn cut_off(&self) {
+        self.open.0.cut_off();
+    }
+
     /// Whether no request is taken any more, none is left, and all that a file is to have of them is in it.
     pub fn is_drained(&self) -> bool {
         self.open.0.is_drained()
@@ -102,7 +108,9 @@ pub(super) struct Marks {
 /// What happens to one request, as it happens. Dropping the ticket cancels the request.
 pub struct Ticket {
     id: u64,
-    events: Receiver<Event>,
+    events: Receiver<Sent>,
+    /// When the engine sent the event that was read last.
+    sent: Instant,
     inbox: Arc<Inbox>,
     marks: Arc<Marks>,
 }
@@ -111,11 +119,11 @@ pub struct Ticket {
 impl Ticket {
     pub(super) fn new(
         id: u64,
-        events: Receiver<Event>,
+        events: Receiver<Sent>,
         inbox: Arc<Inbox>,
         marks: Arc<Marks>,
     ) -> Self {
-        Ticket { id, events, inbox, marks }
+        Ticket { id, events, sent: Instant::now(), inbox, marks }
     }
 
     /// The request's number, as in [`EngineState::requests`].
@@ -125,18 +133,12 @@ impl Ticket {
 
     /// The next event; none after the last, or if the engine is gone.
     pub async fn recv(&mut self) -> Option<Event> {
-        let event = self.events.recv().await;
-        self.has_read();
-        event
+        self.events.recv().await.map(|sent| self.read(sent))
     }
 
     /// The same, for streams.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        let event = self.events.poll_recv(context);
-        if event.is_ready() {
-            self.has_read();
-        }
-        event
+        self.events.poll_recv(context).map(|sent| sent.map(|sent| self.read(sent)))
     }
 
     /// The same, for threads.
@@ -144,9 +146,7 @@ impl Ticket {
     /// # Panics
     /// If called in an asynchronous task.
     pub fn blocking_recv(&mut self) -> Option<Event> {
-        let event = self.events.blocking_recv();
-        self.has_read();
-        event
+        self.events.blocking_recv().map(|sent| self.read(sent))
     }
 
     /// The next event if it is there already.
@@ -154,9 +154,7 @@ impl Ticket {
     /// # Errors
     /// Whether there is none yet, or will be none any more.
     pub fn try_recv(&mut self) -> Result<Event, TryRecvError> {
-        let event = self.events.try_recv();
-        self.has_read();
-        event
+        self.events.try_recv().map(|sent| self.read(sent))
     }
 
     /// Ends the text where it is, if it has not ended: its reader has found in it what was to stop it. Counts as
@@ -165,13 +163,21 @@ impl Ticket {
         self.marks.is_done.store(true, Ordering::Release);
     }
 
-    /// Wakes the engine if it waited for this.
-    fn has_read(&self) {
+    /// When the engine sent the event that was read last; all that a pass has brought has the same moment. Before the
+    /// first event, when the request was taken.
+    pub fn sent_at(&self) -> Instant {
+        self.sent
+    }
+
+    /// Notes when it was sent, and wakes the engine if it waited for this.
+    fn read(&mut self, sent: Sent) -> Event {
         // The other half of what `Outlet::set_stalled` says.
         fence(Ordering::SeqCst);
         if self.marks.is_stalled.load(Ordering::Relaxed) {
             self.inbox.ring();
         }
+        self.sent = sent.at;
+        sent.event
     }
 }
 

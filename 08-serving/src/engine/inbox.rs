@@ -35,6 +35,8 @@ struct Mail {
     /// Whether something has happened since the engine last looked.
     has_rung: bool,
     is_draining: bool,
+    /// Whether the time of all requests is up.
+    is_cut_off: bool,
     /// Whether the last handle is gone.
     is_closed: bool,
     is_idle: bool,
@@ -157,6 +159,16 @@ impl Inbox {
         }
     }
 
+    pub(super) fn cut_off(&self) {
+        self.drain();
+        self.mail().is_cut_off = true;
+        self.ring();
+    }
+
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.mail().is_cut_off
+    }
+
     pub(super) fn close(&self) {
         self.drain();
         self.mail().is_closed = true;
@@ -247,10 +259,16 @@ impl Inbox {
     // ANCHOR_END: sleep
 }
 
+/// An event, and when the engine sent it.
+pub(super) struct Sent {
+    pub(super) event: Event,
+    pub(super) at: Instant,
+}
+
 /// Where a request's events go. The queue behind it is bounded, and the engine never waits for it: it asks
 /// beforehand how much room there is.
 pub(super) struct Outlet {
-    sender: Sender<Event>,
+    sender: Sender<Sent>,
     marks: Arc<Marks>,
 }
 
@@ -278,9 +296,10 @@ impl Outlet {
         fence(Ordering::SeqCst);
     }
 
-    /// Sends an event. What nobody will read is dropped; there is always room for what the engine sends.
-    pub(super) fn send(&self, event: Event) {
-        let sent = self.sender.try_send(event);
+    /// Sends an event. What nobody will read is dropped; there is always room for what the engine sends. `at`: the
+    /// same moment for all that a step has brought.
+    pub(super) fn send(&self, event: Event, at: Instant) {
+        let sent = self.sender.try_send(Sent { event, at });
         debug_assert!(sent.is_ok() || self.is_gone(), "the engine asks for room beforehand");
     }
 }

@@ -25,6 +25,8 @@ pub type MakeProposer = Arc<dyn Fn() -> Box<dyn FromText> + Send + Sync>;
 pub struct EngineOptions {
     /// Bytes of the pool of keys and values.
     pub pool_bytes: usize,
+    /// Most tokens of a text, where that is to be fewer than the model and the pool have room for.
+    pub context: Option<usize>,
     /// Tokens of a block: a power of two from 1 to 256; servers want 16 and more.
     pub block: usize,
     /// What keys and values are kept as.
@@ -83,17 +85,30 @@ impl EngineOptions {
     /// # Errors
     /// As [`EngineOptions::for_model`].
     pub fn with_kept(model: &Model, kept: KvType) -> Result<Self> {
-        let layout = Layout::new(model, BLOCK, kept, Behind::Kept)?;
-        let bytes = layout.block_bytes() / BLOCK;
+        let bytes = EngineOptions::token_bytes(model, kept)?;
         Ok(EngineOptions { kept, ..EngineOptions::for_texts(model.context(), bytes) })
+    }
+
+    /// Bytes of a token's keys and values.
+    ///
+    /// # Errors
+    /// As [`EngineOptions::for_model`].
+    pub fn token_bytes(model: &Model, kept: KvType) -> Result<usize> {
+        Ok(Layout::new(model, BLOCK, kept, Behind::Kept)?.block_bytes() / BLOCK)
+    }
+
+    /// Bytes of a pool for so many tokens, in whole blocks.
+    pub fn pool_for(tokens: usize, bytes_per_token: usize) -> usize {
+        tokens.next_multiple_of(BLOCK).saturating_mul(bytes_per_token)
     }
 
     /// The same for texts of so many tokens and so many bytes of keys and values to each, of whatever model on whatever
     /// device.
     pub fn for_texts(context: usize, bytes_per_token: usize) -> Self {
-        let wanted = (TEXTS * context).next_multiple_of(BLOCK).saturating_mul(bytes_per_token);
+        let wanted = EngineOptions::pool_for(TEXTS * context, bytes_per_token);
         EngineOptions {
             pool_bytes: wanted.min(MOST_BYTES),
+            context: None,
             block: BLOCK,
             kept: KvType::Exact(Element::F32),
             rows: 256,

@@ -159,6 +159,8 @@ pub struct Limits {
     /// Most tokens of a prompt and its answer together: the model's context, or the pool where that is
     /// smaller. The last token of an answer is never run, so a prompt of `context` tokens may have one.
     pub context: usize,
+    /// What `context` would be with a pool that is large enough.
+    pub capacity: usize,
     /// Tokens of the vocabulary; each is below this.
     pub vocabulary: usize,
     /// Numbers of an embedding.

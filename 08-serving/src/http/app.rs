@@ -2,15 +2,20 @@
 
 use super::aside::Aside;
 use super::dialect::Dialect;
-use super::{Grammars, Keys, Metrics};
+use super::share::Share;
+use super::{Grammars, Keys, Metrics, Origin};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
 use axum::body::Bytes;
-use model_files::ChatTemplate;
+use model_files::{ChatTemplate, SamplingDefaults};
 use naive_decode::{Result, Tokenizer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// How long requests under way may take to finish once the server is to end, if nothing is said: shorter than
+/// Kubernetes waits before it kills (30 seconds).
+pub const DRAIN_IN: Duration = Duration::from_secs(25);
 
 /// What every request can see.
 pub struct App {
@@ -26,12 +31,21 @@ pub struct App {
     pub keys: Keys,
     /// How long an answer may take from when its request is here; none if as long as it likes.
     pub answer_in: Option<Duration>,
+    /// Where pages come from that browsers let ask.
+    pub origins: Vec<Origin>,
+    /// Whether requests may have priorities.
+    pub has_priorities: bool,
+    /// Sampling parameters of requests that say nothing of them.
+    pub sampling: SamplingDefaults,
+    /// How long what is under way may take to finish once the server is to end; answers then end where they are.
+    pub drain_in: Duration,
     /// When the server started, in seconds since 1970.
     pub started: u64,
     pub(super) engine: EngineHandle,
     pub(super) grammars: Grammars,
     pub(super) dialect: Dialect,
     pub(super) metrics: Metrics,
+    pub(super) share: Share,
     aside: Aside,
     draining: watch::Sender<bool>,
 }
@@ -54,9 +68,14 @@ impl App {
             grammars: Grammars::new(&tokenizer, engine.limits().vocabulary, &end_tokens)?,
             dialect: Dialect::of(template.as_ref(), &tokenizer),
             metrics: Metrics::new(&name),
+            share: Share::of(engine.limits().queue),
             aside: Aside::new(),
             keys: Keys::default(),
             answer_in: None,
+            origins: Vec::new(),
+            has_priorities: false,
+            sampling: SamplingDefaults::default(),
+            drain_in: DRAIN_IN,
             started: now(),
             draining: watch::Sender::new(false),
             name,
@@ -75,6 +94,42 @@ impl App {
     /// With answers that end so long after their request has come, however far they are.
     pub fn with_answers_in(self, answer_in: Option<Duration>) -> Self {
         App { answer_in, ..self }
+    }
+
+    /// To pages from there, too.
+    pub fn with_origins(self, origins: Vec<Origin>) -> Self {
+        App { origins, ..self }
+    }
+
+    /// With requests that may go before others.
+    pub fn with_priorities(self, has_priorities: bool) -> Self {
+        App { has_priorities, ..self }
+    }
+
+    /// With other sampling parameters than OpenAI's where requests say nothing of them.
+    pub fn with_sampling(self, sampling: SamplingDefaults) -> Self {
+        App { sampling, ..self }
+    }
+
+    /// With so long to finish what is under way once the server is to end.
+    pub fn with_drain_in(self, drain_in: Duration) -> Self {
+        App { drain_in, ..self }
+    }
+
+    /// A request's priority, as the engine takes it: there higher goes first, here lower, as in vLLM.
+    ///
+    /// # Errors
+    /// 400 where requests have none.
+    pub(super) fn priority(&self, asked: Option<i32>) -> std::result::Result<i32, ApiError> {
+        match asked.unwrap_or(0) {
+            0 => Ok(0),
+            asked if self.has_priorities => Ok(asked.saturating_neg()),
+            asked => {
+                let expected = "0: this server takes requests in the order in which they come \
+                    (--scheduling-policy fcfs)";
+                Err(ApiError::value("priority", asked, expected))
+            }
+        }
     }
 
     /// When the answer to a request that comes now ends. Asked for before anything is waited for.

@@ -129,6 +129,7 @@ impl Writes for Completions {
         let generation = &request.generation;
         let streams = generation.streaming()?;
         let likeliest = request.likeliest()?;
+        request.check_best_of()?;
         let echoes = request.echo.unwrap_or(false);
         let work = app.prepare(Wishes {
             generation,

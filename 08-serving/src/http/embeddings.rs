@@ -3,13 +3,17 @@
 use super::App;
 use super::auth::Tenant;
 use super::pieces::refusal;
+use super::share::{Taken, Text, submit};
+use crate::api::completions::Asked;
 use crate::api::embeddings::*;
-use crate::api::{ApiError, MOST_PROMPTS, read};
-use crate::engine::{EngineRequest, Event, FinishReason, Refused, Ticket};
+use crate::api::{ApiError, read};
+use crate::engine::{Event, FinishReason, Refused};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Texts as points: the final hidden state of each one's last token, which has seen all of it, at length 1. How near
 /// two are is for the model to say; one that was trained to continue texts, and not for this, says it roughly.
@@ -23,21 +27,18 @@ pub(super) async fn embeddings(
     body: Bytes,
 ) -> Result<Json<Embeddings>, ApiError> {
     let deadline = app.deadline();
-    let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, body);
-    let (mut requests, encoding) = app.work(body, prepare).await?;
-    requests.iter_mut().for_each(|request| request.deadline = deadline);
-    let prompt_tokens = requests.iter().map(|request| request.prompt.len()).sum();
-    let mut data = Vec::with_capacity(requests.len());
-    // The queue need not hold them all, and others find room in it.
-    let at_once = MOST_PROMPTS.min(app.limits().queue).max(1);
-    while !requests.is_empty() {
-        let rest = requests.split_off(at_once.min(requests.len()));
-        let tickets = app.engine.submit_all(std::mem::replace(&mut requests, rest));
-        for ticket in tickets.map_err(|refused| refusal(refused, "input"))? {
-            let embedding = Numbers::of(&hidden(ticket).await?, encoding);
-            data.push(Embedding { object: "embedding", index: data.len(), embedding });
-        }
-    }
+    let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, deadline, body);
+    let (texts, encoding) = app.work(body, prepare).await?;
+    let prompt_tokens = texts.iter().map(|text| text.tokens.len()).sum();
+    let _begun = app.share.begin()?;
+    // Once the first is taken, the others wait for room: what is done already is not to be thrown away.
+    let taken = stream::iter(texts.into_iter().enumerate())
+        .then(|(index, text)| submit(app.clone(), text, index > 0));
+    let hidden = taken.map(|taken| hidden(app.clone(), taken)).buffered(app.share.at_once());
+    let numbers = hidden.map_ok(|hidden| Numbers::of(&hidden, encoding));
+    let numbers: Vec<Numbers> = numbers.try_collect().await?;
+    let one = |(index, embedding)| Embedding { object: "embedding", index, embedding };
+    let data = numbers.into_iter().enumerate().map(one).collect();
     let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
     Ok(Json(Embeddings { object: "list", data, model: app.name.clone(), usage }))
 }
@@ -45,8 +46,9 @@ pub(super) async fn embeddings(
 fn prepare(
     app: &App,
     tenant: Tenant,
+    deadline: Option<Instant>,
     body: &[u8],
-) -> Result<(Vec<EngineRequest>, Encoding), ApiError> {
+) -> Result<(Vec<Text>, Encoding), ApiError> {
     let request: EmbeddingRequest = read(body, |request: &EmbeddingRequest| &request.unknown)?;
     app.check_model(request.model.as_deref())?;
     let limits = app.limits();
@@ -57,30 +59,36 @@ fn prepare(
         length.map_err(|refused| refusal(refused, "input"))?;
     }
     let salt = tenant.salt(request.cache_salt.as_deref());
-    // Here lower goes first, as in vLLM.
-    let priority = request.priority.unwrap_or(0).saturating_neg();
-    let requests = inputs.into_iter().map(|input| EngineRequest {
-        salt,
-        priority,
-        ..EngineRequest::embedding(input.tokens)
-    });
-    Ok((requests.collect(), request.encoding_format.unwrap_or_default()))
+    let priority = app.priority(request.priority)?;
+    let text = |input: Asked| Text { tokens: input.tokens, salt, priority, deadline };
+    Ok((inputs.into_iter().map(text).collect(), request.encoding_format.unwrap_or_default()))
 }
 
-/// What the engine makes of one input.
-async fn hidden(mut ticket: Ticket) -> Result<Vec<f32>, ApiError> {
-    let mut found = None;
-    loop {
-        match ticket.recv().await {
+/// What the engine makes of one text.
+async fn hidden(app: Arc<App>, taken: Result<Taken, ApiError>) -> Result<Vec<f32>, ApiError> {
+    let Taken { mut ticket, _place } = taken?;
+    let (mut clock, mut found) = (app.metrics.clock(), None);
+    let result = loop {
+        let event = ticket.recv().await;
+        if let Some(event) = &event {
+            clock.see(event, ticket.sent_at());
+        }
+        match event {
             Some(Event::Embedding(hidden)) => found = Some(hidden),
             Some(Event::Finished { reason: FinishReason::Deadline, .. }) => {
-                return Err(ApiError::late());
+                break Err(ApiError::late());
             }
-            Some(Event::Finished { .. }) => break,
-            Some(Event::Failed(error)) => return Err(ApiError::failed(error)),
+            Some(Event::Finished { .. }) => {
+                break found.ok_or_else(|| ApiError::failed("an input has no embedding"));
+            }
+            Some(Event::Failed(error)) => break Err(ApiError::failed(error)),
             Some(Event::Started { .. } | Event::Prompt(_) | Event::Token(_)) => {}
-            None => return Err(ApiError::failed(Refused::Ended)),
+            None => break Err(ApiError::failed(Refused::Ended)),
         }
+    };
+    match &result {
+        Ok(_) => clock.embedded(),
+        Err(_) => clock.failed(),
     }
-    found.ok_or_else(|| ApiError::failed("an input has no embedding"))
+    result
 }

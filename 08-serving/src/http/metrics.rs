@@ -4,14 +4,17 @@ use super::App;
 use crate::engine::{Counters, EngineState, Event, Usage};
 use crate::text::{Ending, Reason};
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::debug;
@@ -28,9 +31,10 @@ const RECENT: usize = 60;
 
 /// What is measured here; what the engine counts is asked of it.
 pub struct Metrics {
+    recorder: Arc<PrometheusRecorder>,
     prometheus: PrometheusHandle,
     labels: [(&'static str, String); 2],
-    ended: [Counter; 3],
+    ended: [Counter; 4],
     running: Gauge,
     waiting: Gauge,
     cache_usage: Gauge,
@@ -41,8 +45,10 @@ pub struct Metrics {
     queue: Histogram,
     prefill: Histogram,
     decode: Histogram,
+    per_token: Histogram,
     prompt_tokens: Histogram,
     answer_tokens: Histogram,
+    longest_answer: Histogram,
     recent: Mutex<Recent>,
 }
 
@@ -93,11 +99,12 @@ impl Metrics {
         let lengths: Vec<f64> = (0..LENGTH_BUCKETS).map(|i| f64::from(1 << i)).collect();
         let builder = builder.expect("there are buckets");
         let builder = builder.set_buckets_for_metric(Matcher::Suffix("_tokens".into()), &lengths);
-        let recorder = builder.expect("there are buckets").build_recorder();
+        let recorder = Arc::new(builder.expect("there are buckets").build_recorder());
         let labels = [("model_name", model.to_owned()), ("engine", "0".to_owned())];
-        with_local_recorder(&recorder, || Metrics {
+        with_local_recorder(&*recorder, || Metrics {
+            recorder: recorder.clone(),
             prometheus: recorder.handle(),
-            ended: ["stop", "length", "abort"].map(|reason| {
+            ended: ["stop", "length", "abort", "error"].map(|reason| {
                 let mut labels: Vec<Label> = labels.iter().map(Label::from).collect();
                 labels.push(Label::new("finished_reason", reason));
                 counter!("vllm:request_success_total", labels)
@@ -112,8 +119,10 @@ impl Metrics {
             queue: histogram!("vllm:request_queue_time_seconds", &labels),
             prefill: histogram!("vllm:request_prefill_time_seconds", &labels),
             decode: histogram!("vllm:request_decode_time_seconds", &labels),
+            per_token: histogram!("vllm:request_time_per_output_token_seconds", &labels),
             prompt_tokens: histogram!("vllm:request_prompt_tokens", &labels),
             answer_tokens: histogram!("vllm:request_generation_tokens", &labels),
+            longest_answer: histogram!("vllm:request_max_num_generation_tokens", &labels),
             recent: Mutex::default(),
             labels,
         })
@@ -123,6 +132,17 @@ impl Metrics {
     /// metrics nobody collects would grow without end.
     pub(super) fn sum_up(&self) {
         self.prometheus.run_upkeep();
+    }
+
+    /// Counts a request by its route, none if nothing is there, and the status that it was answered with. Streams begin
+    /// with 200, whatever becomes of them.
+    pub(super) fn answered(&self, route: Option<&str>, status: StatusCode) {
+        let labels = [
+            ("handler", route.unwrap_or("none").to_owned()),
+            ("status", status.as_str().to_owned()),
+        ];
+        let count = || counter!("http_requests_total", &labels).increment(1);
+        with_local_recorder(&*self.recorder, count);
     }
 
     /// Times one answer, from now on.
@@ -138,11 +158,22 @@ impl Metrics {
         }
     }
 
+    /// Finds out how long the longest of so many answers to one prompt is.
+    pub(super) fn longest_of(&self, answers: usize) -> Longest {
+        let longest = self.longest_answer.clone();
+        Longest { left: AtomicUsize::new(answers), most: AtomicUsize::new(0), longest }
+    }
+
     /// All of it as Prometheus reads it, with what the engine counts.
     fn text(&self, state: &EngineState) -> String {
         self.running.set(state.running as f64);
         self.waiting.set(state.waiting as f64);
         self.cache_usage.set(state.blocks.used() as f64 / state.blocks.total.max(1) as f64);
+        let blocks = [("block_size", state.blocks.tokens), ("num_gpu_blocks", state.blocks.total)];
+        let blocks = blocks.map(|(name, count)| (name, count.to_string()));
+        let labels = [&self.labels[..], &blocks].concat();
+        let configured = || gauge!("vllm:cache_config_info", &labels).set(1.0);
+        with_local_recorder(&*self.recorder, configured);
         for (counter, count) in self.counted.iter().zip(counts(&state.counters)) {
             counter.absolute(count);
         }
@@ -167,7 +198,25 @@ impl Metrics {
     }
 }
 
-/// Times one answer.
+/// The longest answer to one prompt, once all of them have ended.
+pub(super) struct Longest {
+    left: AtomicUsize,
+    most: AtomicUsize,
+    longest: Histogram,
+}
+
+impl Longest {
+    /// One has ended after so many tokens.
+    pub(super) fn ended(&self, tokens: usize) {
+        self.most.fetch_max(tokens, Ordering::AcqRel);
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.longest.record(self.most.load(Ordering::Acquire) as f64);
+        }
+    }
+}
+
+/// Times one answer. Moments are those at which the engine sent what has happened: how fast a client reads is no matter
+/// of the engine's, until it holds the answer back.
 pub(super) struct Clock<'a> {
     metrics: &'a Metrics,
     begun: Instant,
@@ -180,21 +229,22 @@ pub(super) struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// Something has happened to it.
-    pub(super) fn see(&mut self, event: &Event) {
-        let now = Instant::now();
+    /// Something has happened to it, and was sent at a moment.
+    pub(super) fn see(&mut self, event: &Event, sent: Instant) {
         match event {
-            Event::Started { .. } => self.started = Some(now),
+            Event::Started { .. } => self.started = Some(sent),
             Event::Token(_) => {
                 self.tokens += 1;
                 match self.last {
                     None => {
-                        self.first = Some(now);
-                        self.metrics.first_token.record(now - self.begun);
+                        self.first = Some(sent);
+                        self.metrics.first_token.record(sent.saturating_duration_since(self.begun));
                     }
-                    Some(last) => self.metrics.between_tokens.record(now - last),
+                    // A pass brings several tokens at once where guesses come true.
+                    Some(last) if last == sent => {}
+                    Some(last) => self.metrics.between_tokens.record(sent - last),
                 }
-                self.last = Some(now);
+                self.last = Some(sent);
             }
             Event::Finished { usage, .. } => self.usage = Some(*usage),
             Event::Prompt(_) | Event::Embedding(_) | Event::Failed(_) => {}
@@ -203,51 +253,73 @@ impl Clock<'_> {
 
     /// It has ended.
     pub(super) fn ended(&self, ending: &Ending) {
-        let [stop, length, _] = &self.metrics.ended;
+        let [stop, length, ..] = &self.metrics.ended;
         match ending.reason {
             Reason::Stop => stop.increment(1),
             Reason::Length => length.increment(1),
         }
-        let now = Instant::now();
-        self.metrics.end_to_end.record(now - self.begun);
-        self.metrics.prompt_tokens.record(ending.prompt_tokens as f64);
+        self.took(ending.prompt_tokens);
         self.metrics.answer_tokens.record(ending.tokens as f64);
         debug!(
             prompt_tokens = ending.prompt_tokens,
             cached_tokens = ending.cached_tokens,
             tokens = ending.tokens,
-            ttft_ms = self.first.map(|first| (first - self.begun).as_millis() as u64),
-            ms = (now - self.begun).as_millis() as u64,
+            ttft_ms = self
+                .first
+                .map(|first| { first.saturating_duration_since(self.begun).as_millis() as u64 }),
+            ms = self.begun.elapsed().as_millis() as u64,
             "an answer has ended"
         );
-        let (Some(started), Some(first)) = (self.started, self.first) else { return };
-        let seen = (started - self.begun, first - self.begun, now - self.begun);
+        let (Some(started), Some(first), Some(last)) = (self.started, self.first, self.last) else {
+            return;
+        };
+        let since = |moment: Instant| moment.saturating_duration_since(self.begun);
         let (queued, to_first, total) = match self.usage {
             Some(Usage { queued, first_token: Some(to_first), total, .. }) => {
                 (queued, to_first, total)
             }
-            _ => seen,
+            _ => (since(started), since(first), since(last)),
         };
         self.metrics.queue.record(queued);
         self.metrics.prefill.record(to_first.saturating_sub(queued));
         self.metrics.decode.record(total.saturating_sub(to_first));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let mut recent = self.metrics.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        push(&mut recent.ttft_ms, ms(first - self.begun));
-        if let Some(last) = self.last.filter(|_| self.tokens > 1) {
-            push(&mut recent.tpot_ms, ms(last - first) / (self.tokens - 1) as f64);
+        push(&mut recent.ttft_ms, ms(since(first)));
+        if self.tokens > 1 {
+            let per_token = (last - first).as_secs_f64() / (self.tokens - 1) as f64;
+            self.metrics.per_token.record(per_token);
+            push(&mut recent.tpot_ms, per_token * 1e3);
         }
+    }
+
+    /// A text has been embedded. It counts as stopped, as vLLM has it.
+    pub(super) fn embedded(&self) {
+        let [stop, ..] = &self.metrics.ended;
+        stop.increment(1);
+        let Some(Usage { prompt_tokens, queued, total, .. }) = self.usage else { return };
+        self.took(prompt_tokens);
+        self.metrics.queue.record(queued);
+        self.metrics.prefill.record(total.saturating_sub(queued));
+    }
+
+    /// What anything that has ended is measured by.
+    fn took(&self, prompt_tokens: usize) {
+        self.metrics.end_to_end.record(self.begun.elapsed());
+        self.metrics.prompt_tokens.record(prompt_tokens as f64);
     }
 
     /// Its client is gone.
     pub(super) fn gone(&self) {
         debug!(tokens = self.tokens, "a client has gone before its answer was done");
-        self.metrics.ended[2].increment(1);
+        let [_, _, abort, _] = &self.metrics.ended;
+        abort.increment(1);
     }
 
     /// It has failed.
     pub(super) fn failed(&self) {
-        self.metrics.ended[2].increment(1);
+        let [.., error] = &self.metrics.ended;
+        error.increment(1);
     }
 }
 
@@ -283,5 +355,32 @@ mod tests {
             assert!(labelled.all(|line| line.contains(&label)), "{label} is not in all of {text}");
             assert!(text.contains("vllm:iteration_tokens_total_count{"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_failure_is_an_error_and_not_a_client_that_has_gone() {
+        let metrics = Metrics::new("a model");
+        metrics.clock().failed();
+        metrics.clock().failed();
+        metrics.clock().gone();
+        let text = metrics.text(&EngineState::default());
+        for (reason, times) in [("error", 2), ("abort", 1), ("stop", 0), ("length", 0)] {
+            assert!(text.contains(&format!("finished_reason=\"{reason}\"}} {times}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_longest_answer_is_known_when_all_have_ended() {
+        let metrics = Metrics::new("a model");
+        let longest = metrics.longest_of(3);
+        let sum = || {
+            let text = metrics.text(&EngineState::default());
+            let line = text.lines().find(|line| line.contains("max_num_generation_tokens_sum"));
+            line.map(|line| line.rsplit(' ').next().unwrap().to_owned())
+        };
+        [5, 9].into_iter().for_each(|tokens| longest.ended(tokens));
+        assert_ne!(sum().as_deref(), Some("9"));
+        longest.ended(2);
+        assert_eq!(sum().as_deref(), Some("9"));
     }
 }

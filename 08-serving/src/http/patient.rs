@@ -1,8 +1,10 @@
-//! A connection that is not kept for ever by somebody who does not read.
+//! A connection that is not kept for ever by somebody who does not read, and that tells its place what goes through.
 
+use super::places::Place;
 use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -13,14 +15,15 @@ use tokio::time::{Sleep, sleep};
 /// starts the time anew.
 pub(super) struct Patient {
     stream: TcpStream,
+    place: Arc<Place>,
     patience: Duration,
     /// Runs from the first write that had to wait.
     waits: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
-    pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Patient { stream, patience, waits: None }
+    pub(super) fn new(stream: TcpStream, place: Arc<Place>, patience: Duration) -> Self {
+        Patient { stream, place, patience, waits: None }
     }
 
     /// What a write comes to: an error instead of waiting on, if it has waited long enough.
@@ -31,6 +34,7 @@ impl Patient {
     ) -> Poll<Result<usize>> {
         if written.is_ready() {
             self.waits = None;
+            self.place.has_told();
             return written;
         }
         let patience = self.patience;
@@ -48,7 +52,12 @@ impl AsyncRead for Patient {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        if into.filled().len() > before {
+            self.place.has_heard();
+        }
+        read
     }
 }
 

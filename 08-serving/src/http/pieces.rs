@@ -1,6 +1,7 @@
 //! Answers under way, as pieces of text.
 
 use super::App;
+use super::metrics::Longest;
 use super::prepare::Work;
 use crate::api::ApiError;
 use crate::api::completions::Asked;
@@ -23,6 +24,7 @@ struct Following {
     style: Arc<Style>,
     end_tokens: Arc<[u32]>,
     named: Arc<[u32]>,
+    longest: Arc<Longest>,
     ticket: Ticket,
 }
 
@@ -34,11 +36,14 @@ struct Following {
 pub(super) fn start(app: &Arc<App>, work: Work) -> Result<Pieces, ApiError> {
     let Work { prompts, choices, requests, style, end_tokens, named, param } = work;
     let tickets = app.engine.submit_all(requests).map_err(|refused| refusal(refused, param))?;
+    let longest = || Arc::new(app.metrics.longest_of(choices));
+    let longest: Vec<_> = prompts.iter().map(|_| longest()).collect();
     let (sender, pieces) = mpsc::channel(WAITING);
     for (index, ticket) in tickets.into_iter().enumerate() {
         let prompt = prompts[index / choices].clone();
         let (style, end_tokens, named) = (style.clone(), end_tokens.clone(), named.clone());
-        let following = Following { index, prompt, style, end_tokens, named, ticket };
+        let longest = longest[index / choices].clone();
+        let following = Following { index, prompt, style, end_tokens, named, longest, ticket };
         tokio::spawn(follow(app.clone(), following, sender.clone()));
     }
     Ok(pieces)
@@ -50,7 +55,7 @@ async fn follow(
     following: Following,
     pieces: Sender<(usize, Result<Piece, ApiError>)>,
 ) {
-    let Following { index, prompt, style, end_tokens, named, mut ticket } = following;
+    let Following { index, prompt, style, end_tokens, named, longest, mut ticket } = following;
     let mut answer = Answer::new(&app.tokenizer, &prompt.tokens, &style, &end_tokens, &named);
     let mut clock = app.metrics.clock();
     let last = loop {
@@ -61,7 +66,7 @@ async fn follow(
         let piece = match event {
             None => Err(ApiError::failed(Refused::Ended)),
             Some(event) => {
-                clock.see(&event);
+                clock.see(&event, ticket.sent_at());
                 match answer.take(event) {
                     Ok(None) => continue,
                     Ok(Some(piece)) => Ok(piece),
@@ -73,6 +78,7 @@ async fn follow(
         match &piece {
             Ok(Piece::End(ending)) => {
                 clock.ended(ending);
+                longest.ended(ending.tokens);
                 ticket.done();
                 break piece;
             }

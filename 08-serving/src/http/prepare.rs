@@ -53,7 +53,8 @@ impl App {
         let Wishes { generation, tenant, prompts, likeliest, of_prompt, .. } = wishes;
         self.check_model(generation.model.as_deref())?;
         let vocabulary = self.limits().vocabulary;
-        let sampling = generation.sampling(vocabulary)?;
+        let sampling = generation.sampling(&self.sampling, vocabulary)?;
+        let priority = self.priority(generation.priority)?;
         let style = Style { marks: wishes.marks, ..generation.style()? };
         let choices = generation.choices()?;
         let answers = choices * prompts.len();
@@ -95,8 +96,7 @@ impl App {
                     sampling: Sampling { seed, ..sampling.clone() },
                     min_tokens,
                     end_tokens: end_tokens.clone(),
-                    // Here lower goes first, as in vLLM.
-                    priority: generation.priority.unwrap_or(0).saturating_neg(),
+                    priority,
                     salt,
                     logprobs: likeliest,
                     prompt_logprobs: of_prompt,

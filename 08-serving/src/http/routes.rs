@@ -1,9 +1,11 @@
 //! Paths and what answers them.
 
-use super::{App, auth, chat, completions, embeddings, metrics, openapi, page, small, watch};
+use super::{
+    App, auth, chat, completions, embeddings, metrics, openapi, origins, page, small, watch,
+};
 use crate::api::{ApiError, MOST_BODY_BYTES};
 use axum::body::HttpBody;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -18,7 +20,7 @@ use tracing::info;
 /// Every path there is. All but `/health` want a key, if there are keys; what is answered to a path that is
 /// not there does as well.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
@@ -38,9 +40,33 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), auth::check))
-        .layer(from_fn(close_after_unread))
-        .layer(from_fn(log))
+        .layer(from_fn(close_after_unread));
+    // Outside the check for keys: a browser sends none when it asks what a page may ask.
+    let router = match origins::layer(&app.origins) {
+        Some(layer) => router.layer(layer),
+        None => router,
+    };
+    router.layer(from_fn_with_state(app.clone(), log)).with_state(app)
+}
+
+/// What is answered on a connection for which there is no place: whether the server is alive, and nothing else.
+pub(super) fn crowded(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/health", get(small::health))
+        .fallback(async || ApiError::crowded())
+        .layer(from_fn(close))
+        .layer(from_fn_with_state(app.clone(), log))
         .with_state(app)
+}
+
+async fn close(request: Request, next: Next) -> Response {
+    ended_by(next.run(request).await)
+}
+
+/// Says that the connection ends with this answer.
+fn ended_by(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Answers `POST`, once the whole body is there.
@@ -85,11 +111,11 @@ struct BodyRead;
 /// its next request on a connection that is being closed, and has no answer.
 async fn close_after_unread(request: Request, next: Next) -> Response {
     let has_body = !request.body().is_end_stream();
-    let mut response = next.run(request).await;
-    if has_body && response.extensions().get::<BodyRead>().is_none() {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let response = next.run(request).await;
+    match has_body && response.extensions().get::<BodyRead>().is_none() {
+        true => ended_by(response),
+        false => response,
     }
-    response
 }
 
 /// All of a body.
@@ -141,10 +167,13 @@ fn kind(headers: &HeaderMap) -> Option<&str> {
     Some(kind.split(';').next().unwrap_or_default().trim())
 }
 
-async fn log(request: Request, next: Next) -> Response {
+/// Writes a line for each answer, and counts it.
+async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let begun = Instant::now();
     let response = next.run(request).await.into_response();
+    app.metrics.answered(route.as_ref().map(MatchedPath::as_str), response.status());
     let (status, ms) = (response.status().as_u16(), begun.elapsed().as_millis() as u64);
     info!(%method, path, status, ms, "answered");
     response

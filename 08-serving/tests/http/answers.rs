@@ -76,6 +76,39 @@ fn an_echo_begins_with_the_prompt_and_tells_its_log_probabilities() {
 }
 
 #[test]
+fn the_token_that_was_taken_is_among_the_likeliest_that_are_told() {
+    let server = Server::shared();
+    // Hot enough that it is often none of them by itself.
+    let body = json!({
+        "prompt": STORY, "max_tokens": 30, "temperature": 2, "seed": 1, "ignore_eos": true,
+    });
+    for most in [0, 1, 3] {
+        let mut body = body.clone();
+        body["logprobs"] = json!(most);
+        let choice = server.complete(body).json()["choices"][0].clone();
+        let list = |key: &str| choice["logprobs"][key].as_array().unwrap().clone();
+        let (tokens, logprobs, top) =
+            (list("tokens"), list("token_logprobs"), list("top_logprobs"));
+        let mut longer = 0;
+        for ((token, logprob), top) in tokens.iter().zip(&logprobs).zip(&top) {
+            let top = top.as_object().unwrap();
+            assert_eq!(top.get(token.as_str().unwrap()), Some(logprob), "{choice}");
+            assert!(top.len() <= most + 1, "{choice}");
+            longer += usize::from(top.len() == most + 1);
+        }
+        assert!(longer > 0, "it is never one more: {choice}");
+    }
+    // In a chat it stands beside them.
+    let body = json!({
+        "messages": question(), "max_tokens": 20, "temperature": 2, "seed": 1, "logprobs": true,
+        "top_logprobs": 1,
+    });
+    let answer = server.chat(body).json();
+    let content = answer["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    assert!(content.iter().all(|told| told["top_logprobs"].as_array().unwrap().len() == 1));
+}
+
+#[test]
 fn no_tokens_at_all_are_answered_too() {
     let server = Server::shared();
     for (echo, logprobs) in [(true, None), (true, Some(1)), (false, None), (false, Some(0))] {

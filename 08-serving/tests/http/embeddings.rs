@@ -7,6 +7,7 @@ use embedded_models::TARGET;
 use model_files::ModelFiles;
 use naive_decode::{LoadOptions, NaiveAttention, Pass, Span, Want};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn embed(server: &Server, body: Value) -> Value {
@@ -156,5 +157,47 @@ fn an_embedding_that_takes_too_long_is_no_embedding() {
     let server = Server::start_with(|_| {}, |app| app.with_answers_in(at_once));
     let message = server.post("/v1/embeddings", &json!({"input": STORY})).is_refused(503, None);
     assert!(message.contains("in the time that an answer may take"), "{message}");
+    server.wait_until_idle();
+}
+
+#[test]
+fn many_texts_to_embed_keep_nobody_out_and_none_of_them_is_lost() {
+    let server = Server::start(
+        |options| {
+            options.queue = 16;
+            options.running = 2;
+            options.rows = 64;
+        },
+        &[],
+    );
+    let inputs = |name: &str| -> Vec<String> {
+        (0..40).map(|i| format!("{name} {i} {}", STORY.repeat(3))).collect()
+    };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = &server;
+        let clients = ["ada", "bob", "eve"].map(|name| {
+            let body = json!({"input": inputs(name)});
+            scope.spawn(move || server.post("/v1/embeddings", &body))
+        });
+        server.wait_until("all are there", |server| server.engine.state().counters.submitted >= 4);
+        for _ in 0..8 {
+            let asked = server.complete(json!({"prompt": STORY, "max_tokens": 1}));
+            assert_eq!(asked.status, 200, "{}", asked.text);
+        }
+        // Others fill what is left of the queue, again and again.
+        let flood = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                server.complete(json!({"prompt": STORY, "max_tokens": 2, "n": 12}));
+            }
+        });
+        for client in clients {
+            let answer = client.join().unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            assert_eq!(numbers(&answer.json()).len(), 40);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        flood.join().unwrap();
+    });
     server.wait_until_idle();
 }

@@ -14,6 +14,12 @@ fn parameters_out_of_range_are_named() {
         (json!({"n": 1e9}), "n"),
         (json!({"n": "2"}), "n"),
         (json!({"best_of": 1_000_000_000}), "best_of"),
+        (json!({"best_of": 2}), "best_of"),
+        (json!({"n": 2, "best_of": 1}), "best_of"),
+        (json!({"modalities": ["audio"]}), "modalities"),
+        (json!({"modalities": "text"}), "modalities"),
+        (json!({"priority": 1}), "priority"),
+        (json!({"priority": -100}), "priority"),
         (json!({"temprature": 1}), "temprature"),
         (json!({"temperature": -1}), "temperature"),
         (json!({"temperature": "hot"}), "temperature"),
@@ -79,6 +85,37 @@ fn a_prompt_that_does_not_fit_is_refused_before_anything_is_made_of_it() {
     let body = json!({"prompt": STORY, "max_tokens": 10_000, "structured_outputs": {"regex": "("}});
     server.complete(body).is_refused(400, Some("max_tokens"));
     assert_eq!(server.app.kept_forms(), 0, "a form was compiled for an answer that there is not");
+}
+
+#[test]
+fn what_would_change_nothing_here_is_taken() {
+    let server = Server::shared();
+    for more in [
+        json!({"best_of": 1}),
+        json!({"n": 2, "best_of": 2}),
+        json!({"modalities": ["text"]}),
+        json!({"priority": 0}),
+        json!({"stream": true, "stream_options": {"include_obfuscation": false}}),
+    ] {
+        let mut body = json!({"prompt": STORY, "max_tokens": 1});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = server.complete(body);
+        assert_eq!(answer.status, 200, "{more}: {}", answer.text);
+    }
+    let body = json!({"messages": question(), "max_tokens": 1, "modalities": ["text"]});
+    assert_eq!(server.chat(body).status, 200);
+    server
+        .post("/v1/embeddings", &json!({"input": STORY, "priority": 3}))
+        .is_refused(400, Some("priority"));
+}
+
+#[test]
+fn priorities_are_for_servers_that_have_them() {
+    let server = Server::start_with(|_| {}, |app| app.with_priorities(true));
+    let body = json!({"prompt": STORY, "max_tokens": 1, "priority": -100});
+    assert_eq!(server.complete(body).status, 200);
+    let body = json!({"input": STORY, "priority": 100});
+    assert_eq!(server.post("/v1/embeddings", &body).status, 200);
 }
 
 #[test]

@@ -107,6 +107,10 @@ impl Server {
         self.inner.end();
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.inner.has_ended()
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }

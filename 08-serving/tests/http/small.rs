@@ -73,7 +73,8 @@ fn tokens_of_a_text_and_back() {
 
 #[test]
 fn metrics_have_vllm_s_names_and_count() {
-    let server = Server::start(|_| {}, &[]);
+    // Without guesses each token comes with a pass of its own.
+    let server = Server::start(|options| options.draft = 0, &[]);
     let prompt = STORY.repeat(6);
     for _ in 0..3 {
         let answer =
@@ -107,6 +108,7 @@ fn metrics_have_vllm_s_names_and_count() {
         ("request_queue_time", 3.0),
         ("request_prefill_time", 3.0),
         ("request_decode_time", 3.0),
+        ("request_time_per_output_token", 3.0),
     ] {
         assert_eq!(value(&format!("vllm:{histogram}_seconds_count")), count, "{histogram}");
         assert!(text.contains(&format!("vllm:{histogram}_seconds_bucket")));
@@ -117,10 +119,78 @@ fn metrics_have_vllm_s_names_and_count() {
         assert_eq!(value(&format!("{name}_sum")), value(&format!("vllm:{length}_tokens_total")));
         assert!(text.contains(&format!("{name}_bucket")), "{text}");
     }
+    assert_eq!(value("vllm:request_max_num_generation_tokens_sum"), 36.0);
+    assert_eq!(value("vllm:cache_config_info"), 1.0);
+    let blocks = server.engine.state().blocks;
+    let configured = format!("block_size=\"16\",num_gpu_blocks=\"{}\"", blocks.total);
+    assert!(text.contains(&configured), "{configured} is not in {text}");
     assert!(value("vllm:iteration_tokens_total_sum") > 0.0);
     for name in ["drafts", "draft_tokens", "accepted_tokens"] {
         value(&format!("vllm:spec_decode_num_{name}_total"));
     }
+}
+
+/// What a line of metrics that begins so says.
+fn count(text: &str, begins: &str) -> f64 {
+    let line = text.lines().find(|line| line.starts_with(begins));
+    line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn what_is_refused_is_counted_by_route_and_status() {
+    let server = Server::start(|options| options.queue = 2, &["ada"]);
+    let key = [("authorization", "Bearer ada"), ("content-type", "application/json")];
+    let many = json!({"prompt": STORY, "n": 3}).to_string();
+    for _ in 0..3 {
+        server.post_with("/v1/completions", &many, &key).is_refused(429, None);
+    }
+    server.post("/v1/completions", &json!({"prompt": STORY})).is_refused(401, None);
+    server.get_with("/nowhere", &key).is_refused(404, None);
+    server.get_with("/v1/models/target", &key);
+    let text = server.get_with("/metrics", &key).text;
+    for (route, status, times) in [
+        ("/v1/completions", 429, 3.0),
+        ("/v1/completions", 401, 1.0),
+        ("none", 404, 1.0),
+        ("/v1/models/{*model}", 200, 1.0),
+    ] {
+        let line = format!("http_requests_total{{handler=\"{route}\",status=\"{status}\"}}");
+        assert_eq!(count(&text, &line), times, "{line}: {text}");
+    }
+}
+
+#[test]
+fn embeddings_are_measured_as_requests() {
+    let server = Server::start(|_| {}, &[]);
+    let answer = server.post("/v1/embeddings", &json!({"input": [STORY, "The dog ran home."]}));
+    let tokens = answer.json()["usage"]["prompt_tokens"].as_f64().unwrap();
+    let text = server.get("/metrics").text;
+    assert!(text.contains("finished_reason=\"stop\"} 2"), "{text}");
+    for (name, times) in [
+        ("e2e_request_latency_seconds_count", 2.0),
+        ("request_queue_time_seconds_count", 2.0),
+        ("request_prompt_tokens_sum", tokens),
+        ("time_to_first_token_seconds_count", 0.0),
+    ] {
+        assert_eq!(count(&text, &format!("vllm:{name}")), times, "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_pass_is_one_sample_however_many_tokens_it_brings() {
+    let server = Server::start(|_| {}, &[]);
+    // What repeats itself is easily guessed.
+    let prompt = STORY.repeat(4);
+    let body = json!({"prompt": prompt, "max_tokens": 200, "temperature": 0, "ignore_eos": true});
+    assert_eq!(server.complete(body).status, 200);
+    server.wait_until_idle();
+    let counters = server.engine.state().counters;
+    assert!(counters.accepted_tokens > 0, "{counters:?}");
+    let text = server.get("/metrics").text;
+    let samples = count(&text, "vllm:inter_token_latency_seconds_count");
+    // The first pass has read the prompt.
+    assert_eq!(samples, counters.passes as f64 - 1.0, "{counters:?}");
+    assert!(samples < 150.0, "{counters:?}");
 }
 
 #[test]
@@ -140,7 +210,8 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
         })
         .collect();
     assert!(names.len() > 10, "{names:?}");
-    for name in names {
+    for name in names.into_iter().chain(["http_requests_total"]) {
+        assert!(dashboard.contains(name), "{name}");
         let is_there = |line: &str| {
             line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "))
         };

@@ -1,8 +1,12 @@
 //! Options of `ladder serve`: all that there are, and those that cannot be.
 
 use crate::server::Server;
+use embedded_models::TARGET;
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
 
 fn serve(arguments: &[&str]) -> Output {
@@ -34,6 +38,7 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--kv-dir", "/dev/null/x"], "/dev/null/x: cannot be made"),
         (["--host", "nobody.invalid"], "cannot listen on nobody.invalid:8000"),
         (["--model", "/dev/null/x"], "\"/dev/null/x\", which is not there"),
+        (["--max-model-len", "513"], "--max-model-len is 513, expected at most 512"),
     ] {
         let output = serve(&arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -53,6 +58,12 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--kv", "q3"], "f32, bf16, bf16-fast, f16 or int8"),
         (["--kv-dir-bytes", "1"], "--kv-dir"),
         (["--weights", "q9"], "q8_0"),
+        (["--max-num-seqs", "0"], "--max-num-seqs"),
+        (["--max-queue", "0"], "--max-queue"),
+        (["--drain-seconds", "soon"], "--drain-seconds"),
+        (["--allowed-origin", "example.org"], "such as https://example.org"),
+        (["--scheduling-policy", "fair"], "--scheduling-policy"),
+        (["--generation-config", "mine"], "--generation-config"),
     ] {
         let output = serve(&arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -62,11 +73,82 @@ fn what_cannot_be_had_is_said_in_one_line() {
 }
 
 #[test]
+fn a_key_that_cannot_be_read_does_not_let_in_everybody() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+    let key = OsStr::from_bytes(b"ad\xffa");
+    let output = command.args(["serve", "--port", "0"]).env("LADDER_API_KEY", key);
+    // An address that this machine has not: it ends in any case.
+    let output = output.args(["--host", "192.0.2.1"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("error: LADDER_API_KEY is not UTF-8"), "{said}");
+}
+
+#[test]
 fn it_listens_where_a_name_leads_and_keeps_a_pool_of_a_size_in_words() {
     let server = Server::start(&["--host", "localhost", "--pool-bytes", "3MiB"]);
     assert_eq!(server.get("/v1/models")["data"][0]["id"], "target");
     // 3,072 bytes a token.
     assert!(server.listens.contains("pool_tokens=1024"), "{}", server.listens);
+}
+
+#[test]
+fn how_much_is_served_at_once_is_as_it_is_told() {
+    let told = ["--max-model-len", "100", "--max-num-seqs", "3", "--max-num-batched-tokens", "40"];
+    let server = Server::start(&[&told[..], &["--max-queue", "5"]].concat());
+    assert_eq!(server.get("/v1/models")["data"][0]["max_model_len"], 100);
+    let refused = server.post_for_error("/v1/completions", &json!({"prompt": vec![7; 101]}));
+    assert!(refused.contains("100 tokens at most"), "{refused}");
+    let refused = server.post_for_error("/v1/completions", &json!({"prompt": "a", "n": 6}));
+    assert!(refused.contains("no more than 5 may wait"), "{refused}");
+    assert!(server.said.is_empty(), "{:?}", server.said);
+    for (arguments, words) in [
+        (["--max-num-seqs", "9", "--max-num-batched-tokens", "8"], "is 8, expected at least 9"),
+        (["--max-model-len", "512", "--pool-bytes", "1MiB"], "at most 336: the pool holds no more"),
+    ] {
+        let said = String::from_utf8(serve(&arguments).stderr).unwrap();
+        assert!(said.starts_with("error: ") && said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn a_pool_that_makes_texts_shorter_is_told_of_with_what_helps() {
+    let server = Server::start(&["--pool-bytes", "1MiB"]);
+    let said = server.said.concat();
+    let words = "texts have 336 tokens at most, and the model is for 512: the pool holds no more; \
+        --pool-bytes 1572864 holds as many";
+    assert!(said.contains(words), "{said}");
+    let server = Server::start(&["--pool-bytes", "1572864"]);
+    assert!(server.said.is_empty(), "{:?}", server.said);
+    // Whoever has said how long they are to be knows.
+    let server = Server::start(&["--pool-bytes", "1MiB", "--max-model-len", "300"]);
+    assert!(server.said.is_empty(), "{:?}", server.said);
+}
+
+#[test]
+fn what_a_model_s_files_say_of_sampling_is_taken_and_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes);
+    write("config.json", TARGET.config).unwrap();
+    write("model.safetensors", TARGET.weights).unwrap();
+    write("tokenizer.json", TARGET.tokenizer).unwrap();
+    write("generation_config.json", br#"{"temperature": 0.0, "top_k": 20}"#).unwrap();
+    let path = directory.path().to_str().unwrap();
+    let body = json!({"prompt": "Once upon a time", "n": 4, "max_tokens": 20});
+    let texts = |server: &Server| -> BTreeSet<String> {
+        let answer = server.post("/v1/completions", &body);
+        let choices = answer["choices"].as_array().unwrap().iter();
+        choices.map(|choice| choice["text"].to_string()).collect()
+    };
+    let server = Server::start(&["--model", path]);
+    assert!(server.said.concat().contains("temperature=0 top_k=20"), "{:?}", server.said);
+    assert_eq!(texts(&server).len(), 1, "the likeliest token, each time");
+    let server = Server::start(&["--model", path, "--generation-config", "none"]);
+    assert!(server.said.is_empty(), "{:?}", server.said);
+    assert!(texts(&server).len() > 1, "OpenAI's temperature is 1");
+    write("generation_config.json", br#"{"top_p": 0}"#).unwrap();
+    let said = String::from_utf8(serve(&["--model", path, "--device", "cpu"]).stderr).unwrap();
+    assert!(said.contains("top_p is 0") && said.contains("--generation-config none"), "{said}");
 }
 
 #[test]

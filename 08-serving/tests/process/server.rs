@@ -53,6 +53,7 @@ impl Server {
         let later = log.clone();
         std::thread::spawn(move || lines.for_each(|line| later.lock().unwrap().extend(line.ok())));
         let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(120)));
+        let agent = agent.http_status_as_error(false);
         Server { child, url, agent: agent.build().into(), listens, said, log }
     }
 
@@ -75,6 +76,12 @@ impl Server {
     /// What it says to a POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         self.send(path, body).unwrap()
+    }
+
+    /// What it says to a POST that it refuses.
+    pub(crate) fn post_for_error(&self, path: &str, body: &Value) -> String {
+        let answer = self.post(path, body);
+        answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
     /// None if it does not answer any more.

@@ -220,7 +220,7 @@ fn serve(
     let engine = EngineHandle::start(Engine::new(model.clone(), options)?)?;
     let (tokenizer, template) = (files.tokenizer.clone(), files.chat_template.clone());
     let app = App::new(TARGET.name, tokenizer, template, end_tokens, engine.clone())?;
-    Ok((InProcess::start(Arc::new(app))?, engine))
+    Ok((InProcess::start(Arc::new(app.with_priorities(true)))?, engine))
 }
 
 /// What is there while nobody asks anything.
