@@ -8,7 +8,9 @@
 //! - [`verified`]: the tests behind quiz answers
 //! - [`check`], [`links`], [`warnings`]: what must be right before the book is let out
 //! - [`render`], [`serve`]: from chapters to pages to a browser
+//! - [`workbook`]: a copy of the workspace with functions left to the reader
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -28,6 +30,7 @@ mod samples;
 mod serve;
 mod verified;
 mod warnings;
+mod workbook;
 
 /// Builds the book and serves it on this machine.
 #[derive(Parser)]
@@ -47,6 +50,18 @@ enum Command {
     /// Look for everything that is wrong with the book: code that no test compiles, dead links, missing samples,
     /// quiz answers that no test holds, formulas that do not parse.
     Check,
+    /// Copy the workspace into a folder, with functions left open for you to write; tests say when they are right.
+    Workbook {
+        /// A new folder.
+        folder: PathBuf,
+        /// Exercises, by name or by number of their rung; all if none is named.
+        which: Vec<String>,
+        /// Give these functions of an existing workbook their bodies back.
+        #[arg(long)]
+        solve: bool,
+    },
+    /// Run the tests of all exercises, with each solved and with each open.
+    ProveWorkbook,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -60,7 +75,8 @@ fn main() -> anyhow::Result<ExitCode> {
             println!("Open {} in a browser.", output.join("index.html").display());
         }
         Some(Command::Check) => {
-            let problems = check::problems(&place)?;
+            let book = check::problems(&place)?.into_iter().map(|problem| problem.to_string());
+            let problems: Vec<_> = book.chain(workbook::problems(&place)?).collect();
             for problem in &problems {
                 eprintln!("{problem}");
             }
@@ -74,6 +90,13 @@ fn main() -> anyhow::Result<ExitCode> {
             }
             println!("Nothing is wrong with the book.");
         }
+        Some(Command::Workbook { folder, which, solve: false }) => {
+            workbook::write(&place, &folder, &which)?;
+        }
+        Some(Command::Workbook { folder, which, solve: true }) => {
+            workbook::solve(&place, &folder, &which)?;
+        }
+        Some(Command::ProveWorkbook) => workbook::prove(&place)?,
     }
     Ok(ExitCode::SUCCESS)
 }

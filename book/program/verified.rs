@@ -11,6 +11,8 @@ use crate::place::Place;
 pub(crate) struct Test {
     pub(crate) package: String,
     pub(crate) name: String,
+    /// The test target that it is in, if it is no unit test.
+    pub(crate) target: Option<String>,
     /// Its source, from the first line of the function to the last.
     body: String,
 }
@@ -26,7 +28,8 @@ pub(crate) fn find(place: &Place, reference: &str) -> Result<Test, String> {
     for file in rust_files(&folder) {
         let source = fs::read_to_string(&file).unwrap_or_default();
         if let Some(body) = test_body(&source, name) {
-            return Ok(Test { package: package.into(), name: name.into(), body });
+            let target = target_of(file.strip_prefix(&folder).unwrap_or(&file));
+            return Ok(Test { package: package.into(), name: name.into(), target, body });
         }
     }
     Err(format!(
@@ -35,6 +38,15 @@ pub(crate) fn find(place: &Place, reference: &str) -> Result<Test, String> {
 }
 
 impl Test {
+    /// What to type to run it, and as little else as can be.
+    pub(crate) fn command(&self) -> String {
+        let target = match &self.target {
+            Some(target) => format!("--test {target}"),
+            None => "--lib".into(),
+        };
+        format!("cargo test -p {} {target} {}", self.package, self.name)
+    }
+
     /// The test must contain the given code, spaces and line breaks aside.
     pub(crate) fn must_say(&self, code: &str) -> Result<(), String> {
         let squeeze = |text: &str| text.split_whitespace().collect::<String>();
@@ -72,6 +84,12 @@ fn package_folder(place: &Place, package: &str) -> Option<PathBuf> {
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|folder| is_package(folder))
+}
+
+/// The integration test that a file belongs to: `tests/NAME.rs`, or `tests/NAME/…`.
+fn target_of(file: &Path) -> Option<String> {
+    let name = file.strip_prefix("tests").ok()?.iter().next()?.to_str()?;
+    Some(name.strip_suffix(".rs").unwrap_or(name).into())
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
@@ -132,6 +150,7 @@ mod tests {
         let test = Test {
             package: "p".into(),
             name: "says_it".into(),
+            target: None,
             body: test_body(SOURCE, "says_it").unwrap(),
         };
         assert!(test.must_say("assert_eq!(f(),   1_500);").is_ok());
