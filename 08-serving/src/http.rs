@@ -9,7 +9,7 @@
 //! | `http/app.rs` | what is served, and to whom |
 //! | `http/routes.rs` | paths and what answers them |
 //! | `http/listen.rs` | connections, and how the server ends |
-//! | `http/places.rs` | places for connections, and who loses his |
+//! | `http/places.rs` | places for connections, and who loses theirs |
 //! | `http/patient.rs` | a connection that is not kept for ever by somebody who does not read |
 //! | `http/in_process.rs` | a server inside a program |
 //! | `http/auth.rs` | API keys |

@@ -133,7 +133,7 @@ fn to_copy_or_to_compute() {
     let near = |found: f64, said: f64| (found / said - 1.0).abs() < 0.03;
     let (copied, computed) = copied_and_computed("llama-2-70b");
     assert!(near(copied, 0.16e-3) && near(computed, 2.2e-3), "{copied}, {computed}");
-    // A request that waits is copied twice, out and back: the page leaves the way out aside, and it changes nothing.
+    // Out and back.
     assert!(2.0 * copied < computed);
     // Each token of a small one.
     let (copied, computed) = copied_and_computed("smollm2-135m");

@@ -21,7 +21,7 @@ const WAITING: usize = 256;
 /// Does work on threads of its own. Of the large bodies one has its turn at a time: turned into tokens all at once, a
 /// few of them would leave the engine no core to compute on.
 ///
-/// Whoever goes away gives up his turn: clients that ask again before they are answered would otherwise leave more
+/// Whoever goes away gives up their turn: clients that ask again before they are answered would otherwise leave more
 /// behind than is ever done.
 pub(super) struct Aside {
     small: Line,

@@ -21,7 +21,7 @@ pub struct Keys {
     hashes: Vec<[u8; 32]>,
 }
 
-/// Whose request it is: what his cached prompts are kept under.
+/// Whose request it is: what their cached prompts are kept under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tenant(Option<[u8; 32]>);
 
@@ -75,7 +75,7 @@ fn sent_key(headers: &HeaderMap) -> Option<String> {
 }
 
 impl Tenant {
-    /// What his texts are kept under. A `cache_salt` parts them further; it never joins them with those of
+    /// What their texts are kept under. A `cache_salt` parts them further; it never joins them with those of
     /// another key.
     pub fn salt(self, cache_salt: Option<&str>) -> Salt {
         let Tenant(key) = self;

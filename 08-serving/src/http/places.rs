@@ -1,4 +1,4 @@
-//! Places for connections, and who loses his.
+//! Places for connections, and who loses theirs.
 //!
 //! A connection on which nothing is asked is worth less than one that comes. So each tells its place how far it is, and
 //! the place when it has waited too long for what its client sends; when all places are taken, whoever has waited
@@ -197,7 +197,7 @@ impl Places {
 }
 
 impl Taken {
-    /// Whoever has been waited for longest loses his place. Says whether there was somebody.
+    /// Whoever has been waited for longest loses their place. Says whether there was somebody.
     fn make_room(&mut self) -> bool {
         let waiting = self.places.iter();
         let waiting = waiting.filter_map(|(number, place)| Some((place.waiting_since()?, *number)));
