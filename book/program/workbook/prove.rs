@@ -23,8 +23,13 @@ pub(crate) fn prove(place: &Place) -> anyhow::Result<()> {
         Body::Open(&exercise.think)
     })?;
     println!("With all {} exercises open it has to compile.", exercises.len());
-    let check = cargo(&open).args(["check", "--workspace", "--lib", "--quiet"]).status()?;
-    ensure!(check.success(), "with all exercises open the workspace does not compile");
+    // It warns of what only the functions that are open would use.
+    let check = cargo(&open).args(["check", "--workspace", "--lib", "--quiet"]).output()?;
+    let said = String::from_utf8_lossy(&check.stderr);
+    ensure!(
+        check.status.success(),
+        "with all exercises open the workspace does not compile:\n{said}"
+    );
 
     let switched = write_with(place, &folder.path().join("switched"), &exercises, |exercise| {
         Body::Switched { name: &exercise.name, think: &exercise.think }
