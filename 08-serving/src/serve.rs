@@ -108,17 +108,22 @@ impl ServeArgs {
     ///
     /// # Errors
     /// If the model's files name one that cannot be.
-    fn sampling(&self, of_model: SamplingDefaults, vocabulary: usize) -> Result<SamplingDefaults> {
+    fn sampling(
+        &self,
+        of_model: naive_decode::Result<SamplingDefaults>,
+        vocabulary: usize,
+    ) -> Result<SamplingDefaults> {
         if self.generation_config == GenerationConfig::None {
             return Ok(SamplingDefaults::default());
         }
-        let checked = Generation::default().sampling(&of_model, vocabulary);
-        checked.map(|_| of_model).map_err(|refused| {
+        let refused = |problem: String| {
             anyhow!(
-                "the model's files say how tokens are chosen, but {}; --generation-config none passes them over",
-                refused.error.message
+                "the model's files say how tokens are chosen, but {problem}; --generation-config none passes them over"
             )
-        })
+        };
+        let of_model = of_model.map_err(|malformed| refused(malformed.to_string()))?;
+        let checked = Generation::default().sampling(&of_model, vocabulary);
+        checked.map(|_| of_model).map_err(|error| refused(error.error.message))
     }
 }
 

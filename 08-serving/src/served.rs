@@ -31,8 +31,8 @@ pub struct EngineArgs {
     /// prompts faster on processors with AMX), q4_1 or q4_0
     #[arg(long, value_name = "FORMAT", default_value = "stored")]
     weights: Weights,
-    /// Bytes for keys and values, all requests together; as much as four texts of the model's whole context
-    /// if not given, and 2 GiB at most unless --max-model-len needs more. Units may be written: 2GiB, 500MB
+    /// Bytes for keys and values, all requests together; as much as four texts of the model's whole context, or of
+    /// --max-model-len, if not given, and 2 GiB at most unless one such text needs more. Units may be written: 2GiB, 500MB
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     pool_bytes: Option<usize>,
     /// What keys and values are kept as: f32, bf16, f16, int8, which loses something, or bf16-fast, which rounds
@@ -73,7 +73,7 @@ pub struct Served {
     /// What is to be said of a pool that makes texts shorter than the model does.
     pub cut: Option<String>,
     /// How its makers want tokens chosen.
-    pub sampling: SamplingDefaults,
+    pub sampling: naive_decode::Result<SamplingDefaults>,
     /// The engine.
     pub engine: EngineHandle,
 }

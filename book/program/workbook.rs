@@ -136,7 +136,12 @@ pub(crate) fn solve(place: &Place, folder: &Path, which: &[String]) -> anyhow::R
         let body = cut::body(&solved, &exercise.function).map_err(anyhow::Error::msg)?;
         let path = folder.join(&exercise.file);
         let source = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        std::fs::write(&path, exercise.replace(&source, Body::Solved(body))?)?;
+        let whole = || {
+            let (from, to) = (place.root.join(&exercise.file), path.display());
+            format!("mend it, or take the whole file as it was: cp {} {to}", from.display())
+        };
+        let solved = exercise.replace(&source, Body::Solved(body)).with_context(whole)?;
+        std::fs::write(&path, solved)?;
         println!("{}: `{}` is solved.", exercise.file, exercise.function);
     }
     Ok(())
@@ -204,6 +209,10 @@ mod tests {
         assert!(
             write(&place, folder.path(), &which).unwrap_err().to_string().contains("not empty")
         );
+        std::fs::write(&file, read().replacen("todo!", "{ todo!", 1)).unwrap();
+        let broken = format!("{:#}", solve(&place, folder.path(), &which).unwrap_err());
+        assert!(broken.contains("cp ") && broken.contains("is not Rust"), "{broken}");
+        std::fs::write(&file, read().replacen("{ todo!", "todo!", 1)).unwrap();
         solve(&place, folder.path(), &which).unwrap();
         assert_eq!(read(), original);
     }

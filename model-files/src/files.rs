@@ -25,7 +25,7 @@ pub struct ModelFiles {
     /// How it wants a conversation written down, if it is for conversations.
     pub chat_template: Option<ChatTemplate>,
     /// How its makers want tokens chosen, as far as they say.
-    pub sampling: SamplingDefaults,
+    pub sampling: Result<SamplingDefaults>,
     family: Box<dyn Family>,
     weights: Weights,
     pub(crate) origin: Option<Origin>,
@@ -47,7 +47,7 @@ impl ModelFiles {
         let Architecture { mut config, family } = architecture;
         let generation = name("generation_config.json");
         config.add_end_tokens(&generation, model.generation_config)?;
-        let sampling = SamplingDefaults::from_json(&generation, model.generation_config)?;
+        let sampling = SamplingDefaults::from_json(&generation, model.generation_config);
         let tokenizer = Tokenizer::from_bytes(&name("tokenizer.json"), model.tokenizer)?;
         let chat_template = ChatTemplate::from_tokenizer_config(
             &name("tokenizer_config.json"),
@@ -99,7 +99,7 @@ impl ModelFiles {
         let metadata = gguf.metadata();
         let Architecture { config, family } = gguf.architecture()?;
         let tokenizer = gguf.tokenizer()?;
-        let sampling = SamplingDefaults::from_gguf(metadata)?;
+        let sampling = SamplingDefaults::from_gguf(metadata);
         let chat_template = match metadata.text("tokenizer.chat_template")? {
             None => None,
             Some(source) => {
@@ -127,11 +127,11 @@ impl ModelFiles {
         let architecture = Architecture::from_json(&path.display().to_string(), &json)?;
         let Architecture { mut config, family } = architecture;
         let path = directory.join("generation_config.json");
-        let mut sampling = SamplingDefaults::default();
+        let mut sampling = Ok(SamplingDefaults::default());
         if is_there(&path) {
             let (file, json) = (path.display().to_string(), read(&path)?);
             config.add_end_tokens(&file, &json)?;
-            sampling = SamplingDefaults::from_json(&file, &json)?;
+            sampling = SamplingDefaults::from_json(&file, &json);
         }
         let path = directory.join("tokenizer.json");
         let tokenizer = Tokenizer::from_bytes(&path.display().to_string(), &read(&path)?)?;

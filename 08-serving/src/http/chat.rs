@@ -106,7 +106,8 @@ fn thinking(app: &App, request: &ChatRequest, prompt: &Asked) -> Result<Thinking
     {
         // What the assistant has begun goes on as what it is.
         let said = last.text()?;
-        let is_open = said.rfind(THOUGHTS.0) > said.rfind(THOUGHTS.1);
+        let (open, close) = THOUGHTS;
+        let is_open = said.trim_start().starts_with(open) && !said.contains(close);
         return Ok(if is_open { Thinking::UnderWay } else { Thinking::Over });
     }
     let end = &prompt.tokens[prompt.tokens.len().saturating_sub(MARK_TOKENS)..];

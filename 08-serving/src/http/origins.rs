@@ -1,5 +1,6 @@
 //! Pages of others, and what their browsers let them ask (CORS).
 
+use axum::http::uri::Scheme;
 use axum::http::{HeaderValue, Method, Uri, header};
 use std::time::Duration;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
@@ -27,12 +28,14 @@ impl std::str::FromStr for Origin {
         let refused = || "expected * or an origin such as https://example.org".to_owned();
         let uri: Uri = written.parse().map_err(|_| refused())?;
         let (scheme, authority) = uri.scheme_str().zip(uri.authority()).ok_or_else(refused)?;
-        // Browsers send neither a path nor capitals.
+        // Browsers send neither a path nor capitals, nor the port that the scheme has anyway.
         let origin = format!("{scheme}://{authority}").to_ascii_lowercase();
         if authority.as_str().contains(['@', '*']) || origin != written.to_ascii_lowercase() {
             return Err(refused());
         }
-        HeaderValue::from_str(&origin).map(Origin::One).map_err(|_| refused())
+        let usual = if uri.scheme() == Some(&Scheme::HTTPS) { ":443" } else { ":80" };
+        let origin = origin.strip_suffix(usual).unwrap_or(&origin);
+        HeaderValue::from_str(origin).map(Origin::One).map_err(|_| refused())
     }
 }
 
@@ -68,6 +71,9 @@ mod tests {
         for (written, sent) in [
             ("https://example.org", "https://example.org"),
             ("HTTP://Localhost:3000", "http://localhost:3000"),
+            ("https://example.org:443", "https://example.org"),
+            ("http://localhost:80", "http://localhost"),
+            ("http://localhost:443", "http://localhost:443"),
         ] {
             let sent = HeaderValue::from_static(sent);
             assert_eq!(written.parse(), Ok(Origin::One(sent)), "{written}");

@@ -37,6 +37,7 @@ impl Patient {
             self.place.has_told();
             return written;
         }
+        self.place.is_not_read();
         let patience = self.patience;
         let waits = self.waits.get_or_insert_with(|| Box::pin(sleep(patience)));
         waits.as_mut().poll(context).map(|()| {

@@ -35,6 +35,8 @@ enum Stage {
     Headers,
     /// A request is being answered.
     Answering,
+    /// Its answer is written, and the client has not taken all of it. How long that may take others say.
+    Unread,
     /// It is to end.
     Over,
 }
@@ -71,12 +73,19 @@ impl Place {
     /// Bytes have gone: the rest of an answer, though it is written.
     pub(super) fn has_told(&self) {
         self.turn(Stage::Idle, Stage::Idle);
+        self.turn(Stage::Unread, Stage::Idle);
+    }
+
+    /// Bytes wait to go.
+    pub(super) fn is_not_read(&self) {
+        self.turn(Stage::Idle, Stage::Unread);
     }
 
     /// A request is here. It is answered once the body of its answer is gone.
     pub(super) fn asked(self: &Arc<Self>) -> Asked {
         self.turn(Stage::Idle, Stage::Answering);
         self.turn(Stage::Headers, Stage::Answering);
+        self.turn(Stage::Unread, Stage::Answering);
         Asked(self.clone())
     }
 
@@ -84,8 +93,19 @@ impl Place {
     fn waiting_since(&self) -> Option<Instant> {
         match *self.stage.borrow() {
             (Stage::Idle | Stage::Headers, since) => Some(since),
-            (Stage::Answering | Stage::Over, _) => None,
+            (Stage::Answering | Stage::Unread | Stage::Over, _) => None,
         }
+    }
+
+    /// Ends it, if its client has been waited for since `since` and still is.
+    fn ends(&self, since: Instant) -> bool {
+        self.stage.send_if_modified(|stage| {
+            let waits = matches!(stage.0, Stage::Idle | Stage::Headers) && stage.1 == since;
+            if waits {
+                *stage = (Stage::Over, Instant::now());
+            }
+            waits
+        })
     }
 
     /// Waits until the connection has lost its place.
@@ -97,7 +117,7 @@ impl Place {
                 Stage::Idle => since + self.waits.idle,
                 Stage::Headers => since + self.waits.headers,
                 Stage::Over => return,
-                Stage::Answering => {
+                Stage::Answering | Stage::Unread => {
                     // The sender lives as long as this.
                     let _ = stages.changed().await;
                     continue;
@@ -201,12 +221,12 @@ impl Taken {
     fn make_room(&mut self) -> bool {
         let waiting = self.places.iter();
         let waiting = waiting.filter_map(|(number, place)| Some((place.waiting_since()?, *number)));
-        let longest = waiting.min().filter(|(since, _)| since.elapsed() >= LEAST_WAIT);
-        let Some(place) = longest.and_then(|(_, number)| self.places.remove(&number)) else {
-            return false;
-        };
-        place.stage.send_replace((Stage::Over, Instant::now()));
-        true
+        let mut waiting: Vec<_> =
+            waiting.filter(|(since, _)| since.elapsed() >= LEAST_WAIT).collect();
+        waiting.sort_unstable();
+        // Whoever's request has come in this moment keeps the place: the next one is asked.
+        let lost = waiting.into_iter().find(|(since, number)| self.places[number].ends(*since));
+        lost.is_some_and(|(_, number)| self.places.remove(&number).is_some())
     }
 }
 
@@ -236,6 +256,11 @@ mod tests {
         assert_eq!(seconds_left(&place).await, 75, "idle");
         place.has_told();
         assert_eq!(seconds_left(&place).await, 75, "the rest of an answer goes");
+        place.is_not_read();
+        assert!(timeout(Duration::from_secs(1_000), place.lost()).await.is_err(), "some does not");
+        assert_eq!(place.waiting_since(), None);
+        place.has_told();
+        assert_eq!(seconds_left(&place).await, 75, "and then it does");
         advance(Duration::from_secs(70)).await;
         place.has_heard();
         assert_eq!(seconds_left(&place).await, 15, "another request comes");
@@ -263,7 +288,10 @@ mod tests {
             3,
             "a place that was lost is not given up twice"
         );
-        drop((first, fourth, fifth));
+        let since = fifth.place.waiting_since().unwrap();
+        let asked = fifth.place.asked();
+        assert!(!fifth.place.ends(since), "its request came in the same moment");
+        drop((asked, first, fourth, fifth));
         assert_eq!(lock(&places.taken).places.len(), 0);
     }
 }

@@ -42,21 +42,25 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(from_fn_with_state(app.clone(), auth::check))
         .layer(from_fn(close_after_unread));
     // Outside the check for keys: a browser sends none when it asks what a page may ask.
+    pages_and_log(router, app)
+}
+
+/// What is answered on a connection for which there is no place: whether the server is alive, and nothing else.
+pub(super) fn crowded(app: Arc<App>) -> Router {
+    let router = Router::new()
+        .route("/health", get(small::health))
+        .fallback(async || ApiError::crowded())
+        .layer(from_fn(close));
+    pages_and_log(router, app)
+}
+
+/// What is outside of all else: who may ask from a page, and what is noted of requests.
+fn pages_and_log(router: Router<Arc<App>>, app: Arc<App>) -> Router {
     let router = match origins::layer(&app.origins) {
         Some(layer) => router.layer(layer),
         None => router,
     };
     router.layer(from_fn_with_state(app.clone(), log)).with_state(app)
-}
-
-/// What is answered on a connection for which there is no place: whether the server is alive, and nothing else.
-pub(super) fn crowded(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/health", get(small::health))
-        .fallback(async || ApiError::crowded())
-        .layer(from_fn(close))
-        .layer(from_fn_with_state(app.clone(), log))
-        .with_state(app)
 }
 
 async fn close(request: Request, next: Next) -> Response {

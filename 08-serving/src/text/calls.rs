@@ -75,18 +75,28 @@ impl CallFinder {
 
     /// Ends the answer.
     pub fn finish(&mut self) -> Found {
-        let (held, gap) = (std::mem::take(&mut self.held), std::mem::take(&mut self.gap));
-        let said = match self.place {
-            Place::Start | Place::Text | Place::After => None,
-            Place::Json | Place::Call(_) => calls(&held, &self.names),
-        };
-        let text = |text| Found { text, calls: Vec::new() };
-        match (said, self.place) {
-            (Some(calls), _) => Found { text: String::new(), calls },
-            // No call after all: a client gets what the model said.
-            (None, Place::Call(Marked { open, .. })) => text(format!("{gap}{open}{held}")),
-            (None, Place::After) if held.trim().is_empty() => Found::default(),
-            (None, _) => text(held),
+        let mut found = Found::default();
+        loop {
+            let (held, gap) = (std::mem::take(&mut self.held), std::mem::take(&mut self.gap));
+            let said = match self.place {
+                Place::Start | Place::Text | Place::After => None,
+                Place::Json | Place::Call(_) => calls(&held, &self.names),
+            };
+            match (said, self.place) {
+                (Some(calls), _) => found.calls.extend(calls),
+                // No call after all: a client gets what the model said. Behind what looked like a mark there may be calls.
+                (None, Place::Call(Marked { open, .. })) => {
+                    found.text += &format!("{gap}{open}");
+                    self.place = Place::Text;
+                    let Found { text, calls } = self.push(&held);
+                    found.text += &text;
+                    found.calls.extend(calls);
+                    continue;
+                }
+                (None, Place::After) if held.trim().is_empty() => {}
+                (None, _) => found.text += &held,
+            }
+            return found;
         }
     }
 
@@ -245,6 +255,12 @@ mod tests {
                 (format!("<|python_tag|>{llama}"), "", 1),
                 (format!("<|python_tag|>{llama}; {llama}"), "", 2),
                 (format!("{llama};{llama}"), "", 2),
+                // A mark that is only spoken of.
+                (
+                    format!("It writes [TOOL_CALLS]. <tool_call>{call}</tool_call>"),
+                    "It writes [TOOL_CALLS]. ",
+                    1,
+                ),
             ] {
                 let expected = (text.to_owned(), vec![is.clone(); calls]);
                 assert_eq!(run(&answer, letters), expected, "{answer}");

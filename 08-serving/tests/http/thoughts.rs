@@ -155,4 +155,6 @@ fn an_answer_that_goes_on_is_what_it_was() {
     };
     assert_eq!(go_on("Hello"), (false, true));
     assert_eq!(go_on("<think>Hm"), (true, false));
+    // A mark that is only spoken of.
+    assert_eq!(go_on("The mark <think> means"), (false, true));
 }

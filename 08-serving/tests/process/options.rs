@@ -149,6 +149,12 @@ fn what_a_model_s_files_say_of_sampling_is_taken_and_told() {
     write("generation_config.json", br#"{"top_p": 0}"#).unwrap();
     let said = String::from_utf8(serve(&["--model", path, "--device", "cpu"]).stderr).unwrap();
     assert!(said.contains("top_p is 0") && said.contains("--generation-config none"), "{said}");
+    // What is no number keeps nobody from the model who does not ask for it.
+    write("generation_config.json", br#"{"top_p": "much"}"#).unwrap();
+    let said = String::from_utf8(serve(&["--model", path, "--device", "cpu"]).stderr).unwrap();
+    assert!(said.contains("generation_config.json") && said.contains("passes them over"), "{said}");
+    let server = Server::start(&["--model", path, "--generation-config", "none"]);
+    assert!(texts(&server).len() > 1);
 }
 
 #[test]
