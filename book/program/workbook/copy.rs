@@ -11,8 +11,8 @@ use crate::place::Place;
 /// What says that a folder is made anew when it is missing, as cargo does of its `target`.
 const MADE_ANEW: &str = "CACHEDIR.TAG";
 
-/// Copies the workspace into a folder, and gives the copy's root. It shares the workspace's own `target`, so that what was
-/// compiled of others' crates need not be compiled again.
+/// Copies the workspace into a folder, and gives the copy's root. The copy has a `target` of its own: cargo takes crates of
+/// two copies of a workspace for the same, and would run here what was compiled there.
 pub(super) fn workspace(place: &Place, folder: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let folder = folder.canonicalize()?;
@@ -30,15 +30,5 @@ pub(super) fn workspace(place: &Place, folder: &Path) -> anyhow::Result<PathBuf>
                 .with_context(|| format!("cannot write {}", to.display()))?;
         }
     }
-    let settings = folder.join(".cargo/config.toml");
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| place.root.join("target"), PathBuf::from);
-    let shared = format!(
-        "{}\n[build]\n# What was compiled before the workbook was cut out is used again.\ntarget-dir = {:?}\n",
-        fs::read_to_string(&settings).unwrap_or_default(),
-        std::path::absolute(target)?
-    );
-    fs::create_dir_all(folder.join(".cargo"))?;
-    fs::write(&settings, shared)?;
     Ok(folder)
 }

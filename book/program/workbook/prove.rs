@@ -24,7 +24,7 @@ pub(crate) fn prove(place: &Place) -> anyhow::Result<()> {
     })?;
     println!("With all {} exercises open it has to compile.", exercises.len());
     // It warns of what only the functions that are open would use.
-    let check = cargo(&open).args(["check", "--workspace", "--lib", "--quiet"]).output()?;
+    let check = cargo(place, &open).args(["check", "--workspace", "--lib", "--quiet"]).output()?;
     let said = String::from_utf8_lossy(&check.stderr);
     ensure!(
         check.status.success(),
@@ -49,9 +49,13 @@ pub(crate) fn prove(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cargo(place: &Place) -> Command {
+/// Cargo in a copy of a workspace. It has a `target` that only proofs use, unless a variable names another: cargo takes
+/// crates of a copy for those of the original, and would run these tests as the original's.
+fn cargo(place: &Place, copy: &Place) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(&place.root).arg("--locked");
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| place.root.join("target/workbook"), PathBuf::from);
+    command.current_dir(&copy.root).arg("--locked").env("CARGO_TARGET_DIR", target);
     command
 }
 
@@ -80,7 +84,7 @@ fn programs(
             targets.insert(target);
         }
     }
-    let mut command = cargo(switched);
+    let mut command = cargo(place, switched);
     command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
     for target in &targets {
         command.args(["--test", target]);
