@@ -73,17 +73,18 @@ impl Test {
 }
 
 fn package_folder(place: &Place, package: &str) -> Option<PathBuf> {
-    let is_package = |folder: &Path| {
-        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
-        manifest.parse::<toml::Table>().is_ok_and(|table| {
-            table.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str())
-                == Some(package)
-        })
-    };
+    let is_package =
+        |folder: &Path| package_name(&folder.join("Cargo.toml")).as_deref() == Some(package);
     fs::read_dir(&place.root)
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|folder| is_package(folder))
+}
+
+/// The package that a manifest is of, if it is one's.
+pub(crate) fn package_name(manifest: &Path) -> Option<String> {
+    let table: toml::Table = fs::read_to_string(manifest).ok()?.parse().ok()?;
+    Some(table.get("package")?.get("name")?.as_str()?.into())
 }
 
 /// The integration test that a file belongs to: `tests/NAME.rs`, or `tests/NAME/…`.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::cut::{Body, SWITCH};
 use super::{Exercise, exercises, write_with};
 use crate::place::Place;
-use crate::verified::Test;
+use crate::verified::{Test, package_name};
 
 /// Proves all exercises, and says of each how its tests fared.
 pub(crate) fn prove(place: &Place) -> anyhow::Result<()> {
@@ -111,19 +111,12 @@ fn programs(
             executable: Some(executable),
         } = serde_json::from_str(line)?
         {
-            let package = package_name(&manifest)?;
+            let package = package_name(&manifest).context("a test has a package")?;
             let folder = manifest.parent().context("a manifest lies in a folder")?.into();
             programs.insert((package, Some(target.name)), Program { executable, folder });
         }
     }
     Ok(programs)
-}
-
-fn package_name(manifest: &std::path::Path) -> anyhow::Result<String> {
-    let table: toml::Table = std::fs::read_to_string(manifest)?.parse()?;
-    let name =
-        table.get("package").and_then(|package| package.get("name")).and_then(|n| n.as_str());
-    Ok(name.context("a package has a name")?.into())
 }
 
 /// What a test said of an exercise.
