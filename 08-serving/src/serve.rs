@@ -50,7 +50,7 @@ pub struct ServeArgs {
     /// it has to wait three seconds longer
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_IN.as_secs())]
     drain_seconds: u64,
-    /// Let pages from there ask, such as https://example.org, or * for all pages; may be given several times
+    /// Let pages of this origin (scheme, host and port) ask, or of all with *; may be given several times
     #[arg(long, value_name = "ORIGIN")]
     allowed_origin: Vec<Origin>,
     /// Who runs first: fcfs, in the order in which requests come, or priority, where they may say it of themselves

@@ -6,7 +6,7 @@
 //! - [`cut`]: a function's body, found and replaced
 //! - [`copy`]: the workspace, copied
 //! - [`page`]: what the reader is given to read
-//! - [`prove`]: that tests notice an open exercise, and pass once it is solved
+//! - [`mod@prove`]: that tests notice an open exercise, and pass once it is solved
 
 mod copy;
 mod cut;
