@@ -6,7 +6,7 @@
 mod tiled;
 
 use crate::threads::Pool;
-use crate::tile_attention::{self, KvType, Paired, Workers};
+use crate::tile_attention::{self, Code, KvType, Paired, Workers};
 use half::{bf16, f16};
 use kv_cache::{CachedDecoder, KvCache, Lengths};
 use naive_decode::{
@@ -35,7 +35,7 @@ enum Layer {
     Bf16(Tiled<bf16>),
     Bf16Fast(Tiled<Paired>),
     F16(Tiled<f16>),
-    Int8(Tiled<i8>),
+    Int8(Tiled<Code>),
 }
 
 /// Runs the same code on whichever type it is.

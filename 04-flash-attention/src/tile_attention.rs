@@ -16,13 +16,15 @@
 //! | `unit.rs` | one key-value head and the queries that meet it together |
 //! | `tiles.rs` | the tiles of one split, in order |
 //! | `run.rs` | one split of attention over what is kept |
-//! | `ways.rs` | the two ways of multiplying: floats, and pairs of BF16 |
+//! | `ways.rs` | the ways of multiplying: floats, pairs of BF16, whole numbers |
 //! | `scores.rs`, `values.rs` | the two kernels of floats |
 //! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
 //! | `pairs.rs`, `pairs/` | the two kernels of pairs |
+//! | `codes.rs` | the two of whole numbers |
 //! | `blocks.rs` | queries by the handful |
 
 mod blocks;
+mod codes;
 mod columns;
 mod element;
 mod line;
@@ -36,6 +38,7 @@ mod values;
 mod ways;
 mod work;
 
+pub use crate::kernels::digits::rows::Code;
 pub use element::{KvType, Paired, TileElement, put_key, put_value};
 pub use run::Run;
 pub use source::{Gathered, TileSource};

@@ -14,7 +14,7 @@ use crate::offload::{BlockBytes, BlockMemory};
 use crate::pages::Pages;
 use crate::table::Tables;
 use flash_attention::threads;
-use flash_attention::tile_attention::{KvType, Paired, Workers};
+use flash_attention::tile_attention::{Code, KvType, Paired, Workers};
 use gqa_mla::Maker;
 use half::{bf16, f16};
 use kv_cache::{KvCache, Lengths};
@@ -78,7 +78,7 @@ pub(crate) enum Pool {
     Bf16(Pages<bf16>),
     Bf16Fast(Pages<Paired>),
     F16(Pages<f16>),
-    Int8(Pages<i8>),
+    Int8(Pages<Code>),
     /// A device's, which attends to it itself.
     Elsewhere(Box<dyn BlockMemory>),
 }

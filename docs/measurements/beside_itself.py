@@ -12,6 +12,7 @@ import beside
 LOADS = {
     "prefill 512": dict(prefill=512, decode=0, depth=0, batch=1),
     "decode 128": dict(prefill=0, decode=128, depth=0, batch=1),
+    "decode 64 at depth 2,048": dict(prefill=0, decode=64, depth=2048, batch=1),
     "prompts, 32 together, 128 each": dict(prefill=128, decode=0, depth=0, batch=32),
     "decode, 32 together, depth 128": dict(prefill=0, decode=64, depth=128, batch=32),
 }

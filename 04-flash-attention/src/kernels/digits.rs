@@ -10,6 +10,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
+pub(crate) mod rows;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod tiles;
 

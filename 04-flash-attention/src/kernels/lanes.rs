@@ -16,6 +16,8 @@ mod scalar;
 /// into functions compiled for it, which `Simd` guards. Pointers need not be aligned, and must be valid
 /// for as many items as the operation says.
 pub(crate) trait Lanes: Copy {
+    /// Registers that sixteen outputs take.
+    const REGISTERS: usize;
     /// Whether [`Lanes::dot_bytes`] takes a weight's byte as it is stored, 128 more than the weight, so
     /// that 128 times the activations' sum has to be taken off.
     const BIASED: bool;

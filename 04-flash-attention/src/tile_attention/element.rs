@@ -1,6 +1,8 @@
 //! The type of one kept number, and where in a tile it lies.
 
+use super::codes::InDigits;
 use super::ways::{InFloats, InPairs, Way};
+use crate::kernels::digits::rows::Code;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
@@ -101,13 +103,16 @@ impl KvType {
     /// Whether a layer's keys and values can be kept so.
     ///
     /// # Errors
-    /// If keys of the fast mode are no whole number of fours.
+    /// If keys are no whole number of fours, and this type's instructions take four of their numbers together.
     pub fn check(self, size: KvSize) -> Result<()> {
-        if self == KvType::Bf16Fast && !size.key_dim.is_multiple_of(4) {
-            let what = "width of a head kept as bf16-fast";
-            return Err(Error::invalid(what, size.key_dim, "a multiple of 4"));
+        match self {
+            KvType::Exact(_) => Ok(()),
+            _ if size.key_dim.is_multiple_of(4) => Ok(()),
+            _ => {
+                let what = format!("width of a head kept as {self}");
+                Err(Error::invalid(&what, size.key_dim, "a multiple of 4"))
+            }
         }
-        Ok(())
     }
 }
 
@@ -174,8 +179,9 @@ pub fn put_key<E: TileElement>(
     key: ArrayView1<f32>,
 ) -> f32 {
     narrowed(key, |at, numbers: &[E]| {
-        for (d, &number) in (at..).zip(numbers) {
-            tile[E::key_at(lanes, lane, d)] = number;
+        // Whole handfuls: `KvType::check` refuses other widths.
+        for (d, numbers) in (at..).step_by(E::TOGETHER).zip(numbers.chunks_exact(E::TOGETHER)) {
+            tile[E::key_at(lanes, lane, d)..][..E::TOGETHER].copy_from_slice(numbers);
         }
     })
 }
@@ -275,9 +281,10 @@ impl Widened for f16 {
 }
 
 /// Symmetric codes: the largest number of a row becomes 127.
-impl TileElement for i8 {
-    type Way = InFloats;
+impl TileElement for Code {
+    type Way = InDigits;
     const SCALED: bool = true;
+    const TOGETHER: usize = 4;
     /// Sizes are in the order of their bits, of which the largest is found for many at a time.
     fn scale(row: &[f32]) -> f32 {
         let size = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32;
@@ -289,19 +296,7 @@ impl TileElement for i8 {
         let exact = value / scale;
         let whole = to_int(exact);
         let rest = exact - whole as f32;
-        (whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)) as i8
-    }
-}
-
-impl Widened for i8 {
-    #[inline(always)]
-    unsafe fn load<V: Vector>(from: &[Self]) -> V {
-        let mut wide = [0.0; LANES];
-        for (wide, &code) in wide.iter_mut().zip(&from[..V::WIDTH]) {
-            *wide = f32::from(code);
-        }
-        // SAFETY: the caller vouches for the instruction set; a register is no wider than LANES.
-        unsafe { V::load(&wide) }
+        Code::new((whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)) as i8)
     }
 }
 
@@ -313,10 +308,11 @@ mod tests {
     fn a_code_is_the_nearest_whole_number_and_halves_go_away_from_zero() {
         let halves = (-508..=508).map(|quarter| quarter as f32 / 4.0);
         for value in halves.flat_map(|value| [value.next_down(), value, value.next_up()]) {
-            assert_eq!(i8::narrow(value * 3.0, 3.0), (value * 3.0 / 3.0).round() as i8, "{value}");
+            let code = Code::new((value * 3.0 / 3.0).round() as i8);
+            assert_eq!(Code::narrow(value * 3.0, 3.0), code, "{value}");
         }
-        assert_eq!(i8::scale(&[0.5, -254.0, 3.0]), 2.0);
-        assert_eq!(i8::scale(&[0.0, -0.0]), 1.0);
+        assert_eq!(Code::scale(&[0.5, -254.0, 3.0]), 2.0);
+        assert_eq!(Code::scale(&[0.0, -0.0]), 1.0);
     }
 
     /// A row of more numbers than are narrowed at once, to its places among others that stay as they are.
@@ -324,7 +320,7 @@ mod tests {
         const WIDTH: usize = 2 * NARROWED + 4;
         let row: Vec<f32> = (0..WIDTH).map(|i| (i % 128) as f32 - 64.0).collect();
         for lane in [0, 5, LANES - 1] {
-            let [mut keys, mut values] = [(); 2].map(|_| vec![E::default(); LANES * WIDTH]);
+            let [mut keys, mut values] = [(); 2].map(|_| vec![E::narrow(0.0, 1.0); LANES * WIDTH]);
             let scale = put_key::<E>(&mut keys, LANES, lane, ArrayView1::from(&row));
             put_value::<E>(&mut values, LANES, WIDTH, lane, ArrayView1::from(&row));
             for place in 0..LANES {
@@ -346,6 +342,6 @@ mod tests {
         put::<bf16>(f32::from);
         put::<f16>(f32::from);
         put::<Paired>(|number| number.0.into());
-        put::<i8>(f32::from);
+        put::<Code>(|code| code.value().into());
     }
 }

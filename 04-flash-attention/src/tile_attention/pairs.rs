@@ -13,7 +13,7 @@ use super::blocks::{Block, blocks, on_rows};
 use super::element::{Paired, TileElement};
 use super::tiles::{FEW, Tiles};
 use crate::kernels::bf16_dots::sums::{Pair, PairKernel, Sums, round, run};
-use crate::kernels::{Simd, prefetch};
+use crate::kernels::{Simd, prefetch_far};
 use naive_decode::numerics::LANES;
 
 /// Tiles ahead that are asked for of memory.
@@ -108,8 +108,8 @@ impl<const R: usize, const T: usize> Scores<'_, R, T> {
                 for pair in (block..pairs.min(block + BLOCK)).step_by(2) {
                     for n in 0..N {
                         if R <= FEW {
-                            prefetch(coming[n].wrapping_add(pair * ROW));
-                            prefetch(coming[n].wrapping_add((pair + 1) * ROW));
+                            prefetch_far(coming[n].wrapping_add(pair * ROW));
+                            prefetch_far(coming[n].wrapping_add((pair + 1) * ROW));
                         }
                         let at = tiles[n].add(pair * ROW);
                         let [evens, odds] = S::weights(at, at.add(ROW));
@@ -271,8 +271,8 @@ impl<const R: usize, const C: usize> AddValues<'_, R, C> {
                     for n in 0..N {
                         let at = pair * row_bytes + (first + n) * ROW;
                         if R <= FEW {
-                            prefetch(coming.cast::<u8>().wrapping_add(at));
-                            prefetch(coming.cast::<u8>().wrapping_add(at + row_bytes));
+                            prefetch_far(coming.cast::<u8>().wrapping_add(at));
+                            prefetch_far(coming.cast::<u8>().wrapping_add(at + row_bytes));
                         }
                         let one = tile.as_ptr().cast::<u8>().add(at);
                         let [evens, odds] = S::weights(one, one.add(row_bytes));

@@ -5,7 +5,7 @@
 use super::blocks::{Block, on_rows};
 use super::element::Widened;
 use super::tiles::FEW;
-use crate::kernels::{LINE, prefetch};
+use crate::kernels::{LINE, prefetch_far};
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
@@ -118,7 +118,7 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                     for t in 0..T {
                         // Few queries are done with a tile before memory has sent the next.
                         if R <= FEW && (d * LANES * size_of::<E>()).is_multiple_of(LINE) {
-                            prefetch(coming[t].wrapping_add(d * LANES).cast());
+                            prefetch_far(coming[t].wrapping_add(d * LANES).cast());
                         }
                         keys[t] = E::load::<V>(&tiles[t][d][first..]);
                     }

@@ -12,7 +12,7 @@ use naive_decode::numerics::LANES;
 use std::ops::Range;
 
 /// Most tiles of a split.
-const MOST: usize = SPLIT / LANES;
+pub(super) const MOST: usize = SPLIT / LANES;
 
 /// Queries that wait for memory rather than for the multiplications.
 pub(super) const FEW: usize = 4;

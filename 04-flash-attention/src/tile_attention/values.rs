@@ -5,7 +5,7 @@
 use super::blocks::{Block, on_rows};
 use super::element::Widened;
 use super::tiles::FEW;
-use crate::kernels::{LINE, prefetch};
+use crate::kernels::{LINE, prefetch_far};
 use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
@@ -117,7 +117,7 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                     for c in 0..C {
                         if R <= FEW && (c * V::WIDTH * size_of::<E>()).is_multiple_of(LINE) {
                             let number = p * self.width + first + c * V::WIDTH;
-                            prefetch(coming.wrapping_add(number).cast());
+                            prefetch_far(coming.wrapping_add(number).cast());
                         }
                         loaded[c] = E::load::<V>(&value[c * V::WIDTH..]);
                     }

@@ -1,12 +1,13 @@
-//! The two ways in which queries meet keys, and weights values.
+//! The ways in which queries meet keys, and weights values.
 
 use super::blocks::{Block, pack};
 use super::element::{Paired, Widened};
 use super::run::Queries;
 use super::tiles::Tiles;
-use super::{columns, pairs, scores, values};
+use super::{codes, columns, pairs, scores, values};
 use crate::kernels::Simd;
 use crate::kernels::bf16_dots::sums::{Pair, round};
+use crate::kernels::digits::rows::DigitRows;
 use naive_decode::numerics::LANES;
 
 /// How keys and values of a type are met.
@@ -44,6 +45,7 @@ pub struct Packed {
     floats: Vec<f32>,
     /// `[queries][D / 2]`
     pub(super) pairs: Vec<Pair>,
+    pub(super) digits: DigitRows,
 }
 
 /// Room that is kept from one call to the next.
@@ -51,6 +53,7 @@ pub struct Packed {
 pub struct WayRoom {
     columns: columns::Room,
     pub(super) pairs: pairs::Room,
+    pub(super) codes: codes::Room,
 }
 
 /// In chains of multiply-adds of floats, which numbers become in the register.

@@ -2,8 +2,8 @@
 
 use crate::second_pass::{Case, Definition, case};
 use flash_attention::tile_attention::KvType;
-use naive_decode::KvSize;
 use naive_decode::numerics::{LANES, round_to_bf16};
+use naive_decode::{Element, KvSize};
 use ndarray::{Array3, s};
 use proptest::prelude::*;
 
@@ -62,8 +62,10 @@ proptest! {
 #[test]
 fn keys_that_are_no_fours_are_refused_by_name() {
     let size = KvSize { heads: 1, key_dim: 6, value_dim: 8 };
-    let said = KvType::Bf16Fast.check(size).unwrap_err().to_string();
-    assert!(said.contains("width of a head kept as bf16-fast is 6"), "{said}");
-    assert!(said.contains("a multiple of 4"), "{said}");
-    KvType::Int8.check(size).unwrap();
+    for kept in [KvType::Bf16Fast, KvType::Int8] {
+        let said = kept.check(size).unwrap_err().to_string();
+        assert!(said.contains(&format!("width of a head kept as {kept} is 6")), "{said}");
+        assert!(said.contains("a multiple of 4"), "{said}");
+    }
+    KvType::Exact(Element::Bf16).check(size).unwrap();
 }

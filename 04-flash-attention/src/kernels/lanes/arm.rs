@@ -111,6 +111,7 @@ macro_rules! each {
 }
 
 impl<D: ByteDots> Lanes for Neon<D> {
+    const REGISTERS: usize = 4;
     const BIASED: bool = false;
     type Ints = [int32x4_t; 4];
     type NibbleSums = [int32x4_t; 4];

@@ -42,6 +42,7 @@ unsafe fn add_dots(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
 }
 
 impl Lanes for [__m256; 2] {
+    const REGISTERS: usize = 2;
     const BIASED: bool = false;
     type Ints = Ints;
     /// Two parts of 16 bits for each output, each of sixteen products: 16 · 15 · 127 is 30,480.

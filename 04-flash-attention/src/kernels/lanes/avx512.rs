@@ -7,6 +7,7 @@ use super::avx2::turn;
 use std::arch::x86_64::*;
 
 impl Lanes for __m512 {
+    const REGISTERS: usize = 1;
     const BIASED: bool = true;
     type Ints = __m512i;
     type NibbleSums = __m512i;

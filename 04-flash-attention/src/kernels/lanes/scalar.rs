@@ -4,6 +4,7 @@ use super::Lanes;
 use half::{bf16, f16};
 
 impl Lanes for [f32; 16] {
+    const REGISTERS: usize = 16;
     const BIASED: bool = false;
     type Ints = [i32; 16];
     type NibbleSums = [i32; 16];

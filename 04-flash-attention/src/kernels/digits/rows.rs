@@ -1,0 +1,168 @@
+//! Rows of numbers in two digits, and the codes that they meet: what attention over INT8 keys and values consists of.
+//!
+//! A row is what it is for INT8 weights: one scale, and steps of it that are `128 · high + low`. Codes come in stretches that
+//! lie anywhere, `[step][16 outputs][4 inputs]` of bytes that are 128 more than the code. Their scales are the caller's
+//! business.
+
+mod products;
+
+use super::super::activations::{STEP, largest_bits};
+use super::super::float_panels::OUTPUTS;
+use super::super::integer_tiles::{Bytes, Tile};
+use super::super::lanes::scale_and_inverse;
+use super::super::{Kernel, Lanes, Simd};
+use super::{MOST, digits};
+use bytemuck::{Pod, Zeroable};
+use products::{Add, Handful, Meet};
+
+/// Most rows of a handful: two sums for each.
+pub(crate) const HANDFUL: usize = 4;
+
+/// Steps of a tile of values.
+const TILE_STEPS: usize = OUTPUTS / STEP;
+
+/// Numbers that become digits together, before those go to their places.
+const TOGETHER: usize = 256;
+
+/// A whole number from -127 to 127, kept as 128 more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Code(u8);
+
+// SAFETY: it is what a byte is, all of whose bits mean something.
+unsafe impl Zeroable for Code {}
+// SAFETY: as above.
+unsafe impl Pod for Code {}
+
+impl Code {
+    pub(crate) fn new(code: i8) -> Self {
+        Code(code as u8 ^ 128)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn value(self) -> i8 {
+        (self.0 ^ 128) as i8
+    }
+}
+
+/// Codes of sixteen outputs, `[inputs / 4][16 outputs][4]`.
+type OutputTile<'a> = &'a [[Code; OUTPUTS]];
+
+/// Four neighbouring numbers of each of `R` rows: their high digits, and their low ones.
+type Step<const R: usize> = [[[i8; STEP]; R]; 2];
+
+/// What a row's numbers have in common.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    /// What its sums of either digit begin with: it takes off what codes are kept too large by.
+    starts: [i32; 2],
+    scale: f32,
+}
+
+/// Rows in digits, handfuls of them side by side; room that is kept from one call to the next.
+#[derive(Default)]
+pub(crate) struct DigitRows {
+    /// `[handfuls][steps][high, low][rows of the handful][4]`
+    digits: Vec<[i8; STEP]>,
+    rows: Vec<Row>,
+}
+
+impl DigitRows {
+    pub(crate) fn clear(&mut self) {
+        self.digits.clear();
+        self.rows.clear();
+    }
+
+    /// Puts a handful of rows behind those that are there. One that is not finite gets a scale that is no number.
+    ///
+    /// # Panics
+    /// If rows are not all of one width, a multiple of four.
+    pub(crate) fn push<const R: usize>(&mut self, simd: Simd, rows: [&[f32]; R]) {
+        let (width, first) = (rows[0].len(), self.digits.len());
+        assert!(width.is_multiple_of(STEP) && rows.iter().all(|row| row.len() == width), "a width");
+        self.digits.resize(first + width / STEP * 2 * R, [0; STEP]);
+        let steps = self.digits[first..].as_chunks_mut().0.as_chunks_mut().0;
+        let mut own = [Row::default(); R];
+        simd.run(Quantise::<R> { rows, steps, own: &mut own });
+        self.rows.extend(own);
+    }
+
+    /// The `R` rows from `first` on, which are a handful. All rows have as many steps.
+    fn handful<const R: usize>(&self, first: usize, steps: usize) -> Handful<'_, R> {
+        let rows = *self.rows[first..].first_chunk().expect("a handful of rows");
+        let digits = &self.digits[first * steps * 2..][..R * steps * 2];
+        Handful { steps: digits.as_chunks().0.as_chunks().0, rows }
+    }
+
+    /// Products of the handful of `R` rows from `first` on with tiles, each `[row / 4][16 outputs][4]`, times `by`, into
+    /// `to [R][tiles]`. Where memory is to be asked for what comes next, that is in `after` once tiles are at an end.
+    ///
+    /// # Panics
+    /// If a tile is not as long as a row, or `to` is of another size.
+    pub(crate) fn meet<const R: usize>(
+        &self,
+        simd: Simd,
+        first: usize,
+        (tiles, after): (&[OutputTile], Option<&[&[Code]]>),
+        by: f32,
+        to: &mut [[f32; OUTPUTS]],
+    ) {
+        let numbers = tiles[0].len();
+        assert!(tiles.iter().all(|tile| tile.len() == numbers) && to.len() == R * tiles.len());
+        let rows = self.handful::<R>(first, numbers / STEP);
+        simd.run(Meet { rows, tiles, after, by, to });
+    }
+
+    /// Sums over all tiles, each `[4 steps][width][4]`, of their products with the handful of `R` rows from `first` on, into
+    /// `to [R][width]`. `asks` is whether memory is to be asked for what comes next.
+    ///
+    /// # Panics
+    /// If a tile has not four steps, or `width` is not whole registers.
+    pub(crate) fn add<const R: usize>(
+        &self,
+        simd: Simd,
+        first: usize,
+        tiles: &[&[Code]],
+        (width, asks): (usize, bool),
+        to: &mut [f32],
+    ) {
+        assert!(width.is_multiple_of(OUTPUTS) && to.len() == R * width, "whole registers");
+        assert!(tiles.iter().all(|tile| tile.len() == OUTPUTS * width), "whole tiles");
+        let rows = self.handful::<R>(first, tiles.len() * TILE_STEPS);
+        simd.run(Add { rows, tiles, width, asks, to });
+    }
+}
+
+struct Quantise<'a, const R: usize> {
+    rows: [&'a [f32]; R],
+    steps: &'a mut [Step<R>],
+    own: &'a mut [Row; R],
+}
+
+impl<const R: usize> Kernel for Quantise<'_, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let bias = Bytes::bias::<V>();
+        for r in 0..R {
+            let largest = f32::from_bits(largest_bits(self.rows[r]));
+            let (scale, inverse) = scale_and_inverse(largest, MOST);
+            let mut sums = [0i32; 2];
+            let parts = self.rows[r].chunks(TOGETHER);
+            for (x, steps) in parts.zip(self.steps.chunks_mut(TOGETHER / STEP)) {
+                let mut both = [[[0; STEP]; TOGETHER / STEP]; 2];
+                let [high, low] = &mut both;
+                let own = digits(x, inverse, high.as_flattened_mut(), low.as_flattened_mut());
+                for digit in 0..2 {
+                    sums[digit] += own[digit];
+                    for (step, four) in steps.iter_mut().zip(&both[digit]) {
+                        step[digit][r] = *four;
+                    }
+                }
+            }
+            self.own[r] = Row { starts: sums.map(|sum| sum.wrapping_mul(-bias)), scale };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! A handful of rows meets codes: scores of keys, and sums of values.
+
+#![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
+
+use super::super::super::activations::STEP;
+use super::super::super::float_panels::OUTPUTS;
+use super::super::super::{Kernel, Lanes, prefetch_far};
+use super::super::{BASE, STEP_BYTES};
+use super::{Code, OutputTile, Row, Step, TILE_STEPS};
+
+/// Tiles ahead that are asked for of memory: a tile of codes is done with in fewer cycles than memory takes to send one.
+const AHEAD: usize = 8;
+
+/// `R` rows in digits.
+pub(super) struct Handful<'a, const R: usize> {
+    pub(super) steps: &'a [Step<R>],
+    pub(super) rows: [Row; R],
+}
+
+/// Sums of both digits of `R` rows, for `C` registers of outputs.
+type Sums<V, const R: usize, const C: usize> = [[[<V as Lanes>::Ints; C]; R]; 2];
+
+impl<const R: usize> Handful<'_, R> {
+    /// Sums of no products yet.
+    ///
+    /// # Safety
+    /// The instructions of `V` are there, as in all that follows.
+    #[inline(always)]
+    unsafe fn begin<V: Lanes, const C: usize>(&self) -> Sums<V, R, C> {
+        // SAFETY: the caller vouches for them.
+        unsafe {
+            let mut sums = [[[V::splat_int(0); C]; R]; 2];
+            for digit in 0..2 {
+                for r in 0..R {
+                    sums[digit][r] = [V::splat_int(self.rows[r].starts[digit]); C];
+                }
+            }
+            sums
+        }
+    }
+
+    // ANCHOR: meet_codes
+    /// Adds the products of some steps with codes, of which the next step's lie `stride` bytes on. What will be read next
+    /// lies at `coming`.
+    ///
+    /// # Safety
+    /// 64 bytes lie at each of `codes` for each step.
+    #[inline(always)]
+    unsafe fn add<V: Lanes, const C: usize>(
+        sums: &mut Sums<V, R, C>,
+        steps: &[Step<R>],
+        codes: [*const u8; C],
+        coming: Option<[*const u8; C]>,
+        stride: usize,
+    ) {
+        for (i, step) in steps.iter().enumerate() {
+            // SAFETY: the caller vouches for the codes and the instructions.
+            unsafe {
+                let mut loaded = [V::bytes(codes[0].add(i * stride)); C];
+                for c in 1..C {
+                    loaded[c] = V::bytes(codes[c].add(i * stride));
+                }
+                if let Some(coming) = coming {
+                    for c in 0..C {
+                        prefetch_far(coming[c].wrapping_add(i * stride));
+                    }
+                }
+                for digit in 0..2 {
+                    for r in 0..R {
+                        for c in 0..C {
+                            let sum = &mut sums[digit][r][c];
+                            *sum = V::dot_bytes(*sum, loaded[c], step[digit][r]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Both digits' sums of row `r` as one number, times its scale and `by`.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn join<V: Lanes, const C: usize>(
+        &self,
+        sums: &Sums<V, R, C>,
+        (r, c): (usize, usize),
+        by: f32,
+    ) -> V {
+        // SAFETY: as above.
+        unsafe {
+            let (high, low) = (V::from_ints(sums[0][r][c]), V::from_ints(sums[1][r][c]));
+            let sum = low.plus_product(high, V::splat(BASE as f32));
+            sum.times(V::splat(self.rows[r].scale * by))
+        }
+    }
+    // ANCHOR_END: meet_codes
+}
+
+/// Registers of outputs that `R` rows meet together: with two sums for each, what there is room for, or what hides how long
+/// one product takes.
+const fn beside<V: Lanes>(rows: usize) -> usize {
+    match (V::REGISTERS, rows) {
+        (1, ..=3) => 4,
+        (1, 4) => 2,
+        _ => 1,
+    }
+}
+
+pub(super) struct Meet<'a, const R: usize> {
+    pub(super) rows: Handful<'a, R>,
+    pub(super) tiles: &'a [OutputTile<'a>],
+    pub(super) after: Option<&'a [&'a [Code]]>,
+    pub(super) by: f32,
+    /// `[R][tiles]`
+    pub(super) to: &'a mut [[f32; OUTPUTS]],
+}
+
+impl<const R: usize> Kernel for Meet<'_, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(mut self) {
+        let (count, beside) = (self.tiles.len(), const { beside::<V>(R) });
+        let mut first = 0;
+        // SAFETY: the caller vouches for the instructions.
+        unsafe {
+            while beside == 4 && first + 4 <= count {
+                self.some::<V, 4>(first);
+                first += 4;
+            }
+            while beside >= 2 && first + 2 <= count {
+                self.some::<V, 2>(first);
+                first += 2;
+            }
+            while first < count {
+                self.some::<V, 1>(first);
+                first += 1;
+            }
+        }
+    }
+}
+
+impl<const R: usize> Meet<'_, R> {
+    /// Where a tile lies; past the last, what is read after it.
+    #[inline(always)]
+    fn at(&self, tile: usize, after: &[&[Code]]) -> *const u8 {
+        match self.tiles.get(tile) {
+            Some(tile) => tile.as_ptr().cast(),
+            None => {
+                after.get(tile - self.tiles.len()).map_or(std::ptr::null(), |it| it.as_ptr().cast())
+            }
+        }
+    }
+
+    /// `C` tiles from `first` on.
+    ///
+    /// # Safety
+    /// The instructions of `V` are there, and as many tiles.
+    #[inline(always)]
+    unsafe fn some<V: Lanes, const C: usize>(&mut self, first: usize) {
+        let mut codes = [self.tiles[first].as_ptr().cast(); C];
+        let mut coming = self.after.map(|_| [std::ptr::null(); C]);
+        for c in 0..C {
+            codes[c] = self.tiles[first + c].as_ptr().cast();
+            if let (Some(coming), Some(after)) = (&mut coming, self.after) {
+                coming[c] = self.at(first + c + AHEAD, after);
+            }
+        }
+        // SAFETY: `meet` checked how long tiles are; the caller vouches for the instructions.
+        unsafe {
+            let mut sums = self.rows.begin::<V, C>();
+            Handful::add::<V, C>(&mut sums, self.rows.steps, codes, coming, STEP_BYTES);
+            for r in 0..R {
+                for c in 0..C {
+                    let to = &mut self.to[r * self.tiles.len() + first + c];
+                    self.rows.join::<V, C>(&sums, (r, c), self.by).store(to.as_mut_ptr());
+                }
+            }
+        }
+    }
+}
+
+pub(super) struct Add<'a, const R: usize> {
+    pub(super) rows: Handful<'a, R>,
+    /// `[tiles][4][width][4]`
+    pub(super) tiles: &'a [&'a [Code]],
+    pub(super) width: usize,
+    pub(super) asks: bool,
+    /// `[R][width]`
+    pub(super) to: &'a mut [f32],
+}
+
+impl<const R: usize> Kernel for Add<'_, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(mut self) {
+        let (count, beside) = (self.width / OUTPUTS, const { beside::<V>(R) });
+        let mut first = 0;
+        // SAFETY: the caller vouches for the instructions.
+        unsafe {
+            while beside == 4 && first + 4 <= count {
+                self.some::<V, 4>(first);
+                first += 4;
+            }
+            while beside >= 2 && first + 2 <= count {
+                self.some::<V, 2>(first);
+                first += 2;
+            }
+            while first < count {
+                self.some::<V, 1>(first);
+                first += 1;
+            }
+        }
+    }
+}
+
+impl<const R: usize> Add<'_, R> {
+    /// `C` registers of columns from `first` on.
+    ///
+    /// # Safety
+    /// The instructions of `V` are there, and as many columns.
+    #[inline(always)]
+    unsafe fn some<V: Lanes, const C: usize>(&mut self, first: usize) {
+        let stride = STEP * self.width;
+        // SAFETY: `add` checked how long tiles are; the caller vouches for the instructions.
+        unsafe {
+            let mut sums = self.rows.begin::<V, C>();
+            let steps = self.rows.steps.as_chunks::<TILE_STEPS>().0;
+            for (i, (tile, steps)) in self.tiles.iter().zip(steps).enumerate() {
+                let mut codes = [tile.as_ptr().cast::<u8>(); C];
+                let next = self
+                    .tiles
+                    .get(i + AHEAD)
+                    .map_or(std::ptr::null(), |it| it.as_ptr().cast::<u8>());
+                let mut coming = [next; C];
+                for c in 0..C {
+                    codes[c] = codes[c].add((first + c) * STEP_BYTES);
+                    coming[c] = coming[c].wrapping_add((first + c) * STEP_BYTES);
+                }
+                let coming = if self.asks { Some(coming) } else { None };
+                Handful::add::<V, C>(&mut sums, steps, codes, coming, stride);
+            }
+            for r in 0..R {
+                for c in 0..C {
+                    let to = &mut self.to[r * self.width + (first + c) * OUTPUTS..][..OUTPUTS];
+                    self.rows.join::<V, C>(&sums, (r, c), 1.0).store(to.as_mut_ptr());
+                }
+            }
+        }
+    }
+}
