@@ -5,12 +5,11 @@
 //! digits themselves and what becomes of a whole sum. So the order of places, which floats must keep, is free here.
 
 use super::blocks::Block;
-use super::element::TileElement;
 use super::run::Queries;
 use super::tiles::{FEW, MOST, Tiles};
 use super::ways::{Packed, Way, WayRoom};
 use crate::kernels::Simd;
-use crate::kernels::digits::rows::{Code, DigitRows, HANDFUL};
+use crate::kernels::digits::rows::{Code, DigitRows, HANDFUL, turn};
 use naive_decode::numerics::LANES;
 
 /// In products of whole numbers.
@@ -87,7 +86,7 @@ impl Way<Code> for InDigits {
         let values = if tiles.have_values() {
             tiles.values()
         } else {
-            beginnings(tiles, width, values);
+            beginnings(queries.simd, tiles, width, values);
             let values = values.chunks_exact(LANES * width);
             parts.iter_mut().zip(values).for_each(|(part, values)| *part = values);
             &parts[..tiles.count]
@@ -106,15 +105,10 @@ impl Way<Code> for InDigits {
 }
 
 /// The beginnings of keys, as values lie.
-fn beginnings(tiles: &Tiles<Code>, width: usize, values: &mut Vec<Code>) {
+fn beginnings(simd: Simd, tiles: &Tiles<Code>, width: usize, values: &mut Vec<Code>) {
     values.clear();
     values.resize(tiles.count * LANES * width, Code::default());
     for (tile, values) in tiles.keys().iter().zip(values.chunks_exact_mut(LANES * width)) {
-        for column in 0..width.min(tile.len()) {
-            for place in 0..LANES {
-                values[Code::value_at(LANES, width, place, column)] =
-                    tile.as_flattened()[Code::key_at(LANES, place, column)];
-            }
-        }
+        turn(simd, tile, width, values);
     }
 }

@@ -164,5 +164,38 @@ impl<const R: usize> Kernel for Quantise<'_, R> {
     }
 }
 
+/// The first `width` inputs of a tile of outputs as they lie for [`DigitRows::add`], where inputs are columns and outputs are
+/// what is added: `[4 steps][width][4]`. Columns that the tile has not are left as they are.
+///
+/// # Panics
+/// If `to` is not a tile of so many columns.
+pub(crate) fn turn(simd: Simd, tile: OutputTile, width: usize, to: &mut [Code]) {
+    assert_eq!(to.len(), OUTPUTS * width, "a tile");
+    simd.run(Turn { tile: tile.as_flattened(), width, to });
+}
+
+struct Turn<'a> {
+    tile: &'a [Code],
+    width: usize,
+    to: &'a mut [Code],
+}
+
+impl Kernel for Turn<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let columns = self.to.chunks_exact_mut(self.width * STEP);
+        for (step, columns) in columns.enumerate() {
+            // Four outputs of four inputs each, which become four columns of four.
+            let fours = self.tile.as_chunks::<{ STEP * STEP }>().0.iter();
+            let fours = fours.skip(step).step_by(OUTPUTS / STEP);
+            for (four, columns) in fours.zip(columns.as_chunks_mut::<{ STEP * STEP }>().0) {
+                for (i, code) in columns.iter_mut().enumerate() {
+                    *code = four[i % STEP * STEP + i / STEP];
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -109,3 +109,20 @@ fn rows_that_are_no_numbers_or_next_to_nothing_say_so() {
 fn rows_of_several_widths_are_refused() {
     DigitRows::default().push(Simd::available()[0], [&[0.0; 8][..], &[0.0; 4]]);
 }
+
+#[test]
+fn a_tile_is_turned_as_far_as_there_are_columns() {
+    for simd in Simd::available() {
+        for (inputs, width) in [(4, 16), (20, 16), (64, 32), (32, 32)] {
+            let (_, codes) = rows_and_codes(0, 0, inputs * OUTPUTS);
+            let mut found = vec![Code::default(); OUTPUTS * width];
+            turn(simd, codes.as_chunks().0, width, &mut found);
+            for (i, &found) in found.iter().enumerate() {
+                let (place, column) = (i / 4 / width * 4 + i % 4, i / 4 % width);
+                let lies = column / 4 * 64 + place * 4 + column % 4;
+                let expected = if column < inputs { codes[lies] } else { Code::default() };
+                assert_eq!(found, expected, "{simd:?}: {inputs} inputs, {place}, {column}");
+            }
+        }
+    }
+}
