@@ -26,7 +26,7 @@ fn next<'a, T>(rest: &mut &'a mut [T], skipped: usize, count: usize) -> &'a mut 
 ///
 /// A block's bytes follow each other, whatever layers they are of, so that a block is copied, offloaded and
 /// brought back in one piece. In a layer, keys are `[kv_heads][tokens / lanes][D][lanes]`, tiles as rung 04
-/// keeps them, and values `[kv_heads][tokens][width]`, both interleaved in pairs for BF16-fast. Blocks of fewer than
+/// keeps them, and values `[kv_heads][tokens][width]`, both interleaved in pairs for BF16-fast, in fours for INT8. Blocks of fewer than
 /// sixteen tokens have tiles of as many lanes.
 pub(crate) struct Pages<E> {
     tokens: usize,

@@ -6,8 +6,8 @@ use naive_decode::numerics::LANES;
 use ndarray::{ArrayView1, ArrayView3};
 
 // ANCHOR: layout
-/// Keys in tiles whose lanes are positions, values position by position; two neighbouring numbers of a key, or two
-/// positions' numbers of a column, beside each other if they are pairs.
+/// Keys in tiles whose lanes are positions, values position by position. Where instructions take two or four numbers
+/// together, so many neighbours of a key lie beside each other, and so many positions' numbers of a column.
 ///
 /// Keys: `[sequences][kv_heads][capacity / 16][D][16 positions]`. A tile is a panel whose outputs are
 /// sixteen scores, so the kernel reads keys straight forward, and no lane adds to its neighbour.

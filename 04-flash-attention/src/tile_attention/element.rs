@@ -122,7 +122,8 @@ pub trait TileElement: Pod + Default + Send + Sync {
     type Way: Way<Self>;
     /// Whether numbers are codes: a key or a value is its codes times a scale of its own.
     const SCALED: bool = false;
-    /// Neighbouring numbers of a key, or of a column of values, that lie together: instructions for pairs take two.
+    /// Neighbouring numbers of a key, or of a column of values, that lie together, as instructions take them: two of
+    /// BF16, four bytes.
     const TOGETHER: usize = 1;
     /// The scale of a key or a value; 1 if numbers are not codes.
     fn scale(_row: &[f32]) -> f32 {

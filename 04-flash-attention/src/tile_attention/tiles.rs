@@ -27,8 +27,8 @@ pub struct Tiles<'a, E> {
     pub(super) last: usize,
     /// Of each tile `[D][16 places]`.
     keys: [&'a [[E; LANES]]; MOST],
-    /// `[16 places][width]`, of the last tile only the places asked for, unless numbers are pairs; none if values are parts
-    /// of keys.
+    /// `[16 places][width]`, of the last tile only the places asked for, unless several places lie together; none if
+    /// values are parts of keys.
     values: [&'a [E]; MOST],
     /// Of each tile `[16 places]`; ones unless numbers are codes.
     key_scales: [&'a [f32; LANES]; MOST],

@@ -108,21 +108,22 @@ const fn beside<V: Lanes>(rows: usize) -> usize {
     }
 }
 
-pub(super) struct Meet<'a, const R: usize> {
-    pub(super) rows: Handful<'a, R>,
-    pub(super) tiles: &'a [OutputTile<'a>],
-    pub(super) after: Option<&'a [&'a [Code]]>,
-    pub(super) by: f32,
-    /// `[R][tiles]`
-    pub(super) to: &'a mut [[f32; OUTPUTS]],
-}
+/// What `R` rows make of some registers of outputs.
+trait Registers<const R: usize> {
+    /// `C` of them from `first` on.
+    ///
+    /// # Safety
+    /// The instructions of `V` are there, and as many registers.
+    unsafe fn some<V: Lanes, const C: usize>(&mut self, first: usize);
 
-impl<const R: usize> Kernel for Meet<'_, R> {
+    /// All of them.
+    ///
+    /// # Safety
+    /// As above.
     #[inline(always)]
-    unsafe fn run<V: Lanes>(mut self) {
-        let (count, beside) = (self.tiles.len(), const { beside::<V>(R) });
-        let mut first = 0;
-        // SAFETY: the caller vouches for the instructions.
+    unsafe fn all<V: Lanes>(&mut self, count: usize) {
+        let (beside, mut first) = (const { beside::<V>(R) }, 0);
+        // SAFETY: the caller vouches for both.
         unsafe {
             while beside == 4 && first + 4 <= count {
                 self.some::<V, 4>(first);
@@ -140,6 +141,24 @@ impl<const R: usize> Kernel for Meet<'_, R> {
     }
 }
 
+pub(super) struct Meet<'a, const R: usize> {
+    pub(super) rows: Handful<'a, R>,
+    pub(super) tiles: &'a [OutputTile<'a>],
+    pub(super) after: Option<&'a [&'a [Code]]>,
+    pub(super) by: f32,
+    /// `[R][tiles]`
+    pub(super) to: &'a mut [[f32; OUTPUTS]],
+}
+
+impl<const R: usize> Kernel for Meet<'_, R> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(mut self) {
+        let count = self.tiles.len();
+        // SAFETY: passed on.
+        unsafe { self.all::<V>(count) }
+    }
+}
+
 impl<const R: usize> Meet<'_, R> {
     /// Where a tile lies; past the last, what is read after it.
     #[inline(always)]
@@ -151,11 +170,9 @@ impl<const R: usize> Meet<'_, R> {
             }
         }
     }
+}
 
-    /// `C` tiles from `first` on.
-    ///
-    /// # Safety
-    /// The instructions of `V` are there, and as many tiles.
+impl<const R: usize> Registers<R> for Meet<'_, R> {
     #[inline(always)]
     unsafe fn some<V: Lanes, const C: usize>(&mut self, first: usize) {
         let mut codes = [self.tiles[first].as_ptr().cast(); C];
@@ -193,31 +210,13 @@ pub(super) struct Add<'a, const R: usize> {
 impl<const R: usize> Kernel for Add<'_, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(mut self) {
-        let (count, beside) = (self.width / OUTPUTS, const { beside::<V>(R) });
-        let mut first = 0;
-        // SAFETY: the caller vouches for the instructions.
-        unsafe {
-            while beside == 4 && first + 4 <= count {
-                self.some::<V, 4>(first);
-                first += 4;
-            }
-            while beside >= 2 && first + 2 <= count {
-                self.some::<V, 2>(first);
-                first += 2;
-            }
-            while first < count {
-                self.some::<V, 1>(first);
-                first += 1;
-            }
-        }
+        let count = self.width / OUTPUTS;
+        // SAFETY: passed on.
+        unsafe { self.all::<V>(count) }
     }
 }
 
-impl<const R: usize> Add<'_, R> {
-    /// `C` registers of columns from `first` on.
-    ///
-    /// # Safety
-    /// The instructions of `V` are there, and as many columns.
+impl<const R: usize> Registers<R> for Add<'_, R> {
     #[inline(always)]
     unsafe fn some<V: Lanes, const C: usize>(&mut self, first: usize) {
         let stride = STEP * self.width;
