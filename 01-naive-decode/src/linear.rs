@@ -65,13 +65,14 @@ impl DenseLinear {
     /// Packs a row-major `[outputs][inputs]` matrix, the order of a checkpoint.
     ///
     /// # Errors
-    /// If `weights` does not have `outputs × inputs` values.
+    /// If `weights` does not have `outputs × inputs` values, or there are to be none.
     pub fn new(weights: &[f32], outputs: usize, inputs: usize, isa: Isa) -> Result<Self> {
-        if weights.len() != outputs * inputs || inputs == 0 {
+        let count = outputs.checked_mul(inputs).filter(|&count| count > 0);
+        if count != Some(weights.len()) {
             return Err(Error::invalid(
                 "weight count of a linear layer",
                 weights.len(),
-                format!("{outputs} outputs x {inputs} inputs"),
+                format!("{outputs} outputs x {inputs} inputs, at least one of each"),
             ));
         }
         let mut panels = vec![[0.0; LANES]; outputs.div_ceil(LANES) * inputs];

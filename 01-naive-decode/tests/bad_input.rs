@@ -3,8 +3,8 @@
 
 use ladder_tests::watched::{Watched, largest_while};
 use naive_decode::{
-    Config, Decoder, Error, LoadOptions, Model, NaiveDecoder, Request, Sampler, Sampling,
-    Tokenizer, generate,
+    Config, Decoder, DenseLinear, Error, Isa, LoadOptions, Model, NaiveDecoder, Request, Sampler,
+    Sampling, Tokenizer, generate,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -172,6 +172,16 @@ fn weights_that_do_not_fit_the_configuration() {
         let said = refusal(directory.path());
         assert_says(&said, words);
         assert_says(&said, &["model.safetensors"]);
+    }
+}
+
+#[test]
+fn matrices_of_nothing_or_of_more_than_there_can_be() {
+    let most = usize::MAX;
+    for (outputs, inputs) in [(0, 0), (0, 3), (3, 0), (2, 3), (most, 2), (2, most), (most, most)] {
+        let said = DenseLinear::new(&[], outputs, inputs, Isa::best()).err().unwrap().to_string();
+        let expected = format!("{outputs} outputs x {inputs} inputs, at least one of each");
+        assert_eq!(said, format!("weight count of a linear layer is 0, expected {expected}"));
     }
 }
 

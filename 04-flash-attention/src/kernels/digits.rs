@@ -39,6 +39,11 @@ const SCALES: usize = OUTPUTS * size_of::<f32>();
 /// How many low digits there are: what a high one counts.
 const BASE: i32 = 128;
 
+/// Most inputs of a row: so many products of a digit and a weight, each at most `127 · 128` in size, are a whole number of
+/// 32 bits.
+pub(crate) const MOST_INPUTS: usize = 132_000;
+const _: () = assert!(MOST_INPUTS * 127 * 128 <= i32::MAX as usize);
+
 /// The largest activation of a row in size, in steps: 127 of the high digit, and as much of the low one as rounds down.
 const MOST: f32 = 16_319.0;
 
@@ -141,14 +146,15 @@ impl<const R: usize> Kernel for ToDigits<'_, R> {
 fn digits(x: &[f32], by: f32, high: &mut [i8], low: &mut [i8]) -> [i32; 2] {
     // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which stands in its lowest bits.
     const MAGIC: f32 = 12_582_912.0;
-    let mut sums = [0; 2];
+    let mut sums = [0i32; 2];
     for ((x, high), low) in x.iter().zip(high).zip(low) {
         // Of what is no number they are anything, as its scale is none either.
         let steps = ((x * by + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
         let tops = (steps.wrapping_add(BASE / 2)) >> BASE.ilog2();
         let rest = steps.wrapping_sub(tops << BASE.ilog2());
         (*high, *low) = (tops as i8, rest as i8);
-        sums = [sums[0] + tops, sums[1] + rest];
+        // High digits of what is no number are not bytes yet: their sum may be more than 32 bits hold.
+        sums = [sums[0].wrapping_add(tops), sums[1].wrapping_add(rest)];
     }
     sums
 }

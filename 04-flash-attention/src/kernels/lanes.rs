@@ -142,9 +142,9 @@ pub(crate) trait Lanes: Copy {
     unsafe fn end_nibbles(sums: Self::NibbleSums, start: i32) -> Self::Ints;
 }
 
-/// Activations smaller than this, all of a group, count as zero: below it the reciprocal of their
-/// scale is not a finite number.
-const SMALLEST: f32 = 1e-30;
+/// Numbers smaller than this, all that share a scale, count as zero: a safe margin above where the reciprocal of their
+/// scale overflows (5e-35).
+pub(crate) const SMALLEST: f32 = 1e-30;
 
 // ANCHOR: quantise
 /// The scale of activations of which the largest in size is to be `most` steps, and what they are multiplied by to be steps.

@@ -1,8 +1,8 @@
 //! A file of packed weights: a model is packed once, and mapped ever after.
 //!
-//! Mapped weights cost nothing until they are read: starting is then a matter of page faults, and the
-//! system keeps one copy for all programs that use the file. It holds what [`Memory`](super::Memory) would hold:
-//! for each thread a stretch with its panels of all matrices, in the order of packing.
+//! Nothing is copied, and starting does not wait for the weights: the system is told that all of them will be needed, and
+//! may read them ahead. It keeps one copy for all programs that use the file, which holds what
+//! [`Memory`](super::Memory) would hold: for each thread a stretch with its panels of all matrices, in the order of packing.
 //!
 //! ```text
 //! prefix   magic, version, length of the header, checksum of all before the stretches
@@ -79,7 +79,7 @@ impl PackedFile {
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let header = Header::read(&map).map_err(|problem| Error::file(&name, problem))?;
         header.check_from(from).map_err(|problem| Error::file(&name, problem))?;
-        // Only a wish: pages come from disk before they are asked for.
+        // Only a wish: that the system begins to read all pages now, before one is asked for.
         #[cfg(unix)]
         let _ = map.advise(memmap2::Advice::WillNeed);
         let named = |entry: Entry| (entry.name.clone(), entry);

@@ -2,8 +2,10 @@
 
 use super::encode::{self, INT8_SCALE, int8_scale};
 use crate::kernels::activations::GROUP;
+use crate::kernels::digits::MOST_INPUTS;
 use half::{bf16, f16};
 use naive_decode::{Error, Result};
+use rayon::prelude::*;
 use std::borrow::Cow;
 
 // ANCHOR: format
@@ -94,6 +96,42 @@ impl Format {
         self.head() + inputs.div_ceil(numbers) * bytes
     }
 
+    /// Checks that sums of so many products do not overflow.
+    ///
+    /// # Errors
+    /// If they may: those of whole rows are kept in 32 bits.
+    pub(super) fn check_inputs(self, inputs: usize) -> Result<()> {
+        if self == Format::Int8 && inputs > MOST_INPUTS {
+            let what = format!("inputs of a {} matrix", self.name());
+            return Err(Error::invalid(what, inputs, format!("at most {MOST_INPUTS}")));
+        }
+        Ok(())
+    }
+
+    /// Checks that no weight, in rows of `inputs`, is infinite or none, or becomes so in this format.
+    ///
+    /// # Errors
+    /// If one is or does.
+    pub(super) fn check_weights(self, weights: &[f32], inputs: usize) -> Result<()> {
+        // From halfway to what would be the next number on, a weight is rounded to infinity.
+        let (end, range) = match self {
+            Format::F16 => (65_520.0, range(f16::MAX.to_f32())),
+            Format::Bf16 | Format::Bf16Fast => {
+                (f32::from_bits(0x7f7f_8000), range(bf16::MAX.to_f32()))
+            }
+            _ => (f32::INFINITY, "finite".into()),
+        };
+        let is_odd = |weight: &f32| weight.is_nan() || weight.abs() >= end;
+        // To the end of a row even if one is odd: many numbers are then looked at together.
+        let has_odd = |row: &[f32]| row.iter().fold(false, |odd, weight| odd | is_odd(weight));
+        let Some(row) = weights.par_chunks(inputs.max(1)).position_first(has_odd) else {
+            return Ok(());
+        };
+        let at = weights[row * inputs..].iter().position(is_odd).expect("the row has one");
+        let what = format!("weight {at} of row {row} of a {} matrix", self.name());
+        Err(Error::invalid(what, weights[row * inputs + at], range))
+    }
+
     /// Stores one row; what is missing of its last block is zeros.
     pub(super) fn encode(self, row: &[f32], to: &mut [u8]) {
         match self {
@@ -132,6 +170,10 @@ impl std::str::FromStr for Format {
             Error::invalid("weight format", name, format!("one of {names}"))
         })
     }
+}
+
+fn range(largest: f32) -> String {
+    format!("from -{largest:e} to {largest:e}")
 }
 
 fn each<const N: usize>(row: &[f32], to: &mut [u8], code: impl Fn(f32) -> [u8; N]) {
@@ -177,7 +219,8 @@ impl<'a> Rows<'a> {
     /// Rows as some file stores them.
     ///
     /// # Errors
-    /// If the bytes are not `outputs` rows of whole blocks.
+    /// If the bytes are not `outputs` rows of whole blocks, a number is infinite or none, or rows are too long for the
+    /// format.
     pub fn stored(
         format: Format,
         outputs: usize,
@@ -185,9 +228,18 @@ impl<'a> Rows<'a> {
         bytes: impl Into<Cow<'a, [u8]>>,
     ) -> Result<Self> {
         let bytes = bytes.into();
-        let expected = outputs * format.row_bytes(inputs);
-        if bytes.len() != expected || !inputs.is_multiple_of(format.block().0) || inputs == 0 {
+        let block = format.block().0;
+        if outputs == 0 || inputs == 0 || !inputs.is_multiple_of(block) {
+            let what = format!("shape of a {} matrix", format.name());
+            let found = format!("{outputs} outputs x {inputs} inputs");
+            let expected = format!("some outputs, and inputs in whole blocks of {block}");
+            return Err(Error::invalid(what, found, expected));
+        }
+        format.check_inputs(inputs)?;
+        let expected = outputs.checked_mul(format.row_bytes(inputs));
+        if expected != Some(bytes.len()) {
             let what = format!("bytes of a {} matrix", format.name());
+            let expected = expected.map_or("more than there can be".into(), |it| it.to_string());
             let expected = format!("{expected} for {outputs} outputs x {inputs} inputs");
             return Err(Error::invalid(what, bytes.len(), expected));
         }
@@ -204,13 +256,14 @@ impl<'a> Rows<'a> {
     /// Rows of a row-major `[outputs][inputs]` matrix of floats.
     ///
     /// # Errors
-    /// If the weights are not so many, or rows are not whole blocks.
+    /// As [`Rows::stored`], and if the format cannot hold a weight.
     pub fn encoded(
         format: Format,
         weights: &[f32],
         outputs: usize,
         inputs: usize,
     ) -> Result<Rows<'static>> {
+        format.check_weights(weights, inputs)?;
         let row_bytes = format.row_bytes(inputs);
         let mut bytes = vec![0; weights.len() / inputs.max(1) * row_bytes];
         for (row, to) in weights.chunks(inputs.max(1)).zip(bytes.chunks_exact_mut(row_bytes.max(1)))

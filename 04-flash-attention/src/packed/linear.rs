@@ -45,7 +45,7 @@ impl PackedLinear {
     /// Packs a row-major `[outputs][inputs]` matrix of floats in the format given.
     ///
     /// # Errors
-    /// If the weights are not so many, or there is no memory for them.
+    /// If the weights are not so many, the format cannot hold one, rows are too long for it, or there is no memory.
     ///
     /// # Panics
     /// As [`PackedLinear::from_rows`].
@@ -58,7 +58,7 @@ impl PackedLinear {
         pool: &Arc<Pool>,
         memory: &Memory,
     ) -> Result<Self> {
-        check_count(weights.len(), outputs, inputs)?;
+        check(format, weights, outputs, inputs)?;
         let row = |output: usize, copy: &mut [u8]| {
             format.encode(&weights[output * inputs..][..inputs], copy);
         };
@@ -81,7 +81,7 @@ impl PackedLinear {
         pool: &Arc<Pool>,
         memory: &Memory,
     ) -> Result<Self> {
-        check_count(weights.len(), outputs, inputs)?;
+        check(Format::Q8_0, weights, outputs, inputs)?;
         let row = |output: usize, copy: &mut [u8]| {
             encode_with_one_scale(&weights[output * inputs..][..inputs], copy);
         };
@@ -187,10 +187,12 @@ pub(super) fn share_bytes(
     panels_of(outputs, threads, thread).len().checked_mul(format.panel_bytes(inputs))
 }
 
-fn check_count(weights: usize, outputs: usize, inputs: usize) -> Result<()> {
-    if weights != outputs * inputs || inputs == 0 {
-        let expected = format!("{outputs} outputs x {inputs} inputs");
-        return Err(Error::invalid("weight count of a linear layer", weights, expected));
+fn check(format: Format, weights: &[f32], outputs: usize, inputs: usize) -> Result<()> {
+    let count = outputs.checked_mul(inputs).filter(|&count| count > 0);
+    if count != Some(weights.len()) {
+        let expected = format!("{outputs} outputs x {inputs} inputs, at least one of each");
+        return Err(Error::invalid("weight count of a linear layer", weights.len(), expected));
     }
-    Ok(())
+    format.check_inputs(inputs)?;
+    format.check_weights(weights, inputs)
 }

@@ -160,7 +160,7 @@ impl<'a> Packer<'a> {
     ) -> Result<PackedLinear> {
         let linear = match &rows {
             Some(rows) => PackedLinear::from_rows(rows, self.simd, &self.pool, &self.memory)?,
-            None => self.converted(&make()?, outputs, inputs)?,
+            None => self.converted(&make()?, outputs, inputs).map_err(|error| of(name, error))?,
         };
         let (linear, packed) = self.noted(linear, rows.is_some());
         let (name, shares) = (name.to_owned(), linear.shares().clone());
@@ -203,6 +203,16 @@ impl<'a> Packer<'a> {
             progress(linear.outputs() * linear.inputs());
         }
         (linear, new)
+    }
+}
+
+/// What is wrong with a matrix, and which it is.
+fn of(name: &str, error: Error) -> Error {
+    match error {
+        Error::Invalid { what, found, expected } => {
+            Error::Invalid { what: format!("`{name}`: {what}"), found, expected }
+        }
+        other => other,
     }
 }
 

@@ -48,9 +48,10 @@ impl Pool {
 }
 
 impl Pool {
-    /// Shares out rows of `width` items, each thread's own in a row: `task` is called with at most `together` of them,
-    /// and with which they are. One thread has them all where they are no more than a kernel takes together and too few to
-    /// be shared out for any matrix, and where the pool is not free.
+    /// Shares out rows of `width` items, each thread's own in a row: `task` is called with at most `together` of them, that
+    /// rounded up to a multiple of the twelve that kernels take together, and with which they are. One thread has them all
+    /// where they are no more than a kernel takes together and too few to be shared out for any matrix, and where the pool
+    /// is not free.
     ///
     /// # Panics
     /// If `items` are not rows of `width`, or a part panics.

@@ -3,6 +3,7 @@
 use super::codes::InDigits;
 use super::ways::{InFloats, InPairs, Way};
 use crate::kernels::digits::rows::Code;
+use crate::kernels::lanes::SMALLEST;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
@@ -281,7 +282,8 @@ impl Widened for f16 {
     }
 }
 
-/// Symmetric codes: the largest number of a row becomes 127.
+/// Symmetric codes: the largest number of a row becomes 127. Next to nothing counts as zero, as it does in activations: a
+/// 127th of a subnormal number is not near what it should be.
 impl TileElement for Code {
     type Way = InDigits;
     const SCALED: bool = true;
@@ -290,7 +292,7 @@ impl TileElement for Code {
     fn scale(row: &[f32]) -> f32 {
         let size = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32;
         let largest = f32::from_bits(row.iter().map(size).fold(0, i32::max) as u32);
-        if largest > 0.0 { largest / 127.0 } else { 1.0 }
+        if largest >= SMALLEST { largest / 127.0 } else { 1.0 }
     }
     /// Halves away from zero, as `round` has them, which the compiler calls for one number at a time.
     fn narrow(value: f32, scale: f32) -> Self {
@@ -314,6 +316,19 @@ mod tests {
         }
         assert_eq!(Code::scale(&[0.5, -254.0, 3.0]), 2.0);
         assert_eq!(Code::scale(&[0.0, -0.0]), 1.0);
+    }
+
+    #[test]
+    fn rows_that_are_next_to_nothing_are_zeros() {
+        for number in [1e-44, 1e-42, 1e-38, 1e-31, SMALLEST.next_down()] {
+            assert_eq!(Code::scale(&[number, -number, 0.0]), 1.0, "{number:e}");
+            for number in [number, -number] {
+                assert_eq!(Code::narrow(number, 1.0), Code::new(0), "{number:e}");
+            }
+        }
+        let scale = Code::scale(&[0.0, -SMALLEST]);
+        assert_eq!(scale, SMALLEST / 127.0);
+        assert_eq!(Code::narrow(-SMALLEST, scale), Code::new(-127));
     }
 
     /// A row of more numbers than are narrowed at once, to its places among others that stay as they are.

@@ -16,7 +16,7 @@ impl Codes {
     fn of(rows: ArrayView3<f32>) -> Self {
         let scale = |row: ndarray::ArrayView1<f32>| {
             let largest = row.fold(0.0f32, |most, x| most.max(x.abs()));
-            if largest > 0.0 { largest / 127.0 } else { 1.0 }
+            if largest >= 1e-30 { largest / 127.0 } else { 1.0 }
         };
         let scales = rows.map_axis(Axis(2), scale).insert_axis(Axis(2));
         Codes { codes: (&rows / &scales).mapv_into(f32::round), scales }

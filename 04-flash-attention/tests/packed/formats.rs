@@ -191,5 +191,87 @@ fn bad_rows_are_refused() {
     let (pool, memory) = (Pool::new(1), Memory::new(1));
     let few = PackedLinear::from_floats(Format::F32, &[0.0; 5], 2, 3, simd(), &pool, &memory);
     let said = few.err().unwrap().to_string();
-    assert_eq!(said, "weight count of a linear layer is 5, expected 2 outputs x 3 inputs");
+    assert_eq!(
+        said,
+        "weight count of a linear layer is 5, expected 2 outputs x 3 inputs, at least one of each"
+    );
+}
+
+/// What is said of weights that are not packed.
+fn refusal(format: Format, weights: &[f32], outputs: usize, inputs: usize) -> String {
+    let (pool, memory) = (Pool::new(1), Memory::new(1));
+    let linear =
+        PackedLinear::from_floats(format, weights, outputs, inputs, simd(), &pool, &memory);
+    linear.err().expect("they are not what they should be").to_string()
+}
+
+#[test]
+fn matrices_of_nothing_or_of_more_than_there_can_be_are_refused() {
+    for format in Format::ALL {
+        let stored = |outputs, inputs| {
+            Rows::stored(format, outputs, inputs, vec![]).unwrap_err().to_string()
+        };
+        for (outputs, inputs) in [(0, 0), (0, 32), (1, 0), (usize::MAX, 32)] {
+            let shape = format!("{outputs} outputs x {inputs} inputs");
+            assert!(refusal(format, &[], outputs, inputs).contains(&shape), "{format:?}");
+            assert!(stored(outputs, inputs).contains(&shape), "{format:?}");
+            Rows::encoded(format, &[], outputs, inputs).unwrap_err();
+        }
+    }
+}
+
+/// Sums of whole rows are kept in 32 bits.
+#[test]
+fn int8_rows_are_as_long_as_their_sums_allow() {
+    const MOST: usize = 132_000;
+    let weights = vec![1.0; MOST + 1];
+    let expected = "inputs of a int8 matrix is 132001, expected at most 132000";
+    assert_eq!(refusal(Format::Int8, &weights, 1, MOST + 1), expected);
+    let bytes = vec![0; Format::Int8.row_bytes(MOST + 1)];
+    let said = Rows::stored(Format::Int8, 1, MOST + 1, bytes).unwrap_err().to_string();
+    assert_eq!(said, expected);
+    packed(Format::F32, &weights, [1, MOST + 1], simd(), 1);
+    let x = ndarray::Array2::from_elem((1, MOST), -1.0);
+    for simd in Simd::available() {
+        let y = packed(Format::Int8, &weights[..MOST], [1, MOST], simd, 1).apply(x.view());
+        let off = (y[[0, 0]] + MOST as f32).abs();
+        assert!(off < 1.0, "{simd:?}: {y}");
+    }
+}
+
+#[test]
+fn weights_that_a_format_cannot_hold_are_refused() {
+    let bf16_end = f32::from_bits(0x7f7f_8000);
+    for (format, end, range) in [
+        (Format::F16, 65_520.0, "from -6.5504e4 to 6.5504e4"),
+        (Format::Bf16, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
+        (Format::Bf16Fast, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
+    ] {
+        let mut weights = [0.0, 1.0, 2.0, -end, 4.0, end];
+        let expected = format!(
+            "weight 1 of row 1 of a {} matrix is {}, expected {range}",
+            format.name(),
+            -end
+        );
+        assert_eq!(refusal(format, &weights, 3, 2), expected);
+        assert_eq!(Rows::encoded(format, &weights, 3, 2).unwrap_err().to_string(), expected);
+        // What is rounded to the largest number is held.
+        (weights[3], weights[5]) = (-end.next_down(), end.next_down());
+        let back = unpacked(&packed(format, &weights, [3, 2], simd(), 1));
+        assert!(back.iter().all(|weight| weight.is_finite()), "{format:?}: {back:?}");
+    }
+}
+
+#[test]
+fn weights_that_are_infinite_or_none_are_refused_in_every_format() {
+    for format in Format::ALL {
+        for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut weights = numbers(3 * 64, 1);
+            weights[2 * 64 + 40] = odd;
+            let words = format!("weight 40 of row 2 of a {} matrix is {odd}", format.name());
+            assert!(refusal(format, &weights, 3, 64).starts_with(&words), "{format:?}");
+            let said = Rows::encoded(format, &weights, 3, 64).unwrap_err().to_string();
+            assert!(said.starts_with(&words), "{format:?}: {said}");
+        }
+    }
 }

@@ -56,9 +56,7 @@ fn packed_f32_is_rung_01_to_the_bit() {
 
 #[test]
 fn every_format_is_the_same_naive_and_cached_on_every_path() {
-    for format in
-        [Format::Bf16, Format::Bf16Fast, Format::Q8_0, Format::Int8, Format::Q4_0, Format::Q4_1]
-    {
+    for format in Format::ALL {
         let expected = logits(&NAIVE, &target(format, Isa::best(), 2));
         for isa in Isa::available() {
             let found = logits(&CONTIGUOUS, &target(format, isa, 1));
@@ -75,6 +73,18 @@ fn narrower_weights_take_fewer_bytes() {
         let part = bytes(format) / full;
         assert!((part - bits / 32.0).abs() < 0.03, "{format:?}: {part}");
     }
+}
+
+/// Not to be stored as an infinity: the type's range is said, and where the weight is.
+#[test]
+fn a_weight_past_the_types_range_is_refused_by_name() {
+    let stored = |_: &str| Ok(None::<Rows>);
+    let packer = Packer::new(Weights::As(Format::F16), Isa::best(), &Pool::new(1), &stored);
+    let tensors = |_: &str, _: &[usize]| Ok(vec![1.0, 2.0, 3.0, 4.0, 70_000.0, 6.0]);
+    let said = packer.matrix("x.weight", 2, 3, &tensors).err().unwrap().to_string();
+    let expected = "`x.weight`: weight 1 of row 1 of a f16 matrix is 70000, expected from -6.5504e4 \
+                    to 6.5504e4";
+    assert_eq!(said, expected);
 }
 
 /// Matrices that the file has in different formats are not made alike to be stacked.

@@ -153,7 +153,8 @@ impl<const R: usize> Kernel for Quantise<'_, R> {
                 let [high, low] = &mut both;
                 let own = digits(x, inverse, high.as_flattened_mut(), low.as_flattened_mut());
                 for digit in 0..2 {
-                    sums[digit] += own[digit];
+                    // Sums of what is no number are anything, as its scale is none either.
+                    sums[digit] = sums[digit].wrapping_add(own[digit]);
                     for (step, four) in steps.iter_mut().zip(&both[digit]) {
                         step[digit][r] = *four;
                     }

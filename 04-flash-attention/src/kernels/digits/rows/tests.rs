@@ -104,6 +104,24 @@ fn rows_that_are_no_numbers_or_next_to_nothing_say_so() {
     }
 }
 
+/// Digits of what is no number are anything, and their sums more than 32 bits hold.
+#[test]
+fn long_rows_that_are_no_numbers_say_so() {
+    const WIDTH: usize = 600;
+    for simd in Simd::available() {
+        for x in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut digits = DigitRows::default();
+            digits.push(simd, [&[1.0; WIDTH][..], &[x; WIDTH]]);
+            let mut found = [[0.0; OUTPUTS]; 2];
+            let tile = [[Code::new(1); OUTPUTS]; WIDTH];
+            digits.meet::<2>(simd, 0, (&[&tile[..]], None), 1.0, &mut found);
+            let one = (WIDTH * 16_319) as f32 * (1.0 * (1.0 / MOST));
+            assert_eq!(found[0], [one; OUTPUTS], "{simd:?}");
+            assert!(found[1].iter().all(|found| found.is_nan()), "{simd:?}: {x}");
+        }
+    }
+}
+
 #[test]
 #[should_panic = "a width"]
 fn rows_of_several_widths_are_refused() {
