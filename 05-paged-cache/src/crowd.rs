@@ -155,7 +155,11 @@ impl Crowd {
             let sequence = match (member.parked.take(), &mut self.preemption) {
                 // What a tier fails to give back is computed again.
                 (Some(parked), Preemption::Swap(tier)) => {
-                    cache.unpark(&parked, &mut **tier).unwrap_or_else(|_| cache.open())
+                    let sequence = cache.unpark(&parked, &mut **tier);
+                    // What has come back is not to push out what still waits. What cannot be forgotten goes when it is the oldest.
+                    let waiting = self.waiting.iter().filter_map(|other| other.parked.as_ref());
+                    let _ = parked.forget(waiting, &mut **tier);
+                    sequence.unwrap_or_else(|_| cache.open())
                 }
                 _ => cache.open(),
             };

@@ -45,6 +45,8 @@ pub trait Tier: Send {
     fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool>;
     /// Whether something is kept under this name, as far as is known without reading it.
     fn contains(&self, key: Key) -> bool;
+    /// Notes that a block was used: it is the last to be let go of now, where that goes by use.
+    fn touch(&mut self, _key: Key) {}
     /// Forgets what is kept under this name, and says whether anything was.
     ///
     /// # Errors
@@ -69,6 +71,10 @@ impl<T: Tier> Tier for Arc<Mutex<T>> {
 
     fn contains(&self, key: Key) -> bool {
         locked(self).contains(key)
+    }
+
+    fn touch(&mut self, key: Key) {
+        locked(self).touch(key);
     }
 
     fn remove(&mut self, key: Key) -> Result<bool> {

@@ -255,6 +255,12 @@ impl Tier for FileTier {
         self.directory.find(key).is_some()
     }
 
+    fn touch(&mut self, key: Key) {
+        if let Some(slot) = self.directory.find(key) {
+            self.directory.touch(slot);
+        }
+    }
+
     fn remove(&mut self, key: Key) -> Result<bool> {
         let Some(slot) = self.directory.remove(key) else { return Ok(false) };
         // Without its checksum a slot is empty for whoever opens the file next.

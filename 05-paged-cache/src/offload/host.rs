@@ -103,6 +103,12 @@ impl Tier for HostTier {
         self.directory.find(key).is_some()
     }
 
+    fn touch(&mut self, key: Key) {
+        if let Some(slot) = self.directory.find(key) {
+            self.directory.touch(slot);
+        }
+    }
+
     fn remove(&mut self, key: Key) -> Result<bool> {
         Ok(self.drop_block(key))
     }
