@@ -36,6 +36,14 @@ impl Chain {
     pub fn new(content: &[u8]) -> Self {
         Chain { seed: blake3::derive_key("prefix-radix 2026 content of blocks", content) }
     }
+
+    /// The names of a text's whole blocks of `block` tokens, in order.
+    pub fn names(&self, salt: Salt, text: &[u32], block: usize) -> impl Iterator<Item = Key> {
+        text.chunks_exact(block).scan(self.root(salt), |name, tokens| {
+            *name = self.next(*name, tokens);
+            Some(*name)
+        })
+    }
 }
 
 impl BlockHash for Chain {

@@ -13,7 +13,9 @@ pub use batch::ParkedSession;
 use crate::{PrefixCache, Salt, SavePoint, Tiered};
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{CpuExecutor, Error, Model, Pass, Result, Span, Want};
+use paged_cache::offload::Key;
 use paged_cache::{BlockId, PagedCache};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A model's pool, and the prefixes known in it. The model runs on the processor unless said otherwise.
@@ -134,6 +136,23 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         Ok(Session { salt, sequence, text: prompt[..found].to_vec(), found })
     }
     // ANCHOR_END: begin
+
+    /// The same with blocks by name that somebody has computed elsewhere: see [`Tiered::bring`].
+    ///
+    /// # Errors
+    /// As [`SharedPool::open`].
+    pub fn open_with(
+        &mut self,
+        salt: Salt,
+        prompt: &[u32],
+        brought: HashMap<Key, Vec<u8>>,
+    ) -> Result<Session> {
+        self.prefixes.bring(brought);
+        let session = self.open(salt, prompt);
+        // What was not wanted is nobody's.
+        self.prefixes.bring(HashMap::new());
+        session
+    }
 
     fn run_prompt(&mut self, session: &mut Session, prompt: &[u32]) -> Result<Vec<f32>> {
         let first = self.feed(session, &prompt[session.found..]);

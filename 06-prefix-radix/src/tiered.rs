@@ -26,6 +26,7 @@ use naive_decode::Error;
 use paged_cache::offload::{BlockBytes, Key, Tier};
 use paged_cache::{BlockId, Blocks};
 use shelf::Shelf;
+use std::collections::HashMap;
 
 /// How far a text is saved. Names hang on all names before them, so a long text that is saved a block at a time must not
 /// begin with the first name each time.
@@ -72,6 +73,12 @@ impl<P: PrefixCache> Tiered<P> {
         self.tiers.last_failure()
     }
 
+    /// Blocks by name that somebody has computed elsewhere. The next lookup may have them as it has those of tiers; they
+    /// take the place of any that were brought before. Whoever brings them has made sure of what they are.
+    pub fn bring(&mut self, brought: HashMap<Key, Vec<u8>>) {
+        self.tiers.bring(brought);
+    }
+
     // ANCHOR: find
     /// The longest known beginning of a prompt, but never all of it; as [`PrefixCache::find`]. Blocks that
     /// only a tier knows are brought back into the pool. For that, others may be evicted.
@@ -85,7 +92,7 @@ impl<P: PrefixCache> Tiered<P> {
         let mut prefix = self.cache.find(salt, prompt, blocks);
         let size = self.cache.block_tokens();
         let most = prompt.len().saturating_sub(1);
-        if self.tiers.is_empty() || prefix.tokens == most {
+        if self.tiers.has_nothing() || prefix.tokens == most {
             return prefix;
         }
         let known = prefix.tokens / size;
@@ -112,6 +119,7 @@ impl<P: PrefixCache> Tiered<P> {
         }
         Prefix { tokens: 0, blocks: partial }.release(blocks);
         let whole = prefix.blocks.len() * size;
+        self.touch(salt, &prompt[..whole]);
         self.cache.keep(salt, &prompt[..whole], &prefix.blocks, blocks);
         prefix.tokens = whole.min(most);
         let unused = prefix.blocks.split_off(prefix.tokens.div_ceil(size));
@@ -119,6 +127,16 @@ impl<P: PrefixCache> Tiered<P> {
         prefix
     }
     // ANCHOR_END: find
+
+    /// Blocks of a text's beginning that are in the pool or, as far as is known by name, in a tier.
+    pub fn within_reach(&self, salt: Salt, text: &[u32]) -> usize {
+        let known = self.cache.known(salt, text).len();
+        if self.tiers.is_empty() {
+            return known;
+        }
+        let names = self.chain.names(salt, text, self.cache.block_tokens());
+        names.enumerate().take_while(|&(i, name)| i < known || self.tiers.contains(name)).count()
+    }
 
     /// As [`PrefixCache::keep`].
     pub fn keep(
@@ -175,9 +193,17 @@ impl<P: PrefixCache> Tiered<P> {
             key = self.chain.next(key, tokens);
             copied += usize::from(self.tiers.save(key, |bytes| memory.copy_out(block, bytes)));
         }
+        self.touch(salt, text);
         None
     }
     // ANCHOR_END: save
+
+    /// Notes in the tiers that a text was used, its end first: what is let go of first is to be an end, as nothing goes on
+    /// without the beginning.
+    fn touch(&mut self, salt: Salt, text: &[u32]) {
+        let names: Vec<Key> = self.chain.names(salt, text, self.cache.block_tokens()).collect();
+        self.tiers.touch(names.into_iter().rev());
+    }
 
     /// A block to bring something back to.
     fn take(&mut self, blocks: &mut Blocks, memory: &dyn BlockBytes) -> Option<BlockId> {

@@ -51,6 +51,11 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         self.prefixes.cache().known(salt, text)
     }
 
+    /// Blocks of a text's beginning that need not be computed, as [`Tiered::within_reach`](crate::Tiered::within_reach).
+    pub fn within_reach(&self, salt: Salt, text: &[u32]) -> usize {
+        self.prefixes.within_reach(salt, text)
+    }
+
     /// Whether there is room for a pass, once the cache has let go of what nobody uses.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
-//! Tiers in a row, none of which is relied on.
+//! Tiers in a row, none of which is relied on; and what was brought from elsewhere.
 
 use naive_decode::{Error, Result};
 use paged_cache::offload::{Key, Tier};
+use std::collections::HashMap;
 
 /// What has gone to a tier and come back from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,17 +18,35 @@ pub struct TierStatistics {
 /// Tiers from the fastest to the slowest.
 pub(super) struct Shelf {
     tiers: Vec<(Box<dyn Tier>, TierStatistics)>,
+    /// Blocks that are no tier's: somebody has computed them elsewhere, for the next lookup.
+    brought: HashMap<Key, Vec<u8>>,
     last_failure: Option<Error>,
 }
 
 impl Shelf {
     pub(super) fn new(tiers: Vec<Box<dyn Tier>>) -> Self {
         let tiers = tiers.into_iter().map(|tier| (tier, TierStatistics::default())).collect();
-        Shelf { tiers, last_failure: None }
+        Shelf { tiers, brought: HashMap::new(), last_failure: None }
     }
 
+    /// Whether there are no tiers.
     pub(super) fn is_empty(&self) -> bool {
         self.tiers.is_empty()
+    }
+
+    /// Whether a tier has a block of this name, as far as is known without reading it.
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.tiers.iter().any(|(tier, _)| tier.contains(key))
+    }
+
+    /// Whether nothing can be had here.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.tiers.is_empty() && self.brought.is_empty()
+    }
+
+    /// Blocks that the next lookup may have, in place of those that were brought before.
+    pub(super) fn bring(&mut self, brought: HashMap<Key, Vec<u8>>) {
+        self.brought = brought;
     }
 
     pub(super) fn statistics(&self) -> Vec<TierStatistics> {
@@ -67,7 +86,11 @@ impl Shelf {
     ) -> bool {
         let mut bytes = Vec::new();
         for (tier, statistics) in &mut self.tiers {
-            if !wanted(&**tier) || tier.contains(key) {
+            if !wanted(&**tier) {
+                continue;
+            }
+            if tier.contains(key) {
+                tier.touch(key);
                 continue;
             }
             if bytes.is_empty()
@@ -87,8 +110,18 @@ impl Shelf {
         !bytes.is_empty()
     }
 
-    /// A block's bytes from the first tier that has them: so many, or they are not a block's.
+    /// Notes that blocks were used, in this order.
+    pub(super) fn touch(&mut self, names: impl Iterator<Item = Key>) {
+        for name in names {
+            self.tiers.iter_mut().for_each(|(tier, _)| tier.touch(name));
+        }
+    }
+
+    /// A block's bytes, as they were brought or from the first tier that has them: so many, or they are not a block's.
     pub(super) fn get(&mut self, key: Key, length: usize) -> Option<Vec<u8>> {
+        if let Some(bytes) = self.brought.remove(&key).filter(|bytes| bytes.len() == length) {
+            return Some(bytes);
+        }
         let mut bytes = Vec::with_capacity(length);
         for (tier, statistics) in &mut self.tiers {
             bytes.clear();
