@@ -6,19 +6,20 @@
 //! Without a server it starts one of its own, on the embedded model or `--model`. Any server that speaks
 //! OpenAI's `/v1/completions` will do; with several, each load runs against one after the other, round by round.
 
-use anyhow::{Context, Result, bail, ensure};
+mod streams;
+
+use anyhow::{Context, Result};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use naive_decode::measurement::{Measurement, Series, median};
-use serde_json::{Value, json};
 use serving::http::{App, InProcess};
-use serving::served::{EngineArgs, Served};
+use serving::served::{EngineArgs, Exchanging, Served};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use streams::{Answer, Server};
 
 /// Measures servers under streaming clients.
 #[derive(Parser)]
@@ -45,12 +46,6 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-struct Server {
-    name: String,
-    url: String,
-    model: String,
-}
-
 /// What a load is made of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Load {
@@ -72,15 +67,6 @@ impl Load {
 /// By load, server, what was measured and its unit; and then by the number of clients.
 type Samples = BTreeMap<(Load, usize, &'static str, &'static str), BTreeMap<usize, Vec<f64>>>;
 
-/// One answer, as the client saw it come.
-struct Answer {
-    text: String,
-    tokens: usize,
-    first: Duration,
-    /// Between two tokens after the first, on average.
-    each: Option<Duration>,
-}
-
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut servers = Vec::new();
@@ -92,10 +78,10 @@ fn main() -> Result<()> {
         let (name, url) = named.split_once('=').with_context(|| {
             format!("server {named}, expected a name and an address: ladder=http://127.0.0.1:8000")
         })?;
-        servers.push(server(name, url)?);
+        servers.push(Server::at(name, url)?);
     }
     if let Some(own) = &own {
-        servers.push(server("ladder", &format!("http://{}", own.address()))?);
+        servers.push(Server::at("ladder", &format!("http://{}", own.address()))?);
     }
     for server in &servers {
         compare_alone_and_in_company(server, arguments.words)?;
@@ -119,9 +105,9 @@ fn main() -> Result<()> {
                         points.entry(clients).or_default().extend(values);
                     };
                     let ms = |time: &Duration| time.as_secs_f64() * 1e3;
-                    keep("TTFT", "ms", answers.iter().map(|answer| ms(&answer.first)).collect());
-                    let each = answers.iter().filter_map(|answer| answer.each.as_ref());
-                    keep("TPOT", "ms", each.map(ms).collect());
+                    keep("TTFT", "ms", answers.iter().map(|answer| ms(&answer.first())).collect());
+                    let each = answers.iter().filter_map(Answer::each);
+                    keep("TPOT", "ms", each.map(|time| ms(&time)).collect());
                     let tokens: usize = answers.iter().map(|answer| answer.tokens).sum();
                     keep("throughput", "tokens/s", vec![tokens as f64 / took]);
                     bar.inc(1);
@@ -154,7 +140,8 @@ fn main() -> Result<()> {
 
 /// A server in this process.
 fn start(engine: &EngineArgs) -> Result<InProcess> {
-    let Served { name, tokenizer, template, end_tokens, engine, .. } = engine.start()?;
+    let Served { name, tokenizer, template, end_tokens, engine, .. } =
+        engine.start(Exchanging::default())?;
     let app = Arc::new(App::new(name, tokenizer, template, end_tokens, engine)?);
     Ok(InProcess::start(app)?)
 }
@@ -166,26 +153,18 @@ fn quantile(samples: &[f64], part: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * part).ceil() as usize]
 }
 
-fn server(name: &str, url: &str) -> Result<Server> {
-    let asked = format!("{url}/v1/models");
-    let models: Value = ureq::get(&asked).call().context(asked.clone())?.body_mut().read_json()?;
-    let model = models["data"][0]["id"].as_str();
-    let model = model.with_context(|| format!("{asked} names no model"))?.to_string();
-    Ok(Server { name: name.into(), url: url.into(), model })
-}
-
 /// Says how many answers are the same when nobody else asks and when seven others do.
 fn compare_alone_and_in_company(server: &Server, words: u64) -> Result<()> {
     let prompts: Vec<(String, usize)> =
         (0..8).map(|i| request(Load::Mixed, 77 + i, words)).collect();
     let alone: Vec<String> = prompts
         .iter()
-        .map(|(prompt, tokens)| Ok(ask(server, prompt, *tokens)?.text))
+        .map(|(prompt, tokens)| Ok(server.ask(prompt.as_str(), *tokens)?.text))
         .collect::<Result<_>>()?;
     let company = std::thread::scope(|scope| {
         let asked: Vec<_> = prompts
             .iter()
-            .map(|(prompt, tokens)| scope.spawn(|| ask(server, prompt, *tokens)))
+            .map(|(prompt, tokens)| scope.spawn(|| server.ask(prompt.as_str(), *tokens)))
             .collect();
         asked.into_iter().map(|asked| asked.join().expect("a client does not panic")).collect()
     });
@@ -215,7 +194,7 @@ fn run(
                             return Ok(());
                         }
                         let (prompt, tokens) = request(load, seed + number, arguments.words);
-                        let answer = ask(server, &prompt, tokens)?;
+                        let answer = server.ask(prompt, tokens)?;
                         answers.lock().expect("no client panics").push(answer);
                     }
                 })
@@ -256,37 +235,4 @@ fn request(load: Load, seed: usize, most: u64) -> (String, usize) {
             (format!("{} {}", beginning.join(" "), words(length, &mut draw)), 32)
         }
     }
-}
-
-/// Asks for so many tokens, and reads them as they come.
-fn ask(server: &Server, prompt: &str, tokens: usize) -> Result<Answer> {
-    let body = json!({
-        "model": server.model, "prompt": prompt, "max_tokens": tokens, "temperature": 0,
-        "ignore_eos": true, "stream": true, "stream_options": {"include_usage": true},
-    });
-    let began = Instant::now();
-    let mut response = ureq::post(format!("{}/v1/completions", server.url)).send_json(body)?;
-    let (mut text, mut first, mut last, mut counted) = (String::new(), None, began, None);
-    for line in BufReader::new(response.body_mut().as_reader()).lines() {
-        let line = line?;
-        let Some(data) = line.strip_prefix("data: ") else { continue };
-        if data == "[DONE]" {
-            break;
-        }
-        let event: Value = serde_json::from_str(data)?;
-        if let Some(error) = event.get("error") {
-            bail!("{}: {error}", server.name);
-        }
-        if let Some(piece) = event["choices"][0]["text"].as_str().filter(|text| !text.is_empty()) {
-            text += piece;
-            last = Instant::now();
-            first.get_or_insert(last);
-        }
-        counted = event["usage"]["completion_tokens"].as_u64().or(counted);
-    }
-    let counted = counted.context("the stream ended without saying how many tokens it was")?;
-    let first = first.context("the stream ended without a token")?;
-    ensure!(counted as usize == tokens, "{counted} tokens came, {tokens} were asked for");
-    let each = (tokens > 1).then(|| (last - first) / (tokens as u32 - 1));
-    Ok(Answer { text, tokens, first: first - began, each })
 }

@@ -2,7 +2,7 @@
 
 use crate::api::fresh_seed;
 use crate::engine::{EngineHandle, EngineRequest, Refused};
-use crate::served::{EngineArgs, Served};
+use crate::served::{EngineArgs, Exchanging, Served};
 use crate::text::{Answer, Piece, Style};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -53,7 +53,7 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
     let seed = args.seed.unwrap_or_else(fresh_seed);
     let sampling = Sampling { temperature: args.temperature, seed, ..Sampling::default() };
     sampling.validate()?;
-    let served = args.engine.start()?;
+    let served = args.engine.start(Exchanging::default())?;
     let Some(template) = &served.template else {
         bail!("{} has no chat template; `ladder generate` continues texts", served.name);
     };
@@ -182,7 +182,10 @@ mod tests {
 
     #[test]
     fn an_answer_ends_where_it_is_when_nobody_wants_it_any_more() {
-        let served = Cli::parse_from(["chat", "--device", "cpu"]).engine.start().unwrap();
+        let served = Cli::parse_from(["chat", "--device", "cpu"])
+            .engine
+            .start(Exchanging::default())
+            .unwrap();
         let Served { tokenizer, engine, .. } = &served;
         let prompt = tokenizer.encode("Once upon a time").unwrap();
         let answering = Answering::default();

@@ -8,6 +8,8 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `elsewhere.rs` | prompts that other engines read |
+//! | `lending.rs` | blocks for other engines |
 //! | `handle.rs` | the engine from outside: submit a request, hold a ticket |
 //! | `request.rs` | what a request asks, and why it may be refused |
 //! | `event.rs` | what comes back |
@@ -32,10 +34,12 @@
 mod arrivals;
 mod choose;
 mod costs;
+mod elsewhere;
 mod event;
 mod handle;
 mod holders;
 mod inbox;
+mod lending;
 mod logprobs;
 mod member;
 mod options;
@@ -50,8 +54,10 @@ mod step;
 mod tiers;
 mod view;
 
+pub use elsewhere::{Courier, Exchange, Prefiller, Wanted};
 pub use event::{Event, FinishReason, TokenEvent, Usage};
 pub use handle::{EngineHandle, Ticket};
+pub use lending::{BlocksOf, Exchanged};
 pub use options::{EngineOptions, KvFile, MakeProposer};
 pub use record::{Kind, PassRecord, SpanRecord};
 pub use request::{Constraint, EngineRequest, Limits, Refused, TokenSet};
@@ -62,15 +68,18 @@ use costs::Costs;
 use holders::Holders;
 use inbox::Inbox;
 use kv_cache::{CachedExecutor, KvCache};
+use lending::Waiting;
 use member::Member;
 use naive_decode::{CpuExecutor, Error, Model, Result, Sampler, Sampling};
 use paged_cache::{Behind, PagedCache, Room};
 use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
 use std::collections::VecDeque;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tiers::{Below, Host, Unsaved};
+use tiers::{Below, Chained, Host, Unsaved};
+use tokio::sync::oneshot;
 
 /// The least that a client may leave unread: what one pass may send without a guess, and the end.
 const LEAST_EVENTS: usize = 8;
@@ -85,6 +94,10 @@ pub struct Engine {
     /// Where blocks of preempted requests go, if anywhere.
     host: Option<Host>,
     unsaved: Unsaved,
+    /// Names of blocks that mean the same to other engines, if any are exchanged.
+    chained: Option<Chained>,
+    /// Those who wait for blocks.
+    borrowers: Vec<Waiting>,
     /// Whether it was said that a tier fails.
     has_reported: bool,
     options: EngineOptions,
@@ -140,11 +153,24 @@ impl Engine {
         at_least("rows of a pass", options.rows, options.running)?;
         at_least("requests that may wait", options.queue, 1)?;
         at_least("events that a client may leave unread", options.events, LEAST_EVENTS)?;
-        if options.kv_file.is_some() && !options.prefixes {
-            let expected = "none: it is for prefixes, which are not to be kept";
-            return Err(Error::invalid("a file of keys and values", "asked for", expected));
+        let expected = "none: it is for prefixes, which are not to be kept";
+        let what = match (&options.kv_file, &options.exchange) {
+            (Some(_), _) => Some("a file of keys and values"),
+            (None, Some(_)) => Some("an exchange of keys and values"),
+            (None, None) => None,
+        };
+        if let Some(what) = what.filter(|_| !options.prefixes) {
+            return Err(Error::invalid(what, "asked for", expected));
         }
-        let Below { host, tiers, chain } = Below::new(&mut target, &options)?;
+        let Below { host, tiers, chain, fingerprint } = Below::new(&mut target, &options)?;
+        let chained = fingerprint.map(|fingerprint| Chained { chain, fingerprint });
+        let block_bytes = target.cache().layout().block_bytes();
+        let exchanged = fingerprint.filter(|_| options.exchange.is_some());
+        let exchanged = exchanged.map(|fingerprint| Exchanged {
+            fingerprint,
+            block_tokens: block,
+            block_bytes,
+        });
         let pool_tokens = target.cache().blocks().count() * block;
         let capacity = target.context().min(target.cache().capacity());
         let most = options.context.unwrap_or(capacity);
@@ -167,8 +193,10 @@ impl Engine {
             pool,
             host,
             unsaved: Unsaved::default(),
+            chained,
+            borrowers: Vec::new(),
             has_reported: false,
-            inbox: Inbox::new(limits, options.events),
+            inbox: Inbox::new(limits, options.events, exchanged),
             options,
             members: Vec::new(),
             holders,
@@ -192,6 +220,11 @@ impl Engine {
     /// See [`Refused`].
     pub fn submit(&self, request: EngineRequest) -> std::result::Result<Ticket, Refused> {
         self.inbox.submit_one(request)
+    }
+
+    /// Waits for blocks, as [`EngineHandle::blocks_of`] does.
+    pub fn blocks_of(&self, blocks: BlocksOf) -> oneshot::Receiver<Vec<Vec<u8>>> {
+        self.inbox.blocks_of(blocks)
     }
 
     /// What the engine can take.
@@ -245,6 +278,11 @@ impl Engine {
             false => Err(Error::invalid("sequences in the pool", open, known.to_string())),
         }
     }
+}
+
+/// Says something on standard error. Where nobody reads that any more, the engine goes on all the same.
+fn say(line: std::fmt::Arguments) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 impl Drop for Engine {

@@ -22,6 +22,7 @@
 //! | `http/completions.rs` | `POST /v1/completions` |
 //! | `http/embeddings.rs` | `POST /v1/embeddings` |
 //! | `http/share.rs` | embeddings' share of the engine |
+//! | `http/prefill.rs`, `prefill/` | prompts that one server reads for another |
 //! | `http/events.rs` | server-sent events |
 //! | `http/small.rs` | models, tokens, health, version |
 //! | `http/dialect.rs`, `dialect/calls.rs` | how a model writes calls and thoughts, as its template shows |
@@ -51,6 +52,7 @@ mod page;
 mod patient;
 mod pieces;
 mod places;
+mod prefill;
 mod prepare;
 mod routes;
 mod share;
@@ -65,4 +67,5 @@ pub use in_process::InProcess;
 pub use listen::{Listening, bind, listen};
 pub use metrics::Metrics;
 pub use origins::Origin;
+pub use prefill::{PrefillWorkers, WorkerAddress};
 pub use routes::router;

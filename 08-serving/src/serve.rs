@@ -1,8 +1,11 @@
 //! `ladder serve`: the server.
 
 use crate::api::Generation;
-use crate::http::{App, DRAIN_IN, Keys, Origin, PREPARING, bind, listen};
-use crate::served::{EngineArgs, Served};
+use crate::engine::Prefiller;
+use crate::http::{
+    App, DRAIN_IN, Keys, Origin, PREPARING, PrefillWorkers, WorkerAddress, bind, listen,
+};
+use crate::served::{EngineArgs, Exchanging, Served};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use model_files::SamplingDefaults;
@@ -20,6 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Where an API key may be besides the command line, which other users of a machine can read.
 const KEY_VARIABLE: &str = "LADDER_API_KEY";
+const PREFILL_KEY_VARIABLE: &str = "LADDER_PREFILL_KEY";
 
 /// Which lines the log has.
 const LOG_VARIABLE: &str = "RUST_LOG";
@@ -50,6 +54,17 @@ pub struct ServeArgs {
     /// it has to wait three seconds longer
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_IN.as_secs())]
     drain_seconds: u64,
+    /// Read prompts for other servers, too, and give them the keys and values (prefill-decode disaggregation). Whoever may
+    /// ask this server may have them
+    #[arg(long)]
+    prefill_worker: bool,
+    /// Have prompts read by a server that runs with --prefill-worker, at http://HOST:PORT; may be given several times. It
+    /// needs the same model, --weights and --kv. While none answers, prompts are read here
+    #[arg(long, value_name = "ADDRESS")]
+    prefill_at: Vec<WorkerAddress>,
+    /// Key that those servers let in; LADDER_PREFILL_KEY in the environment is it, too
+    #[arg(long, value_name = "KEY", requires = "prefill_at")]
+    prefill_key: Option<String>,
     /// Let pages of this origin (scheme, host and port) ask, or of all with *; may be given several times
     #[arg(long, value_name = "ORIGIN")]
     allowed_origin: Vec<Origin>,
@@ -89,6 +104,19 @@ fn seconds(written: &str) -> Result<Duration, String> {
 }
 
 impl ServeArgs {
+    /// Who reads prompts for this server.
+    fn prefiller(&self) -> Result<Option<Arc<dyn Prefiller>>> {
+        if self.prefill_at.is_empty() {
+            return Ok(None);
+        }
+        let key = match &self.prefill_key {
+            Some(key) => Some(key.clone()),
+            None => key_of_environment(PREFILL_KEY_VARIABLE)?,
+        };
+        let workers = PrefillWorkers::new(self.prefill_at.clone(), key.as_deref())?;
+        Ok(Some(Arc::new(workers)))
+    }
+
     /// The address, taken. Of a name that has several, IPv4 goes first: `localhost` is to be where clients look.
     fn bind(&self) -> Result<TcpSocket> {
         let refused = || {
@@ -133,19 +161,22 @@ impl ServeArgs {
 /// Whatever is wrong with the model, or an address that cannot be had.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     log()?;
-    let variable = key_of_environment()?;
+    let variable = key_of_environment(KEY_VARIABLE)?;
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;
     let is_open = keys.is_open();
     let socket = args.bind()?;
+    let prefiller = args.prefiller()?;
+    let exchange = Exchanging { reads_for_others: args.prefill_worker, prefiller };
     let Served { name, tokenizer, template, end_tokens, device, weights, cut, sampling, engine } =
-        args.engine.start()?;
+        args.engine.start(exchange)?;
     let sampling = args.sampling(sampling, engine.limits().vocabulary)?;
     let name = args.served_model_name.clone().unwrap_or(name);
     let limits = engine.limits();
     let app = App::new(name, tokenizer, template, end_tokens, engine)?;
     let app = app.with_keys(keys).with_answers_in(args.timeout).with_sampling(sampling);
     let app = app.with_priorities(args.scheduling_policy == SchedulingPolicy::Priority);
+    let app = app.with_prompts_of_others(args.prefill_worker);
     let app = app.with_drain_in(Duration::from_secs(args.drain_seconds));
     let app = Arc::new(app.with_origins(args.allowed_origin.clone()));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -183,13 +214,13 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// The key in the environment, if there is one. One that cannot be read is no reason to let in everybody.
-fn key_of_environment() -> Result<Option<String>> {
-    match std::env::var(KEY_VARIABLE) {
+/// A key in the environment, if there is one. One that cannot be read is no reason to let in everybody.
+fn key_of_environment(variable: &str) -> Result<Option<String>> {
+    match std::env::var(variable) {
         Ok(key) => Ok(Some(key)),
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => {
-            bail!("{KEY_VARIABLE} is not UTF-8, expected a key as text")
+            bail!("{variable} is not UTF-8, expected a key as text")
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::capacity::CapacityArgs;
 use crate::device::{DeviceArgs, engine_options, engine_room, kv_on_gpu};
-use crate::engine::{Engine, EngineHandle, EngineOptions, KvFile};
+use crate::engine::{Engine, EngineHandle, EngineOptions, Exchange, KvFile, Prefiller};
 use crate::packed::{Keep, load_packed};
 use crate::sizes::bytes;
 use anyhow::{Context, Result};
@@ -56,6 +56,21 @@ pub struct EngineArgs {
 /// Most bytes of the file of keys and values, if nothing is said.
 const KV_DIR_BYTES: u64 = 4 << 30;
 
+/// Whether keys and values are exchanged with other servers.
+#[derive(Clone, Default)]
+pub struct Exchanging {
+    /// Whether prompts are read for others.
+    pub reads_for_others: bool,
+    /// Who reads prompts for this one.
+    pub prefiller: Option<Arc<dyn Prefiller>>,
+}
+
+impl Exchanging {
+    fn is_wanted(&self) -> bool {
+        self.reads_for_others || self.prefiller.is_some()
+    }
+}
+
 /// A model behind an engine.
 pub struct Served {
     /// What to call it.
@@ -83,12 +98,13 @@ impl EngineArgs {
     ///
     /// # Errors
     /// Whatever is wrong with the files, or a pool that cannot be had.
-    pub fn start(&self) -> Result<Served> {
+    pub fn start(&self, exchange: Exchanging) -> Result<Served> {
         self.capacity.check()?;
         let files = self.model.files()?;
         let options = |llama: &PlainLlama| {
             let token_bytes = kv_bytes_per_token(&llama.config)?;
-            self.set(engine_options(llama)?, llama.rope.positions(), token_bytes, &files)
+            let options = engine_options(llama)?;
+            self.set(options, llama.rope.positions(), token_bytes, &files, &exchange)
         };
         let room = |llama: &PlainLlama| engine_room(llama, &options(llama)?);
         let (engine, token_bytes, device, weights) =
@@ -108,7 +124,8 @@ impl EngineArgs {
                     let (weights, model) = (loaded.weights(), Arc::new(loaded.model));
                     let options = EngineOptions::with_kept(&model, kept)?;
                     let token_bytes = EngineOptions::token_bytes(&model, kept)?;
-                    let options = self.set(options, model.context(), token_bytes, &files)?;
+                    let context = model.context();
+                    let options = self.set(options, context, token_bytes, &files, &exchange)?;
                     (Engine::new(model, options), token_bytes, "the processor".to_owned(), weights)
                 }
             };
@@ -138,9 +155,15 @@ impl EngineArgs {
         capacity: usize,
         token_bytes: usize,
         files: &ModelFiles,
+        exchange: &Exchanging,
     ) -> Result<EngineOptions> {
         let options = self.capacity.set(options, capacity, token_bytes)?;
+        let exchange = exchange.is_wanted().then(|| Exchange {
+            model: digest(files, self.weights),
+            prefiller: exchange.prefiller.clone(),
+        });
         Ok(EngineOptions {
+            exchange,
             pool_bytes: self.pool_bytes.unwrap_or(options.pool_bytes),
             host_bytes: self.kv_host_bytes,
             kv_file: self.kv_dir.clone().map(|directory| KvFile {

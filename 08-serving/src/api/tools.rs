@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 /// A function that the model may call.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Tool {
     /// There is one kind.
     #[serde(rename = "type")]
@@ -26,6 +27,7 @@ pub enum ToolKind {
 
 /// A function of the client's.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Function {
     /// What it is called.
     pub name: String,

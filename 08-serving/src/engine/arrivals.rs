@@ -32,11 +32,12 @@ impl Engine {
                 let found = format!("for {} seconds", (now - since_of(member)).as_secs());
                 let expected = format!("within {} seconds", self.options.patience.as_secs());
                 self.fail(index, Error::invalid("events left unread", found, expected))?;
-            } else if member.max_tokens == 0 && member.scored.is_none() && !member.embeds {
+            } else if member.max_tokens == 0 && !member.has_to_read() {
                 self.finish(index, FinishReason::Length)?;
             }
         }
-        Ok(())
+        self.lend();
+        self.ask_elsewhere()
     }
 
     /// When something has to be done although nobody rings.

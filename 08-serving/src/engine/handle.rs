@@ -8,6 +8,7 @@
 use super::Engine;
 use super::event::Event;
 use super::inbox::{Inbox, Sent};
+use super::lending::{BlocksOf, Exchanged};
 use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
 use naive_decode::Error;
@@ -17,6 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::oneshot;
 
 /// Talks to the one engine thread. Cheap to clone. When the last one is gone, the thread finishes what there
 /// is to do, and ends.
@@ -61,6 +63,17 @@ impl EngineHandle {
     /// See [`Refused`]. Nothing is then queued.
     pub fn submit_all(&self, requests: Vec<EngineRequest>) -> Result<Vec<Ticket>, Refused> {
         self.open.0.submit(requests)
+    }
+
+    /// The bytes of the next blocks of a text that is being read: some as soon as there are any, none when there will be
+    /// no more; an error says the same.
+    pub fn blocks_of(&self, blocks: BlocksOf) -> oneshot::Receiver<Vec<Vec<u8>>> {
+        self.open.0.blocks_of(blocks)
+    }
+
+    /// What blocks of this engine are, if it exchanges them with others.
+    pub fn exchanged(&self) -> Option<Exchanged> {
+        self.open.0.exchanged()
     }
 
     /// What the engine looked like after one of its last passes: at most a tenth of a second old while it

@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::handle::{Marks, Ticket};
+use super::lending::{Exchanged, Waiting};
 use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
 use naive_decode::Error;
@@ -15,6 +16,8 @@ use tokio::sync::mpsc::{Sender, channel};
 /// What both sides see.
 pub(super) struct Inbox {
     limits: Limits,
+    /// What blocks are, if they are exchanged.
+    exchanged: Option<Exchanged>,
     /// Events that a client may leave unread.
     events: usize,
     mail: Mutex<Mail>,
@@ -28,6 +31,8 @@ pub(super) struct Inbox {
 #[derive(Default)]
 struct Mail {
     new: Vec<Submission>,
+    /// Those who wait for blocks.
+    borrowers: Vec<Waiting>,
     /// Requests taken so far.
     submitted: u64,
     /// Requests that wait in the engine for a place, besides `new`.
@@ -53,9 +58,10 @@ pub(super) struct Submission {
 }
 
 impl Inbox {
-    pub(super) fn new(limits: Limits, events: usize) -> Arc<Self> {
+    pub(super) fn new(limits: Limits, events: usize, exchanged: Option<Exchanged>) -> Arc<Self> {
         Arc::new(Inbox {
             limits,
+            exchanged,
             events,
             mail: Mutex::new(Mail { is_idle: true, ..Mail::default() }),
             bell: Condvar::new(),
@@ -66,6 +72,10 @@ impl Inbox {
 
     pub(super) fn limits(&self) -> Limits {
         self.limits
+    }
+
+    pub(super) fn exchanged(&self) -> Option<Exchanged> {
+        self.exchanged
     }
 
     /// Whoever panicked while holding it leaves what others can go on from: flags and counts are right each by itself, and a
@@ -126,6 +136,12 @@ impl Inbox {
             let found = format!("asked for together with {max_tokens} tokens or log-probabilities");
             return Err(Error::invalid("an embedding", found, "alone, with max_tokens 0").into());
         }
+        if request.reads_only && *max_tokens > 0 {
+            let found = format!("asked for together with {max_tokens} tokens");
+            return Err(
+                Error::invalid("a prompt to read", found, "alone, with max_tokens 0").into()
+            );
+        }
         self.limits.check_length(prompt.len(), *max_tokens)
     }
 
@@ -147,6 +163,17 @@ impl Inbox {
     /// Something has happened that the engine should look at.
     pub(super) fn ring(&self) {
         let mut mail = self.mail();
+        mail.has_rung = true;
+        self.bell.notify_one();
+    }
+
+    /// Somebody waits for blocks. Where the engine is gone his answer is that there will be none.
+    pub(super) fn wait_for_blocks(&self, waiting: Waiting) {
+        let mut mail = self.mail();
+        if mail.has_ended {
+            return;
+        }
+        mail.borrowers.push(waiting);
         mail.has_rung = true;
         self.bell.notify_one();
     }
@@ -207,6 +234,11 @@ impl Inbox {
         std::mem::take(&mut mail.new)
     }
 
+    /// Those who have come to wait for blocks.
+    pub(super) fn borrowers(&self) -> Vec<Waiting> {
+        std::mem::take(&mut self.mail().borrowers)
+    }
+
     /// So many requests wait in the engine now.
     pub(super) fn count(&self, waiting: usize) {
         self.mail().waiting = waiting;
@@ -227,6 +259,7 @@ impl Inbox {
         self.drain();
         // What has come in and was never looked at ends with this.
         self.collect(0);
+        self.borrowers();
         self.report(true);
     }
 

@@ -1,5 +1,6 @@
 //! A request inside the engine.
 
+use super::elsewhere::Elsewhere;
 use super::event::{Event, TokenEvent, Usage};
 use super::inbox::{Outlet, Submission};
 use super::policy::Rank;
@@ -42,6 +43,10 @@ pub(super) struct Member {
     pub(super) scored: Option<Vec<TokenEvent>>,
     /// Whether it wants its prompt's embedding and nothing else.
     pub(super) embeds: bool,
+    /// Whether its prompt is to be read and nothing else.
+    pub(super) reads_only: bool,
+    /// How it stands with those who read prompts elsewhere.
+    pub(super) elsewhere: Elsewhere,
     pub(super) rank: Rank,
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
@@ -96,6 +101,8 @@ impl Member {
             logprobs: request.logprobs,
             scored: request.prompt_logprobs.then(Vec::new),
             embeds: request.embedding,
+            reads_only: request.reads_only,
+            elsewhere: Elsewhere::default(),
             rank: Rank::new(priority, arrived, id),
             priority,
             deadline: request.deadline,
@@ -145,6 +152,11 @@ impl Member {
     /// Most tokens that it can come to hold: the last one generated is never run.
     pub(super) fn longest(&self) -> usize {
         self.prompt + self.max_tokens.saturating_sub(1)
+    }
+
+    /// Whether its prompt is read although nothing is written.
+    pub(super) fn has_to_read(&self) -> bool {
+        self.scored.is_some() || self.embeds || self.reads_only
     }
 
     /// Whether all of the prompt has to be run, known or not.

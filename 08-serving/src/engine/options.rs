@@ -1,5 +1,6 @@
 //! How an engine is set up.
 
+use super::elsewhere::Exchange;
 use super::policy::{Continuous, Policy};
 use flash_attention::tile_attention::KvType;
 use naive_decode::{Element, Model, Result};
@@ -54,6 +55,8 @@ pub struct EngineOptions {
     pub host_bytes: usize,
     /// A file for prefixes that outlives the process, if there is to be one.
     pub kv_file: Option<KvFile>,
+    /// Keys and values that are exchanged with other engines, if any are.
+    pub exchange: Option<Exchange>,
     /// Who decides what runs next.
     pub policy: Arc<dyn Policy>,
 }
@@ -121,6 +124,7 @@ impl EngineOptions {
             prefixes: true,
             host_bytes: 0,
             kv_file: None,
+            exchange: None,
             policy: Arc::new(Continuous),
         }
     }

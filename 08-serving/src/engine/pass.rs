@@ -122,6 +122,7 @@ impl Member {
         let rows = planned.rows.min(self.text.len() - held);
         let want = match (self.reads_all(), held + rows == self.text.len()) {
             (true, _) => Want::All,
+            (false, true) if self.reads_only => Want::Nothing,
             (false, true) => Want::Last,
             (false, false) => Want::Nothing,
         };

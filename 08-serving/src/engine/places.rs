@@ -23,15 +23,15 @@ impl Engine {
         if self.members[index].is_running() {
             return Err(Error::invalid("a request to let in", id, "one that waits"));
         }
-        let session = match self.bring_back(index) {
-            Some(session) => session,
+        let (session, brought) = match self.bring_back(index) {
+            Some(session) => (session, 0),
             None => self.open(index)?,
         };
         let member = &mut self.members[index];
         if !member.has_started {
             member.has_started = true;
             self.counters.prompt_tokens += member.prompt as u64;
-            let cached_tokens = session.text().len();
+            let cached_tokens = session.text().len() - brought;
             member.usage.cached_tokens = cached_tokens;
             member.usage.queued = member.submitted.elapsed();
             member.events.push(Event::Started { cached_tokens });
@@ -63,25 +63,31 @@ impl Engine {
         }
     }
 
-    /// What is known of its text.
-    fn open(&mut self, index: usize) -> Result<Session> {
+    /// What is known of its text; and how many tokens of it another engine has read for this request.
+    fn open(&mut self, index: usize) -> Result<(Session, usize)> {
+        let (brought, known_before) = self.members[index].elsewhere.unpack();
+        let bytes: usize = brought.values().map(Vec::len).sum();
         let member = &self.members[index];
         // Where all is to be read, one token is all that is looked up, and it is never found alone.
         let looked_up = if member.reads_all() { 1 } else { member.text.len() };
         let text = &member.text[..looked_up];
         let in_pool = self.pool.known(member.salt, text).len() * self.options.block;
-        let mut session = self.pool.open(member.salt, text)?;
+        let is_brought = !brought.is_empty();
+        let mut session = self.pool.open_with(member.salt, text, brought)?;
         let block = self.options.block;
         let whole = session.text().len() / block * block;
         self.pool.truncate(&mut session, whole)?;
         let in_pool = in_pool.min(whole);
+        let brought = if is_brought { whole.saturating_sub(in_pool.max(known_before)) } else { 0 };
         self.counters.prefix_queries += looked_up as u64;
         self.counters.prefix_hits += in_pool as u64;
         if self.pool.prefixes().has_tiers() {
             self.counters.tier_queries += (looked_up - in_pool) as u64;
-            self.counters.tier_hits += (whole - in_pool) as u64;
+            self.counters.tier_hits += (whole - in_pool - brought) as u64;
         }
-        Ok(session)
+        self.counters.brought_tokens += brought as u64;
+        self.counters.brought_bytes += bytes as u64;
+        Ok((session, brought))
     }
 
     // ANCHOR: preempt

@@ -12,8 +12,8 @@ pub struct EngineRequest {
     pub prompt: Vec<u32>,
     /// How tokens are chosen. The random numbers start at its seed, whoever else is in the batch.
     pub sampling: Sampling,
-    /// Most tokens to generate. With 0 the prompt is read if its log-probabilities are asked for, and no
-    /// more.
+    /// Most tokens to generate. With 0 the prompt is read if its log-probabilities are asked for or it is to be read
+    /// and no more, and that is all.
     pub max_tokens: usize,
     /// Tokens before which no end token is chosen, unless `constraint` allows nothing else.
     pub min_tokens: usize,
@@ -36,6 +36,8 @@ pub struct EngineRequest {
     /// Give the prompt's embedding as [`Event::Embedding`](super::Event::Embedding), and write nothing; with
     /// `max_tokens` 0.
     pub embedding: bool,
+    /// Read the prompt, so that its keys and values are there for others, and write nothing; with `max_tokens` 0.
+    pub reads_only: bool,
     /// What the text must conform to.
     pub constraint: Option<Box<dyn Constraint>>,
 }
@@ -44,6 +46,11 @@ impl EngineRequest {
     /// Asks for a prompt's embedding, for everybody to share.
     pub fn embedding(prompt: Vec<u32>) -> Self {
         EngineRequest { embedding: true, ..EngineRequest::new(prompt, 0) }
+    }
+
+    /// Has a prompt read, for [`EngineHandle::blocks_of`](super::EngineHandle::blocks_of).
+    pub fn reading(prompt: Vec<u32>) -> Self {
+        EngineRequest { reads_only: true, ..EngineRequest::new(prompt, 0) }
     }
 
     /// Continues a prompt greedily for this many tokens, for everybody to share.
@@ -60,6 +67,7 @@ impl EngineRequest {
             logprobs: None,
             prompt_logprobs: false,
             embedding: false,
+            reads_only: false,
             constraint: None,
         }
     }

@@ -197,6 +197,12 @@ pub struct Counters {
     pub tier_queries: u64,
     /// Those that came back from one.
     pub tier_hits: u64,
+    /// Prompt tokens that another engine has read for this one.
+    pub brought_tokens: u64,
+    /// Bytes of blocks that came from other engines.
+    pub brought_bytes: u64,
+    /// Bytes of blocks that went to other engines.
+    pub lent_bytes: u64,
     /// Guesses that were run: one for each request and pass.
     pub drafts: u64,
     /// Tokens guessed and run.

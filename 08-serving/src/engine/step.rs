@@ -1,6 +1,5 @@
 //! One step: look, decide, run, tell.
 
-use super::Engine;
 use super::arrivals::is_queued;
 use super::choose::Outcome;
 use super::member::{Guessing, Member, Place};
@@ -8,6 +7,7 @@ use super::pass::PassLogits;
 use super::policy::{Budget, Plan};
 use super::record::{Kind, PassRecord, SpanRecord};
 use super::state::PassRow;
+use super::{Engine, say};
 use naive_decode::{Error, Pass, Result, Span};
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
@@ -235,7 +235,7 @@ impl Engine {
     }
 
     fn give_up(mut self, error: &Error) {
-        eprintln!("the engine stops: {error}");
+        say(format_args!("the engine stops: {error}"));
         for (member, end) in self.ended.drain(..) {
             member.tell_end(end);
         }

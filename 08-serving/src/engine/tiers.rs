@@ -4,7 +4,7 @@
 //! more, so the file gets a copy of what the pool still has, too: of each text that is done, a block after each
 //! pass, and several while there is nothing to run. So a kill loses the last few texts and no more.
 
-use super::{Engine, EngineOptions, KvFile, Target};
+use super::{Engine, EngineOptions, KvFile, Target, say};
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{Error, Executor, Pass, Result, Span, Want};
 use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
@@ -29,6 +29,15 @@ pub(super) struct Below {
     pub(super) tiers: Vec<Box<dyn Tier>>,
     /// Names the blocks.
     pub(super) chain: Chain,
+    /// What the names begin with, where they mean something outside this engine.
+    pub(super) fingerprint: Option<[u8; 32]>,
+}
+
+/// Names that mean the same to other engines, and what they begin with.
+#[derive(Clone, Copy)]
+pub(super) struct Chained {
+    pub(super) chain: Chain,
+    pub(super) fingerprint: [u8; 32],
 }
 
 impl Below {
@@ -44,13 +53,17 @@ impl Below {
         let host = (options.host_bytes >= block_bytes)
             .then(|| Arc::new(Mutex::new(HostTier::new(options.host_bytes))));
         tiers.extend(host.clone().map(|host| Box::new(host) as Box<dyn Tier>));
-        let mut chain = Chain::new(b"the pool of one engine");
-        if let Some(file) = &options.kv_file {
-            let fingerprint = fingerprint(target, file)?;
-            chain = Chain::new(&fingerprint);
+        let of_file = options.kv_file.as_ref().map(|file| &file.model);
+        let model = of_file.or(options.exchange.as_ref().map(|exchange| &exchange.model));
+        let fingerprint = model.map(|model| fingerprint(target, model)).transpose()?;
+        if let (Some(file), Some(fingerprint)) = (&options.kv_file, fingerprint) {
             tiers.push(Box::new(open(file, fingerprint, block_bytes)?));
         }
-        Ok(Below { host, tiers, chain })
+        let chain = match &fingerprint {
+            Some(fingerprint) => Chain::new(fingerprint),
+            None => Chain::new(b"the pool of one engine"),
+        };
+        Ok(Below { host, tiers, chain, fingerprint })
     }
 }
 
@@ -58,7 +71,7 @@ impl Below {
 /// Stands for everything that keys and values depend on besides the text: what this program makes of a short
 /// text with this model on this device, byte for byte as a block has it. The digest of the model's files stands for those of its
 /// weights that the short text does not touch, as rows of other tokens and experts that were not chosen.
-fn fingerprint(target: &mut Target, file: &KvFile) -> Result<[u8; 32]> {
+fn fingerprint(target: &mut Target, model: &[u8; 32]) -> Result<[u8; 32]> {
     let vocabulary = target.config().vocab_size;
     let block_tokens = target.cache().layout().tokens();
     let rows = block_tokens.min(target.context()).min(target.cache().capacity());
@@ -73,7 +86,7 @@ fn fingerprint(target: &mut Target, file: &KvFile) -> Result<[u8; 32]> {
     let kept = cache.layout().kept();
     cache.close(sequence)?;
     let mut hasher = blake3::Hasher::new_derive_key("serving 2026 what keys and values depend on");
-    hasher.update(&file.model);
+    hasher.update(model);
     hasher.update(kept.to_string().as_bytes());
     hasher.update(&(block_tokens as u64).to_le_bytes());
     hasher.update(&bytes);
@@ -92,10 +105,10 @@ fn open(file: &KvFile, fingerprint: [u8; 32], block_bytes: usize) -> Result<File
     let options = FileOptions { fingerprint, block_bytes, budget: *bytes };
     let (tier, problem) = FileTier::open_or_empty(&path, &options)?;
     if let Some(problem) = problem {
-        eprintln!("{problem}; begun anew");
+        say(format_args!("{problem}; begun anew"));
     }
     if tier.damaged() > 0 {
-        eprintln!("{}: {} damaged blocks are dropped", path.display(), tier.damaged());
+        say(format_args!("{}: {} damaged blocks are dropped", path.display(), tier.damaged()));
     }
     Ok(tier)
 }
@@ -144,7 +157,7 @@ impl Engine {
         if let Some(failure) = self.pool.prefixes().last_failure()
             && !self.has_reported
         {
-            eprintln!("keys and values are not kept, or not found: {failure}");
+            say(format_args!("keys and values are not kept, or not found: {failure}"));
             self.has_reported = true;
         }
     }

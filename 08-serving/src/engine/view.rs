@@ -46,8 +46,9 @@ impl Engine {
     /// the prompt; the others wait until it has, and find it.
     fn look_up(&self, views: &mut [View]) {
         let blocks = self.pool.pool().blocks();
-        let mut next: Vec<usize> =
-            (0..views.len()).filter(|&i| is_queued(&self.members[i])).collect();
+        let mut next: Vec<usize> = (0..views.len())
+            .filter(|&i| is_queued(&self.members[i]) && !views[i].is_stalled)
+            .collect();
         next.sort_unstable_by_key(|&i| views[i].rank);
         next.truncate(LOOKED_UP);
         let mut reading: Vec<usize> = (0..views.len())
@@ -113,7 +114,7 @@ impl Member {
             rank: self.rank,
             priority: self.priority,
             is_running: self.is_running(),
-            is_stalled: self.is_stalled(),
+            is_stalled: self.is_stalled() || self.elsewhere.is_awaited(),
             text: self.text.len(),
             held,
             longest: self.longest(),

@@ -37,6 +37,8 @@ pub struct App {
     pub has_priorities: bool,
     /// Sampling parameters of requests that say nothing of them.
     pub sampling: SamplingDefaults,
+    /// Whether it reads prompts for other servers.
+    pub reads_for_others: bool,
     /// How long what is under way may take to finish once the server is to end; answers then end where they are.
     pub drain_in: Duration,
     /// When the server started, in seconds since 1970.
@@ -75,6 +77,7 @@ impl App {
             origins: Vec::new(),
             has_priorities: false,
             sampling: SamplingDefaults::default(),
+            reads_for_others: false,
             drain_in: DRAIN_IN,
             started: now(),
             draining: watch::Sender::new(false),
@@ -109,6 +112,11 @@ impl App {
     /// With other sampling parameters than OpenAI's where requests say nothing of them.
     pub fn with_sampling(self, sampling: SamplingDefaults) -> Self {
         App { sampling, ..self }
+    }
+
+    /// With prompts that are read for other servers, which have their keys and values.
+    pub fn with_prompts_of_others(self, reads_for_others: bool) -> Self {
+        App { reads_for_others, ..self }
     }
 
     /// With so long to finish what is under way once the server is to end.

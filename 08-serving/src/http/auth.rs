@@ -33,12 +33,20 @@ impl Keys {
     /// These keys, without white space around them.
     ///
     /// # Errors
-    /// If one is empty: it would let in whoever sends nothing.
+    /// If one is empty: it would let in whoever sends nothing. If one has other than visible characters of ASCII: no header can
+    /// bring it.
     pub fn new<'k>(keys: impl IntoIterator<Item = &'k str>) -> naive_decode::Result<Self> {
-        let one = |key: &str| match key.trim().is_empty() {
-            true => Err(naive_decode::Error::invalid("API key", "empty", "some characters")),
+        let one = |key: &str| {
             // Clients' keys are trimmed too: a file that one is read from ends with a line break.
-            false => Ok(hash(key.trim())),
+            let key = key.trim();
+            let found = match key {
+                "" => "empty",
+                key if !key.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) => {
+                    "with characters that no header can bring"
+                }
+                key => return Ok(hash(key)),
+            };
+            Err(naive_decode::Error::invalid("API key", found, "some characters of ASCII"))
         };
         Ok(Keys { hashes: keys.into_iter().map(one).collect::<Result<_, _>>()? })
     }
@@ -75,6 +83,12 @@ fn sent_key(headers: &HeaderMap) -> Option<String> {
 }
 
 impl Tenant {
+    /// What a text is kept under that is read for another server, under whose own salt it is there.
+    pub(super) fn salt_of_peer(self, theirs: &[u8; 32]) -> Salt {
+        let key = self.0.map_or_else(Vec::new, |key| key.to_vec());
+        Salt::of(&[&[key.len() as u8], &key[..], b"=", theirs].concat())
+    }
+
     /// What their texts are kept under. A `cache_salt` parts them further; it never joins them with those of
     /// another key.
     pub fn salt(self, cache_salt: Option<&str>) -> Salt {

@@ -140,15 +140,18 @@ impl Writes for Chat {
     ) -> Result<(Self, Work, bool), ApiError> {
         let mut request: ChatRequest = read(body, |request: &ChatRequest| &request.unknown)?;
         let generation = request.generation.clone();
+        app.check_model(generation.model.as_deref())?;
         let streams = generation.streaming()?;
         let calling = Calling::new(request.tools.take(), request.tool_choice.take())?;
         let prompt = prompt(app, &request, &calling)?;
         let likeliest = request.likeliest()?;
         let thinking = thinking(app, &request, &prompt)?;
         let one_call = request.parallel_tool_calls == Some(false);
-        let form = request
-            .form(&calling)?
-            .map(|(param, form)| (param, app.dialect.around(form, thinking, &calling, one_call)));
+        let around = |(param, form)| {
+            let form = app.dialect.around(form, thinking, &calling, one_call);
+            Ok::<_, ApiError>((param, form.checked(param)?))
+        };
+        let form = request.form(&calling)?.map(around).transpose()?;
         let marks = app.dialect.marks(&calling);
         let work = app.prepare(Wishes {
             generation: &generation,

@@ -127,6 +127,7 @@ impl Writes for Completions {
         let request: CompletionRequest =
             read(body, |request: &CompletionRequest| &request.unknown)?;
         let generation = &request.generation;
+        app.check_model(generation.model.as_deref())?;
         let streams = generation.streaming()?;
         let likeliest = request.likeliest()?;
         request.check_best_of()?;

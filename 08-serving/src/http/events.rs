@@ -41,7 +41,12 @@ pub(super) fn stream<F: Format>(pieces: Pieces, format: F) -> Response {
     let (sender, mut events) = mpsc::channel(WAITING);
     tokio::spawn(write(pieces, format, sender));
     let events = poll_fn(move |context| events.poll_recv(context));
-    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+    sent_at_once(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+/// Asks proxies not to keep events back until there are more (nginx does otherwise).
+pub(super) fn sent_at_once(events: impl IntoResponse) -> Response {
+    ([("x-accel-buffering", "no")], events).into_response()
 }
 
 type Line = Result<Event, Infallible>;

@@ -38,7 +38,7 @@ pub struct Metrics {
     running: Gauge,
     waiting: Gauge,
     cache_usage: Gauge,
-    counted: [Counter; 10],
+    counted: [Counter; 13],
     first_token: Histogram,
     between_tokens: Histogram,
     end_to_end: Histogram,
@@ -62,20 +62,23 @@ pub(super) struct Recent {
 }
 
 /// Names of what the engine counts.
-const COUNTED: [&str; 10] = [
+const COUNTED: [&str; 13] = [
     "vllm:prompt_tokens_total",
     "vllm:generation_tokens_total",
     "vllm:prefix_cache_queries_total",
     "vllm:prefix_cache_hits_total",
     "vllm:external_prefix_cache_queries_total",
     "vllm:external_prefix_cache_hits_total",
+    "ladder:kv_received_tokens_total",
+    "ladder:kv_received_bytes_total",
+    "ladder:kv_sent_bytes_total",
     "vllm:num_preemptions_total",
     "vllm:spec_decode_num_drafts_total",
     "vllm:spec_decode_num_draft_tokens_total",
     "vllm:spec_decode_num_accepted_tokens_total",
 ];
 
-fn counts(of: &Counters) -> [u64; 10] {
+fn counts(of: &Counters) -> [u64; 13] {
     [
         of.prompt_tokens,
         of.generated_tokens,
@@ -83,6 +86,9 @@ fn counts(of: &Counters) -> [u64; 10] {
         of.prefix_hits,
         of.tier_queries,
         of.tier_hits,
+        of.brought_tokens,
+        of.brought_bytes,
+        of.lent_bytes,
         of.preemptions,
         of.drafts,
         of.drafted_tokens,

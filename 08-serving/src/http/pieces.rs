@@ -5,7 +5,7 @@ use super::metrics::Longest;
 use super::prepare::Work;
 use crate::api::ApiError;
 use crate::api::completions::Asked;
-use crate::engine::{Refused, Ticket};
+use crate::engine::{Event, FinishReason, Refused, Ticket};
 use crate::text::{Answer, Piece, Style};
 use std::sync::Arc;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -26,6 +26,8 @@ struct Following {
     named: Arc<[u32]>,
     longest: Arc<Longest>,
     ticket: Ticket,
+    /// Whether it is the only answer that was asked for.
+    is_alone: bool,
 }
 
 /// Hands the requests to the engine. Either all are taken, or none.
@@ -39,11 +41,13 @@ pub(super) fn start(app: &Arc<App>, work: Work) -> Result<Pieces, ApiError> {
     let longest = || Arc::new(app.metrics.longest_of(choices));
     let longest: Vec<_> = prompts.iter().map(|_| longest()).collect();
     let (sender, pieces) = mpsc::channel(WAITING);
+    let is_alone = tickets.len() == 1;
     for (index, ticket) in tickets.into_iter().enumerate() {
         let prompt = prompts[index / choices].clone();
         let (style, end_tokens, named) = (style.clone(), end_tokens.clone(), named.clone());
         let longest = longest[index / choices].clone();
-        let following = Following { index, prompt, style, end_tokens, named, longest, ticket };
+        let following =
+            Following { index, prompt, style, end_tokens, named, longest, ticket, is_alone };
         tokio::spawn(follow(app.clone(), following, sender.clone()));
     }
     Ok(pieces)
@@ -55,7 +59,8 @@ async fn follow(
     following: Following,
     pieces: Sender<(usize, Result<Piece, ApiError>)>,
 ) {
-    let Following { index, prompt, style, end_tokens, named, longest, mut ticket } = following;
+    let Following { index, prompt, style, end_tokens, named, longest, mut ticket, is_alone } =
+        following;
     let mut answer = Answer::new(&app.tokenizer, &prompt.tokens, &style, &end_tokens, &named);
     let mut clock = app.metrics.clock();
     let last = loop {
@@ -65,6 +70,12 @@ async fn follow(
         };
         let piece = match event {
             None => Err(ApiError::failed(Refused::Ended)),
+            // Nothing has come of it: whoever asked may ask somebody else.
+            Some(Event::Finished { reason: FinishReason::Deadline, usage })
+                if is_alone && usage.generated_tokens == 0 =>
+            {
+                Err(ApiError::late())
+            }
             Some(event) => {
                 clock.see(&event, ticket.sent_at());
                 match answer.take(event) {

@@ -51,7 +51,6 @@ impl App {
     /// 400, naming the parameter that is wrong; 404 for a model that is not here.
     pub(super) fn prepare(&self, wishes: Wishes) -> Result<Work, ApiError> {
         let Wishes { generation, tenant, prompts, likeliest, of_prompt, .. } = wishes;
-        self.check_model(generation.model.as_deref())?;
         let vocabulary = self.limits().vocabulary;
         let sampling = generation.sampling(&self.sampling, vocabulary)?;
         let priority = self.priority(generation.priority)?;

@@ -1,7 +1,8 @@
 //! Paths and what answers them.
 
 use super::{
-    App, auth, chat, completions, embeddings, metrics, openapi, origins, page, small, watch,
+    App, auth, chat, completions, embeddings, metrics, openapi, origins, page, prefill, small,
+    watch,
 };
 use crate::api::{ApiError, MOST_BODY_BYTES};
 use axum::body::HttpBody;
@@ -35,7 +36,12 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/", get(page::index))
         .route("/page.css", get(page::style))
-        .route("/page.js", get(page::script))
+        .route("/page.js", get(page::script));
+    let router = match app.reads_for_others {
+        true => router.route(prefill::PATH, post(prefill::prefill)),
+        false => router,
+    };
+    let router = router
         .fallback(nothing_there)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::disable())

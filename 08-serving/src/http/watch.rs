@@ -1,6 +1,7 @@
 //! `GET /state`: the engine as it runs, as server-sent events.
 
 use super::App;
+use super::events::sent_at_once;
 use crate::engine::EngineState;
 use axum::extract::State;
 use axum::response::IntoResponse;
@@ -53,5 +54,5 @@ pub(super) async fn state(State(app): State<Arc<App>>) -> impl IntoResponse {
             }
         }
     });
-    Sse::new(events).keep_alive(KeepAlive::default())
+    sent_at_once(Sse::new(events).keep_alive(KeepAlive::default()))
 }

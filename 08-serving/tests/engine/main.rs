@@ -14,6 +14,7 @@
 //! | `thread.rs` | the engine on its thread |
 //! | `tiers.rs` | what leaves the pool, in memory and in a file |
 
+mod elsewhere;
 mod embeddings;
 mod leaving;
 mod pressure;

@@ -6,6 +6,27 @@ use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 #[test]
+fn whoever_has_not_come_to_run_by_then_may_ask_somebody_else() {
+    let change = |options: &mut serving::engine::EngineOptions| {
+        (options.running, options.draft, options.rows) = (1, 0, 16);
+    };
+    let drain_in = Duration::from_millis(50);
+    let mut server = Server::start_with(change, |app| app.with_drain_in(drain_in));
+    let body = |stream: bool| json!({"prompt": STORY, "max_tokens": 480, "ignore_eos": true, "stream": stream});
+    let _runs = server.send("/v1/completions", &body(true));
+    server.wait_until("it runs", |server| server.engine.state().running == 1);
+    let waits = [false, true].map(|stream| server.send("/v1/completions", &body(stream)));
+    server.wait_until("two wait", |server| server.engine.state().counters.submitted == 3);
+    server.end();
+    let [whole, stream] = waits.map(|stream| {
+        BufReader::new(stream).lines().map_while(Result::ok).collect::<Vec<String>>()
+    });
+    assert!(whole[0].contains("503"), "{whole:?}");
+    assert!(whole.last().unwrap().contains("service_unavailable_error"), "{whole:?}");
+    assert!(stream.iter().any(|line| line.contains("service_unavailable_error")), "{stream:?}");
+}
+
+#[test]
 fn answers_that_are_not_done_in_time_end_where_they_are() {
     let drain_in = Duration::from_millis(100);
     // Slow enough that nothing is done by then.

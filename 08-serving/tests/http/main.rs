@@ -9,6 +9,7 @@ mod embeddings;
 mod ending;
 mod forms;
 mod origins;
+mod prefill;
 mod refusals;
 mod rust_client;
 mod server;

@@ -5,6 +5,7 @@
 //! | `server.rs` | a server in a process of its own |
 //! | `options.rs` | its options: all that there are, and those that cannot be |
 //! | `restart.rs` | killed at any point, it goes on with what its file has |
+//! | `prefill.rs` | two servers, of which one reads prompts for the other |
 //! | `chat.rs` | a conversation in the terminal |
 //! | `hub.rs` | a model by its name on the hub |
 #![cfg(unix)]
@@ -12,5 +13,6 @@
 mod chat;
 mod hub;
 mod options;
+mod prefill;
 mod restart;
 mod server;

@@ -34,7 +34,8 @@ impl Server {
     /// The same with variables of the environment.
     pub(crate) fn start_in(more: &[&str], variables: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
-        command.args(["serve", "--port", "0", "--device", "cpu"]).args(more).env("NO_COLOR", "1");
+        let port: &[&str] = if more.contains(&"--port") { &[] } else { &["--port", "0"] };
+        command.args(["serve", "--device", "cpu"]).args(port).args(more).env("NO_COLOR", "1");
         command.env_remove("HF_HUB_OFFLINE").env_remove("RUST_LOG").envs(variables.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -69,8 +70,13 @@ impl Server {
 
     /// What it says to a GET.
     pub(crate) fn get(&self, path: &str) -> Value {
-        let answer = self.agent.get(format!("{}{path}", self.url)).call().unwrap();
-        serde_json::from_reader(answer.into_body().into_reader()).unwrap()
+        serde_json::from_str(&self.get_text(path)).unwrap()
+    }
+
+    /// The same, where it is not JSON.
+    pub(crate) fn get_text(&self, path: &str) -> String {
+        let mut answer = self.agent.get(format!("{}{path}", self.url)).call().unwrap();
+        answer.body_mut().read_to_string().unwrap()
     }
 
     /// What it says to a POST.

@@ -81,7 +81,7 @@ pub struct View {
     pub priority: i32,
     /// Whether it is in the batch.
     pub is_running: bool,
-    /// Whether it is held back, because nobody reads its events.
+    /// Whether it is held back: nobody reads its events, or its prompt is being read elsewhere.
     pub is_stalled: bool,
     /// Tokens of its text so far, prompt included. At least one has not been run.
     pub text: usize,

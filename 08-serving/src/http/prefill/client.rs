@@ -1,0 +1,175 @@
+//! Whom to ask to read a prompt, and what to do when nothing comes.
+
+use super::receive::{Problem, receive};
+use crate::engine::{Courier, Prefiller, Wanted};
+use axum::http::Uri;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
+
+/// Bytes that may be on their way, or wait for their request's turn. Prompts beyond them are read here.
+const MOST_BYTES: usize = 1 << 30;
+
+/// A permit is for so many bytes.
+const UNIT: usize = 4 << 10;
+
+/// For how long a worker is not asked that did not answer, and one that would not.
+const LOST_FOR: Duration = Duration::from_secs(5);
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// A server that reads prompts for others: `http://HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerAddress(Uri);
+
+impl FromStr for WorkerAddress {
+    type Err = String;
+
+    fn from_str(written: &str) -> Result<Self, String> {
+        let expected = "expected http://HOST:PORT of a server that runs with --prefill-worker";
+        let address: Uri = written.parse().map_err(|problem| format!("{problem}, {expected}"))?;
+        let is_plain = address.scheme_str() == Some("http") && matches!(address.path(), "" | "/");
+        match address.host() {
+            Some(_) if is_plain && address.query().is_none() => Ok(WorkerAddress(address)),
+            _ => Err(expected.to_owned()),
+        }
+    }
+}
+
+/// Servers that read prompts for this one. The one with the fewest tokens to read has the next.
+pub struct PrefillWorkers {
+    workers: Vec<Arc<Worker>>,
+    key: Option<Arc<str>>,
+    room: Arc<Semaphore>,
+    /// One thread: what it does between waits is to copy bytes and to sum them up.
+    runtime: Option<Runtime>,
+}
+
+struct Worker {
+    address: Uri,
+    /// Tokens that it was asked to read and has not sent yet.
+    tokens: AtomicUsize,
+    /// Until when it is not asked.
+    away_until: Mutex<Option<Instant>>,
+}
+
+/// Calls a transfer off when nobody waits for it any more, and counts it until then.
+struct UnderWay {
+    task: AbortHandle,
+    worker: Arc<Worker>,
+    tokens: usize,
+    _room: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.worker.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
+    }
+}
+
+impl PrefillWorkers {
+    /// Asks these, with a key if they want one.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn new(workers: Vec<WorkerAddress>, key: Option<&str>) -> std::io::Result<Self> {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).thread_name("prefill").enable_all().build()?;
+        let worker = |WorkerAddress(address)| Worker {
+            address,
+            tokens: AtomicUsize::new(0),
+            away_until: Mutex::new(None),
+        };
+        Ok(PrefillWorkers {
+            workers: workers.into_iter().map(|address| Arc::new(worker(address))).collect(),
+            key: key.map(Arc::from),
+            room: Arc::new(Semaphore::new(MOST_BYTES / UNIT)),
+            runtime: Some(runtime),
+        })
+    }
+}
+
+impl Drop for PrefillWorkers {
+    fn drop(&mut self) {
+        // Nobody waits: this may be a thread that must not.
+        self.runtime.take().expect("it is there until now").shutdown_background();
+    }
+}
+
+impl Prefiller for PrefillWorkers {
+    fn begin(&self, mut wanted: Wanted, courier: Courier) -> Option<Box<dyn Send>> {
+        let there = self.workers.iter().filter(|worker| worker.is_there());
+        let worker = there.min_by_key(|worker| worker.tokens.load(Ordering::Relaxed))?.clone();
+        wanted.truncate(MOST_BYTES / wanted.block_bytes.max(1));
+        let units = (wanted.names.len() * wanted.block_bytes).div_ceil(UNIT) as u32;
+        let room = self.room.clone().try_acquire_many_owned(units).ok()?;
+        let tokens = wanted.tokens.len();
+        worker.tokens.fetch_add(tokens, Ordering::Relaxed);
+        let (asked, key) = (worker.clone(), self.key.clone());
+        let task = self.runtime.as_ref()?.spawn(async move {
+            let (blocks, result) = receive(&asked.address, key.as_deref(), wanted).await;
+            asked.note(&result);
+            courier.deliver(blocks);
+        });
+        Some(Box::new(UnderWay { task: task.abort_handle(), worker, tokens, _room: room }))
+    }
+}
+
+impl Worker {
+    fn is_there(&self) -> bool {
+        let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// Notes what came of asking, and says it where that is something new.
+    fn note(&self, result: &Result<(), Problem>) {
+        let away_for = match result {
+            Ok(()) | Err(Problem::Busy(_)) => None,
+            Err(Problem::Lost(_)) => Some(LOST_FOR),
+            Err(Problem::Refused(..)) => Some(REFUSED_FOR),
+        };
+        let mut until = self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_away = until.is_some();
+        *until = away_for.and_then(|time| Instant::now().checked_add(time));
+        drop(until);
+        match result {
+            Err(problem) if away_for.is_some() && !was_away => {
+                warn!(worker = %self.address, "prompts are read here, the prefill worker does not: {problem}");
+            }
+            Ok(()) if was_away => {
+                info!(worker = %self.address, "the prefill worker reads prompts again")
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_scheme_a_host_and_a_port() {
+        for good in
+            ["http://127.0.0.1:8001", "http://reader:80/", "http://[::1]:9000", "http://reader"]
+        {
+            good.parse::<WorkerAddress>().unwrap_or_else(|problem| panic!("{good}: {problem}"));
+        }
+        for bad in [
+            "",
+            "reader:80",
+            "https://reader:80",
+            "http://reader/v1",
+            "http://",
+            "http://reader:80?a=b",
+        ] {
+            let problem = bad.parse::<WorkerAddress>().unwrap_err();
+            assert!(problem.contains("expected http://HOST:PORT"), "{bad}: {problem}");
+        }
+    }
+}

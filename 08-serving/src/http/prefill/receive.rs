@@ -1,0 +1,220 @@
+//! One answer of a prefill worker, from the connection to blocks.
+
+use super::{Ask, PATH, SEAL, seal};
+use crate::engine::Wanted;
+use axum::body::{Body, BodyDataStream};
+use axum::http::{Request, StatusCode, Uri, header};
+use futures_util::StreamExt;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
+use paged_cache::offload::Key;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long a worker may take to answer a connection, and how long nothing may come from it. Its queue counts: a
+/// prompt that waits for longer is read here.
+const CONNECTS_IN: Duration = Duration::from_secs(1);
+const GOES_ON_IN: Duration = Duration::from_secs(10);
+
+/// Bytes of a refusal that are read.
+const MOST_TOLD: usize = 4 << 10;
+
+/// Why no more blocks came.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    /// Nobody answers, or he stops.
+    #[error("{0}")]
+    Lost(String),
+    /// It has other things to do.
+    #[error("it is busy: {0}")]
+    Busy(String),
+    /// It will not do it, now or later.
+    #[error("it answers {0}: {1}")]
+    Refused(StatusCode, String),
+}
+
+/// Blocks that have come whole, by name.
+pub(super) type Blocks = HashMap<Key, Vec<u8>>;
+
+// ANCHOR: receive
+/// Asks a worker for blocks. What has come by the time that something goes wrong is kept.
+pub(super) async fn receive(
+    worker: &Uri,
+    key: Option<&str>,
+    wanted: Wanted,
+) -> (Blocks, Result<(), Problem>) {
+    let mut unpacking = Unpacking::new(wanted.names.clone(), wanted.block_bytes);
+    let result = follow(worker, key, wanted, &mut unpacking).await;
+    (unpacking.blocks, result)
+}
+// ANCHOR_END: receive
+
+async fn follow(
+    worker: &Uri,
+    key: Option<&str>,
+    wanted: Wanted,
+    unpacking: &mut Unpacking,
+) -> Result<(), Problem> {
+    let authority = worker.authority().expect("it was checked").as_str();
+    let host = worker.host().expect("it was checked").trim_matches(['[', ']']);
+    let connecting = TcpStream::connect((host, worker.port_u16().unwrap_or(80)));
+    let stream = soon(CONNECTS_IN, connecting).await?.map_err(lost)?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(lost)?;
+    // Ends with this.
+    let mut beside = JoinSet::new();
+    beside.spawn(connection);
+    let Wanted { fingerprint, salt, tokens, known, .. } = wanted;
+    let ask = Ask { fingerprint, salt: salt.0, tokens, known };
+    let body = serde_json::to_vec(&ask).map_err(lost)?;
+    let mut request = Request::post(PATH)
+        .header(header::HOST, authority)
+        .header(header::CONTENT_TYPE, "application/json");
+    if let Some(key) = key {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
+    }
+    let request = request.body(Body::from(body)).map_err(lost)?;
+    let response = soon(GOES_ON_IN, sender.send_request(request)).await?.map_err(lost)?;
+    let (status, mut data) =
+        (response.status(), Body::new(response.into_body()).into_data_stream());
+    if status != StatusCode::OK {
+        return Err(refusal(status, &mut data).await);
+    }
+    while let Some(chunk) = soon(GOES_ON_IN, data.next()).await? {
+        unpacking.take(&chunk.map_err(lost)?)?;
+    }
+    match unpacking.is_done() {
+        true => Ok(()),
+        false => Err(Problem::Busy("it ended before the last block".to_owned())),
+    }
+}
+
+async fn soon<T>(time: Duration, future: impl Future<Output = T>) -> Result<T, Problem> {
+    let late = |_| Problem::Lost(format!("nothing came for {} seconds", time.as_secs()));
+    timeout(time, future).await.map_err(late)
+}
+
+fn lost(problem: impl ToString) -> Problem {
+    Problem::Lost(problem.to_string())
+}
+
+async fn refusal(status: StatusCode, data: &mut BodyDataStream) -> Problem {
+    let mut told = Vec::new();
+    while let Ok(Some(Ok(chunk))) = soon(GOES_ON_IN, data.next()).await
+        && told.len() < MOST_TOLD
+    {
+        told.extend_from_slice(&chunk);
+    }
+    told.truncate(MOST_TOLD);
+    let envelope: Option<serde_json::Value> = serde_json::from_slice(&told).ok();
+    let message = envelope.as_ref().and_then(|told| told["error"]["message"].as_str());
+    let message = message.unwrap_or("it does not say why").to_owned();
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Problem::Busy(message),
+        status => Problem::Refused(status, message),
+    }
+}
+
+/// Cuts a body into blocks.
+struct Unpacking {
+    names: std::vec::IntoIter<Key>,
+    block_bytes: usize,
+    /// The beginning of the next block with its seal.
+    begun: Vec<u8>,
+    blocks: Blocks,
+}
+
+impl Unpacking {
+    fn new(names: Vec<Key>, block_bytes: usize) -> Self {
+        let names = names.into_iter();
+        Unpacking { names, block_bytes, begun: Vec::new(), blocks: Blocks::new() }
+    }
+
+    /// Takes in the next bytes.
+    ///
+    /// # Errors
+    /// If a block is not what its name says, or there are more than were asked for.
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Problem> {
+        let whole = self.block_bytes + SEAL;
+        while !bytes.is_empty() {
+            let (next, rest) = bytes.split_at(bytes.len().min(whole - self.begun.len()));
+            self.begun.reserve_exact(whole - self.begun.len());
+            self.begun.extend_from_slice(next);
+            bytes = rest;
+            if self.begun.len() == whole {
+                let mut block = std::mem::take(&mut self.begun);
+                let sealed = block.split_off(self.block_bytes);
+                let name =
+                    self.names.next().ok_or_else(|| lost("more blocks than were asked for"))?;
+                if seal(name, &block)[..] != sealed[..] {
+                    return Err(lost("a block that is not what its name says"));
+                }
+                self.blocks.insert(name, block);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.names.len() == 0 && self.begun.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [Key; 2] = [Key([1; 32]), Key([2; 32])];
+
+    /// Two blocks of three bytes, as they come.
+    fn sent() -> Vec<u8> {
+        let blocks = [[7, 8, 9], [4, 5, 6]];
+        NAMES
+            .iter()
+            .zip(blocks)
+            .flat_map(|(&name, block)| [&block[..], &seal(name, &block)].concat())
+            .collect()
+    }
+
+    fn taken(bytes: &[u8], at_a_time: usize) -> (Unpacking, Result<(), Problem>) {
+        let mut unpacking = Unpacking::new(NAMES.to_vec(), 3);
+        let result = bytes.chunks(at_a_time).try_for_each(|chunk| unpacking.take(chunk));
+        (unpacking, result)
+    }
+
+    #[test]
+    fn blocks_come_in_pieces_of_any_size() {
+        for at_a_time in [1, 2, 34, 35, 36, 70] {
+            let (unpacking, result) = taken(&sent(), at_a_time);
+            result.unwrap();
+            assert!(unpacking.is_done());
+            assert_eq!(unpacking.blocks[&NAMES[0]], [7, 8, 9]);
+            assert_eq!(unpacking.blocks[&NAMES[1]], [4, 5, 6]);
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_break_is_kept() {
+        let (unpacking, result) = taken(&sent()[..60], 7);
+        result.unwrap();
+        assert!(!unpacking.is_done());
+        assert_eq!(unpacking.blocks.len(), 1);
+    }
+
+    #[test]
+    fn no_byte_may_be_another() {
+        for at in 0..70 {
+            let mut bytes = sent();
+            bytes[at] ^= 1;
+            let (unpacking, result) = taken(&bytes, 70);
+            assert!(result.unwrap_err().to_string().contains("not what its name says"));
+            assert_eq!(unpacking.blocks.len(), at / 35);
+        }
+        let more = [sent(), sent()].concat();
+        let (unpacking, result) = taken(&more, 70);
+        assert!(result.unwrap_err().to_string().contains("more blocks"));
+        assert_eq!(unpacking.blocks.len(), 2);
+    }
+}
