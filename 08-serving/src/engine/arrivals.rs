@@ -37,7 +37,8 @@ impl Engine {
             }
         }
         self.lend();
-        self.ask_elsewhere()
+        self.ask_elsewhere();
+        Ok(())
     }
 
     /// When something has to be done although nobody rings.

@@ -8,7 +8,6 @@ use super::Engine;
 use super::inbox::Inbox;
 use super::member::Member;
 use super::tiers::Chained;
-use naive_decode::Result;
 use paged_cache::offload::Key;
 use prefix_radix::Salt;
 use std::collections::HashMap;
@@ -141,9 +140,11 @@ impl Elsewhere {
 impl Engine {
     // ANCHOR: elsewhere
     /// Has the prompts of those who have just come read elsewhere, as far as that is worth it.
-    pub(super) fn ask_elsewhere(&mut self) -> Result<()> {
-        let Some(exchange) = self.options.exchange.clone() else { return Ok(()) };
-        let Some(prefiller) = exchange.prefiller else { return Ok(()) };
+    pub(super) fn ask_elsewhere(&mut self) {
+        let exchange = self.options.exchange.as_ref();
+        let Some(prefiller) = exchange.and_then(|exchange| exchange.prefiller.clone()) else {
+            return;
+        };
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if matches!(member.elsewhere, Elsewhere::Unasked | Elsewhere::Behind) {
@@ -155,7 +156,6 @@ impl Engine {
                 self.members[index].elsewhere = next;
             }
         }
-        Ok(())
     }
     // ANCHOR_END: elsewhere
 
