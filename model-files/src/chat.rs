@@ -3,8 +3,9 @@
 //! A template is a Jinja program that comes with the checkpoint. It gets the messages and writes
 //! the text that the model was trained to continue. It is run the way Hugging Face runs it: the
 //! same variables, the same functions, white space around blocks trimmed, Python's string methods
-//! there. It comes from whoever made the checkpoint, so it may do nothing but write, and not for
-//! ever.
+//! there. It comes from whoever made the checkpoint, so it may do nothing but write, in so many
+//! steps and no more. How much it writes nothing else bounds: a text that is joined to itself by `~`
+//! doubles with each step, and `format` fills up to any width. So a template can still use up memory.
 
 mod encode;
 mod environment;
@@ -16,6 +17,9 @@ use minijinja::context;
 use minijinja::value::{Serde, Value};
 use naive_decode::{Error, Result, Tokenizer};
 use serde::{Deserialize, Serialize};
+
+/// Longest template that is read, in bytes. Those of models that call tools have some 20 KB.
+const LONGEST: usize = 1 << 20;
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,13 +89,18 @@ impl ChatTemplate {
     /// tokens that it knows as `bos_token` and `eos_token`.
     ///
     /// # Errors
-    /// If the source is no Jinja template.
+    /// If the source is no Jinja template, or longer than any.
     pub fn new(
         file: &str,
         source: &str,
         beginning: Option<String>,
         end: Option<String>,
     ) -> Result<Self> {
+        if source.len() > LONGEST {
+            let problem =
+                format!("chat template has {} bytes, expected at most {LONGEST}", source.len());
+            return Err(Error::file(file, problem));
+        }
         let source = without_marks(source);
         let template = ChatTemplate { file: file.to_owned(), source, beginning, end };
         environment().template_from_str(&template.source).map_err(|e| template.refusal(&e))?;

@@ -7,6 +7,10 @@ use minijinja::syntax::SyntaxConfig;
 /// Steps that a template may take: a conversation of a thousand turns takes a hundredth of it.
 const MOST_STEPS: u64 = 10_000_000;
 
+/// Jinja's filters that templates do not get: each fills up to a number that the template says, however
+/// large, in one step. No template that is known uses them.
+const UNBOUNDED: [&str; 2] = ["batch", "slice"];
+
 /// The template without the marks that some put around answers, `{% generation %}`, so that training
 /// can find them. They write nothing, and Jinja does not know them: a condition that always holds
 /// takes their place, so that white space around them is trimmed as it was.
@@ -37,5 +41,7 @@ pub(super) fn environment() -> Environment<'static> {
     environment.add_function("raise_exception", functions::raise_exception);
     environment.add_function("strftime_now", functions::strftime_now);
     environment.add_filter("tojson", functions::tojson);
+    environment.add_filter("indent", functions::indent);
+    UNBOUNDED.iter().for_each(|filter| environment.remove_filter(filter));
     environment
 }

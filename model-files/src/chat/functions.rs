@@ -1,15 +1,36 @@
 //! What Hugging Face gives to chat templates besides Jinja's own functions.
 
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, StringInput, Value};
 use minijinja::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Widest indentation of a text.
+const WIDEST: usize = 1_000;
+
 /// How a template refuses a conversation.
 pub(super) fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// Jinja's own, by a width that text may have: it would set aside whatever a template asks for.
+pub(super) fn indent(
+    value: StringInput<'_>,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    named: Kwargs,
+) -> Result<Value, Error> {
+    let width_named: Option<usize> = named.peek("width").ok();
+    match width.or(width_named) {
+        Some(wide) if wide > WIDEST => {
+            let problem = format!("indent is {wide} wide, expected at most {WIDEST}");
+            Err(Error::new(ErrorKind::InvalidOperation, problem))
+        }
+        _ => minijinja::filters::indent(value, width, first, blank, named),
+    }
 }
 
 /// A value as Python's `json.dumps` writes it: nothing escaped that need not be, a space after

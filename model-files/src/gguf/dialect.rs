@@ -3,7 +3,7 @@
 mod names;
 
 use super::metadata::Metadata;
-use naive_decode::{Error, Result};
+use naive_decode::Result;
 use names::{
     FUSED, GEMMA_NORMS, LATENT, LLAMA_NORMS, Names, OUTER, QK_NORMS, QKV_BIASES, ROUTER_BIASES,
     SEPARATE, SHARED,
@@ -43,6 +43,9 @@ const fn dialect(
     Dialect { name, hugging_face, permuted: false, biases: &[], inner }
 }
 
+/// More heads than any model has, and few enough to be multiplied by whatever a shape holds.
+const MOST_HEADS: u64 = 1 << 24;
+
 /// Tensors outside the blocks that are read before the model is: divisors of RoPE's frequencies,
 /// Llama 3's, and longrope's for short texts and for long ones.
 pub(super) const ROPE_DIVISORS: &str = "rope_freqs.weight";
@@ -76,17 +79,25 @@ impl Dialect {
     /// Query heads and key-value heads.
     ///
     /// # Errors
-    /// If there is no whole number of them.
+    /// If there is no whole number of them, or more than any model has.
     pub(super) fn heads(&self, metadata: &Metadata) -> Result<[usize; 2]> {
-        let heads = |part: &str| metadata.integer(&self.key(part));
+        let heads = |part: &str| {
+            let key = self.key(part);
+            let Some(count) = metadata.integer(&key)? else { return Ok(None) };
+            match count {
+                // No loss: the most fits every `usize`.
+                0..=MOST_HEADS => Ok(Some(count as usize)),
+                _ => {
+                    let expected = format!("at most {MOST_HEADS}");
+                    Err(metadata.mismatch(&key, &count.to_string(), &expected))
+                }
+            }
+        };
         let queries = heads("attention.head_count")?.ok_or_else(|| {
             metadata.missing(&self.key("attention.head_count"), "the number of heads")
         })?;
         let keys = heads("attention.head_count_kv")?.unwrap_or(queries);
-        let small = |n: u64| {
-            usize::try_from(n).map_err(|_| Error::file(metadata.file, format!("{n} heads")))
-        };
-        Ok([small(queries)?, small(keys)?])
+        Ok([queries, keys])
     }
 
     /// The key of a size: `block_count` → `llama.block_count`.
@@ -148,7 +159,36 @@ impl Dialect {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cursor::Cursor;
+    use super::super::value::Entry;
     use super::*;
+    use std::collections::BTreeMap;
+
+    /// What a llama's file with these numbers of heads says, if they are accepted.
+    fn heads(queries: u64, keys: u64) -> Result<[usize; 2]> {
+        // 10 is GGUF's number of u64.
+        let value = |n: u64| [&10_u32.to_le_bytes()[..], &n.to_le_bytes()].concat();
+        let bytes = [value(queries), value(keys)].concat();
+        let mut cursor = Cursor { file: "file", bytes: &bytes, at: 0 };
+        let mut entries = BTreeMap::new();
+        for key in ["llama.attention.head_count", "llama.attention.head_count_kv"] {
+            entries.insert(key.to_owned(), Entry::read(&mut cursor, key)?);
+        }
+        DIALECTS[0].heads(&Metadata { file: "file", bytes: &bytes, entries: &entries })
+    }
+
+    #[test]
+    fn more_heads_than_any_model_has_are_refused() {
+        assert_eq!(heads(9, 3).unwrap(), [9, 3]);
+        assert_eq!(heads(MOST_HEADS, MOST_HEADS).unwrap(), [1 << 24; 2]);
+        for many in [MOST_HEADS + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
+            for (queries, keys, key) in [(many, 1, "head_count`"), (2, many, "head_count_kv`")] {
+                let said = heads(queries, keys).unwrap_err().to_string();
+                let expected = format!("{key} is {many}, expected at most 16777216");
+                assert!(said.contains(&expected), "{said}");
+            }
+        }
+    }
 
     #[test]
     fn names_are_those_that_the_file_has() {

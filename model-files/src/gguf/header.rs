@@ -13,6 +13,9 @@ const USUAL_ALIGNMENT: u64 = 32;
 /// ggml knows no tensor with more.
 const MOST_DIMENSIONS: u32 = 4;
 
+/// GGUF allows no longer key, in bytes.
+const LONGEST_KEY: usize = 65_535;
+
 /// One tensor's place in the file.
 #[derive(Debug, Clone)]
 pub(super) struct TensorPlace {
@@ -56,7 +59,7 @@ impl Header {
         let entry_count = cursor.count(8 + 4 + 1, "the number of metadata entries")?;
         let mut metadata = BTreeMap::new();
         for _ in 0..entry_count {
-            let key = cursor.text("a metadata key")?.to_owned();
+            let key = read_key(&mut cursor)?;
             let entry = Entry::read(&mut cursor, &key)?;
             if metadata.contains_key(&key) {
                 return refuse(format!("metadata `{key}` is there twice, expected once"));
@@ -116,6 +119,20 @@ impl Header {
         }
         Ok(())
     }
+}
+
+/// The next metadata key.
+fn read_key(cursor: &mut Cursor) -> Result<String> {
+    let at = cursor.at;
+    let key = cursor.text("a metadata key")?;
+    if key.len() > LONGEST_KEY {
+        let length = key.len();
+        let problem = format!(
+            "a metadata key at byte {at} has {length} bytes, expected at most {LONGEST_KEY}"
+        );
+        return Err(Error::file(cursor.file, problem));
+    }
+    Ok(key.to_owned())
 }
 
 /// The alignment of tensors, once it is known that the file is whole.

@@ -29,7 +29,7 @@ impl<'a> Metadata<'a> {
     pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
         let Some(entry) = self.entries.get(key) else { return Ok(None) };
         match entry.kind {
-            Kind::Text => self.cursor(entry.at).text(&format!("metadata `{key}`")).map(Some),
+            Kind::Text => self.cursor(entry.at).text(format!("metadata `{key}`")).map(Some),
             other => Err(self.mismatch(key, &format!("{other:?}"), "text")),
         }
     }
@@ -52,11 +52,12 @@ impl<'a> Metadata<'a> {
     /// The number at `key`.
     ///
     /// # Errors
-    /// If it holds something else.
+    /// If it holds something else, a NaN or an infinity.
     pub fn float(&self, key: &str) -> Result<Option<f64>> {
         match self.number(key)? {
             None => Ok(None),
-            Some(Number::Float(x)) => Ok(Some(x)),
+            Some(Number::Float(x)) if x.is_finite() => Ok(Some(x)),
+            Some(Number::Float(x)) => Err(self.mismatch(key, &x.to_string(), "a finite number")),
             Some(Number::Integer(n)) => Ok(Some(n as f64)),
             Some(other) => Err(self.mismatch(key, &format!("{other:?}"), "a number")),
         }
@@ -134,7 +135,7 @@ impl<'a> Metadata<'a> {
         }
         let mut cursor = self.cursor(entry.at);
         let element = Kind::read(&mut cursor, key)?;
-        let count = cursor.count(element.smallest(), &format!("the length of `{key}`"))?;
+        let count = cursor.count(element.smallest(), format!("the length of `{key}`"))?;
         Ok(Some((element, count, cursor)))
     }
 }
@@ -183,6 +184,20 @@ mod tests {
         entry(6, &1.5_f32.to_le_bytes(), |m| assert_eq!(m.float("key").unwrap(), Some(1.5)));
         entry(12, &1.5_f64.to_le_bytes(), |m| assert_eq!(m.float("key").unwrap(), Some(1.5)));
         entry(7, &[1], |m| assert_eq!(m.flag("key").unwrap(), Some(true)));
+    }
+
+    #[test]
+    fn floats_that_are_no_numbers_are_refused() {
+        let refused = |kind: u32, bytes: &[u8], found: &str| {
+            entry(kind, bytes, |metadata| {
+                let said = metadata.float("key").unwrap_err().to_string();
+                assert!(said.contains(&format!("`key` is {found}, expected a finite")), "{said}");
+            });
+        };
+        refused(6, &f32::NAN.to_le_bytes(), "NaN");
+        refused(6, &f32::NEG_INFINITY.to_le_bytes(), "-inf");
+        refused(12, &f64::INFINITY.to_le_bytes(), "inf");
+        refused(12, &f64::NAN.to_le_bytes(), "NaN");
     }
 
     #[test]

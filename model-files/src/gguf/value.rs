@@ -27,7 +27,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn read(cursor: &mut Cursor, key: &str) -> Result<Self> {
         use Kind::{Array, Bool, F32, F64, I8, I16, I32, I64, Text, U8, U16, U32, U64};
-        let code = cursor.u32(&format!("the type of `{key}`"))?;
+        let code = cursor.u32(format_args!("the type of `{key}`"))?;
         let kinds = [U8, I8, U16, I16, U32, I32, F32, Bool, Text, Array, U64, I64, F64];
         kinds.get(code as usize).copied().ok_or_else(|| {
             let problem = format!("metadata `{key}` has type {code}, expected 0 to 12");
@@ -86,11 +86,11 @@ impl Entry {
 }
 
 fn skip(cursor: &mut Cursor, key: &str, kind: Kind, depth: usize) -> Result<()> {
-    let what = format!("metadata `{key}`");
+    let what = format_args!("metadata `{key}`");
     match kind {
         Kind::Text => {
-            let length = cursor.u64(&what)?;
-            cursor.take(length, &what)?;
+            let length = cursor.u64(what)?;
+            cursor.take(length, what)?;
         }
         Kind::Array if depth == DEEPEST => {
             let problem = format!("{what} has arrays nested deeper than {DEEPEST}");
@@ -98,8 +98,8 @@ fn skip(cursor: &mut Cursor, key: &str, kind: Kind, depth: usize) -> Result<()> 
         }
         Kind::Array => {
             let element = Kind::read(cursor, key)?;
-            let length = format!("the length of `{key}`");
-            let count = cursor.count(element.smallest(), &length)?;
+            let length = format_args!("the length of `{key}`");
+            let count = cursor.count(element.smallest(), length)?;
             match element {
                 Kind::Text | Kind::Array => {
                     for _ in 0..count {
@@ -107,10 +107,10 @@ fn skip(cursor: &mut Cursor, key: &str, kind: Kind, depth: usize) -> Result<()> 
                     }
                 }
                 // `count` fits the file, so the product does.
-                _ => drop(cursor.take((count * element.smallest()) as u64, &what)?),
+                _ => drop(cursor.take((count * element.smallest()) as u64, what)?),
             }
         }
-        _ => drop(cursor.take(kind.smallest() as u64, &what)?),
+        _ => drop(cursor.take(kind.smallest() as u64, what)?),
     }
     Ok(())
 }

@@ -67,8 +67,7 @@ impl Hub {
         let kept =
             || home.as_ref().and_then(|home| std::fs::read_to_string(home.join("token")).ok());
         let token = variable("HF_TOKEN").or_else(kept).map(|token| token.trim().to_owned());
-        let offline = variable("HF_HUB_OFFLINE");
-        let offline = offline.is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "no"));
+        let offline = variable("HF_HUB_OFFLINE").is_some_and(|value| is_yes(&value));
         let endpoint = variable("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
         let token = token.filter(|token| !token.is_empty());
         Ok(Hub { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline })
@@ -201,6 +200,11 @@ impl Hub {
     }
 }
 
+/// Whether a variable says yes, as Hugging Face's own tools read it: anything else is no.
+fn is_yes(value: &str) -> bool {
+    matches!(value.to_ascii_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE")
+}
+
 /// The one file of a repository that is all of the model, if it is one file: the one that was named, or the only GGUF
 /// file where the files of a model in parts are not there.
 fn one_file<'a>(name: &HubName, there: &[&'a str]) -> Result<Option<&'a str>> {
@@ -243,4 +247,19 @@ fn is_complete(directory: &Path) -> bool {
         index.is_ok_and(|index| index.values().all(|shard| has(shard)))
     };
     NEEDED.iter().all(|file| has(file)) && (has(WHOLE) || has_shards())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_hugging_faces_tools_take_for_yes_is_yes() {
+        for yes in ["1", "on", "ON", "yes", "Yes", "true", "True", "TRUE"] {
+            assert!(is_yes(yes), "{yes}");
+        }
+        for no in ["0", "false", "False", "FALSE", "no", "NO", "off", "Off", "2", "", " 1"] {
+            assert!(!is_yes(no), "{no}");
+        }
+    }
 }

@@ -178,6 +178,15 @@ fn a_template_that_never_ends_is_stopped() {
 }
 
 #[test]
+fn a_template_indents_as_far_as_a_text_may_be() {
+    assert_eq!(render("{{ 'a\\nb'|indent(3) }}", &[], false).unwrap(), "a\n   b");
+    for wide in ["'a'|indent(9223372036854775807)", "'a'|indent(width=9223372036854775807)"] {
+        let said = render(&format!("{{{{ {wide} }}}}"), &[], false).unwrap_err().to_string();
+        assert!(said.contains("expected at most 1000"), "{said}");
+    }
+}
+
+#[test]
 fn templates_and_tokens_are_found_in_every_form_of_tokenizer_config() {
     let read = |json: serde_json::Value, own: Option<(&str, &str)>| {
         ChatTemplate::from_tokenizer_config(

@@ -206,7 +206,11 @@ fn metadata_that_is_missing_or_of_another_kind() {
         ("llama.embedding_length", Meta::U32(u32::MAX), &["hidden_size", "4294967295"]),
         ("llama.feed_forward_length", Meta::U32(1 << 24), &["ffn_gate.weight", "16777216"]),
         ("llama.block_count", Meta::U32(1 << 24), &["blk.1.attn_q.weight", "missing"]),
-        ("llama.attention.head_count", Meta::U32(u32::MAX), &["num_attention_heads"]),
+        (
+            "llama.attention.head_count",
+            Meta::U32(u32::MAX),
+            &["head_count", "4294967295", "16777216"],
+        ),
         ("llama.context_length", Meta::U32(0), &["max_position_embeddings", "0"]),
         ("llama.expert_count", Meta::U32(8), &["llama.expert_count", "8", "none"]),
         ("llama.rope.dimension_count", Meta::U32(8), &["partial_rotary_factor", "0.5", "1"]),

@@ -15,6 +15,10 @@ use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::normalizers::prepend::Prepend;
 use tokenizers::normalizers::replace::Replace;
 
+/// Longest token that is read, in bytes: every way to cut one in two is looked up. The longest that
+/// are published have some dozens.
+const LONGEST: usize = 1_024;
+
 /// What a space is written as.
 const SPACE: &str = "\u{2581}";
 
@@ -63,6 +67,11 @@ fn merges(vocabulary: &Vocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<(Stri
     if let Some(at) = scores.iter().position(|score| !score.is_finite()) {
         let found = format!("{} at {at}", scores[at]);
         return Err(vocabulary.metadata.mismatch(key, &found, "finite numbers"));
+    }
+    if let Some(id) = vocabulary.tokens.iter().position(|token| token.len() > LONGEST) {
+        let found = format!("{} bytes long at {id}", vocabulary.tokens[id].len());
+        let expected = format!("tokens of at most {LONGEST} bytes");
+        return Err(vocabulary.metadata.mismatch("tokenizer.ggml.tokens", &found, &expected));
     }
     let mut pairs: Vec<(f64, &str, &str)> = Vec::new();
     for (id, token) in vocabulary.tokens.iter().enumerate() {
