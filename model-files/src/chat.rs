@@ -18,7 +18,7 @@ use minijinja::value::{Serde, Value};
 use naive_decode::{Error, Result, Tokenizer};
 use serde::{Deserialize, Serialize};
 
-/// Longest template that is read, in bytes. Those of models that call tools have some 20 KB.
+/// Longest template that is read, in bytes.
 const LONGEST: usize = 1 << 20;
 
 /// One turn of a conversation.

@@ -8,6 +8,7 @@ use crate::origin::{Origin, Stamp};
 use crate::safetensors::Safetensors;
 use crate::sampling::SamplingDefaults;
 use crate::text_file::{is_there, read};
+use crate::tokenizer_file::read_tokenizer;
 use embedded_models::EmbeddedModel;
 use naive_decode::{Checkpoint, Config, LoadOptions, Model, Pack, Result, Tokenizer, dense};
 use std::path::Path;
@@ -133,8 +134,7 @@ impl ModelFiles {
             config.add_end_tokens(&file, &json)?;
             sampling = SamplingDefaults::from_json(&file, &json);
         }
-        let path = directory.join("tokenizer.json");
-        let tokenizer = Tokenizer::from_bytes(&path.display().to_string(), &read(&path)?)?;
+        let tokenizer = read_tokenizer(&directory.join("tokenizer.json"))?;
         let chat_template = read_template(directory)?;
         let weights = weights(directory)?;
         let origin = Some(Origin::new(named, &[weights.stamps(), &[config_stamp]].concat()));

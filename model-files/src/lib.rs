@@ -27,6 +27,7 @@
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
 //! | `text_file.rs` | the small files around the weights, doubted before they are read |
+//! | `tokenizer_file.rs` | `tokenizer.json`, doubted before the `tokenizers` crate reads it |
 //! | `chat.rs` | chat templates, run as Hugging Face runs them |
 //! | `chat/encode.rs` | from a conversation to tokens, special ones the template's own |
 
@@ -43,6 +44,7 @@ mod sampling;
 mod source;
 mod summary;
 mod text_file;
+mod tokenizer_file;
 
 pub use architectures::{Architecture, LayerKv};
 pub use arguments::ModelArgs;

@@ -8,7 +8,7 @@ use minijinja::syntax::SyntaxConfig;
 const MOST_STEPS: u64 = 10_000_000;
 
 /// Jinja's filters that templates do not get: each fills up to a number that the template says, however
-/// large, in one step. No template that is known uses them.
+/// large, in one step. None of the templates in the tests uses them.
 const UNBOUNDED: [&str; 2] = ["batch", "slice"];
 
 /// The template without the marks that some put around answers, `{% generation %}`, so that training

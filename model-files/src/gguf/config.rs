@@ -29,6 +29,20 @@ const OPTIONAL_SIZES: [(&str, &str); 3] = [
     ("attention.sliding_window", "sliding_window"),
 ];
 
+/// Where YaRN's ramp between fast pairs and slow ones begins and ends.
+const RAMP: [(&str, &str); 2] =
+    [("rope.scaling.yarn_beta_fast", "beta_fast"), ("rope.scaling.yarn_beta_slow", "beta_slow")];
+
+/// Numbers that change nothing as long as they are among these, and what is said of others.
+const PLAIN: [(&str, &[f64], &str); 3] = [
+    ("rope.scaling.yarn_ext_factor", &[1.0, -1.0], "1, or -1, which says the same"),
+    ("rope.scaling.yarn_attn_factor", &[1.0], "1: scores are sharpened as YaRN's rule has it"),
+    (ATTENTION_FACTOR, &[1.0], "1: outside longrope, no factor on RoPE is read"),
+];
+
+/// Factor on what RoPE turns, which longrope has.
+const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
+
 /// RoPE's base where a file does not say.
 const USUAL_BASE: f64 = 10_000.0;
 
@@ -80,6 +94,8 @@ pub(super) fn from_metadata(
     let value = metadata.float(&epsilon)?;
     let value = value.ok_or_else(|| metadata.missing(&epsilon, "a small number"))?;
     fields.insert("rms_norm_eps".into(), value.into());
+    let has_longrope = dialect.name == "phi3" && found.short_divisors.is_some();
+    check_plain(metadata, dialect, has_longrope)?;
     add_rope(metadata, dialect, found.rope_divisors.as_deref(), &mut fields)?;
     let end: Vec<u64> = ["eos", "eot", "eom"]
         .iter()
@@ -93,6 +109,24 @@ pub(super) fn from_metadata(
     families::add(metadata, dialect, longrope, &mut fields)?;
     let json = Value::Object(fields).to_string();
     Architecture::from_json(&format!("{}, metadata", metadata.file), json.as_bytes())
+}
+
+/// Checks what is not handed on.
+///
+/// # Errors
+/// Numbers of RoPE that nobody would read, so that the model would be another.
+fn check_plain(metadata: &Metadata, dialect: &Dialect, has_longrope: bool) -> Result<()> {
+    for (part, plain, expected) in PLAIN {
+        let key = dialect.key(part);
+        match metadata.float(&key)? {
+            Some(_) if has_longrope && part == ATTENTION_FACTOR => {}
+            Some(found) if !plain.contains(&found) => {
+                return Err(metadata.mismatch(&key, &found.to_string(), expected));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// RoPE's base, how much of a head it turns, and what stretches it.
@@ -124,6 +158,11 @@ fn add_rope(
         }
         if let Some(trained) = metadata.integer(&key("rope.scaling.original_context_length"))? {
             scaling.insert("original_max_position_embeddings".into(), trained.into());
+        }
+        for (part, field) in RAMP {
+            if let Some(turns) = metadata.float(&key(part))? {
+                scaling.insert(field.into(), turns.into());
+            }
         }
         fields.insert("rope_scaling".into(), scaling.into());
     }

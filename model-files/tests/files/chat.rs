@@ -187,6 +187,25 @@ fn a_template_indents_as_far_as_a_text_may_be() {
 }
 
 #[test]
+fn filters_that_fill_up_to_any_number_are_not_there() {
+    for filter in ["batch", "slice"] {
+        let source = format!("{{{{ 'ab'|list|{filter}(2)|length }}}}");
+        let said = render(&source, &[], false).unwrap_err().to_string();
+        assert!(said.contains("unknown filter") && said.contains(filter), "{said}");
+    }
+}
+
+#[test]
+fn a_template_longer_than_any_is_refused() {
+    let most = 1 << 20;
+    assert!(render(&"x".repeat(most), &[], false).is_ok());
+    let said = render(&"x".repeat(most + 1), &[], false).unwrap_err().to_string();
+    for word in ["template", "1048577 bytes", "at most 1048576"] {
+        assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
 fn templates_and_tokens_are_found_in_every_form_of_tokenizer_config() {
     let read = |json: serde_json::Value, own: Option<(&str, &str)>| {
         ChatTemplate::from_tokenizer_config(

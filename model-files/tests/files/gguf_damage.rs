@@ -3,7 +3,7 @@
 
 use crate::writer::{GgufFile, Meta, Tensor, text, texts, tiny};
 use ladder_tests::watched::largest_while;
-use model_files::ModelFiles;
+use model_files::{Gguf, ModelFiles};
 use naive_decode::LoadOptions;
 use proptest::prelude::*;
 use std::path::Path;
@@ -196,7 +196,7 @@ fn metadata_that_is_missing_or_of_another_kind() {
         file.set(key, Meta::Bool(true));
         assert_refused(&file, &[key, "expected"]);
     }
-    let edits: [(&str, Meta, &[&str]); 18] = [
+    let edits: [(&str, Meta, &[&str]); 22] = [
         ("general.architecture", text("mamba"), &["mamba", "one of: llama"]),
         ("general.alignment", Meta::U32(24), &["general.alignment", "24", "power of two"]),
         ("split.count", Meta::U32(3), &["split into 3 files", "merge"]),
@@ -214,6 +214,22 @@ fn metadata_that_is_missing_or_of_another_kind() {
         ("llama.context_length", Meta::U32(0), &["max_position_embeddings", "0"]),
         ("llama.expert_count", Meta::U32(8), &["llama.expert_count", "8", "none"]),
         ("llama.rope.dimension_count", Meta::U32(8), &["partial_rotary_factor", "0.5", "1"]),
+        ("llama.rope.freq_base", Meta::F32(f32::NAN), &["llama.rope.freq_base", "NaN", "finite"]),
+        (
+            "llama.rope.scaling.yarn_ext_factor",
+            Meta::F32(0.5),
+            &["`llama.rope.scaling.yarn_ext_factor` is 0.5", "1, or -1"],
+        ),
+        (
+            "llama.rope.scaling.yarn_attn_factor",
+            Meta::F32(0.75),
+            &["`llama.rope.scaling.yarn_attn_factor` is 0.75", "expected 1"],
+        ),
+        (
+            "llama.rope.scaling.attn_factor",
+            Meta::F32(1.5),
+            &["`llama.rope.scaling.attn_factor` is 1.5", "expected 1"],
+        ),
         ("tokenizer.ggml.model", text("bert"), &["tokenizer.ggml.model", "bert", "gpt2"]),
         ("tokenizer.ggml.pre", text("odd"), &["tokenizer.ggml.pre", "odd", "smollm"]),
         ("tokenizer.ggml.merges", texts(["a b", "a c"]), &["merges", "\"a c\" at 1", "third"]),
@@ -231,6 +247,21 @@ fn metadata_that_is_missing_or_of_another_kind() {
     let mut file = tiny();
     file.metadata.push(("llama.block_count".into(), Meta::U32(1)));
     assert_refused(&file, &["llama.block_count", "twice"]);
+}
+
+#[test]
+fn a_key_may_be_long_and_is_written_out_only_where_something_is_wrong() {
+    const LONGEST: usize = 65_535;
+    let directory = tempfile::tempdir().unwrap();
+    let mut file = tiny();
+    file.set(&"k".repeat(LONGEST), texts(["", "", ""]));
+    let path = file.write(directory.path());
+    let (opened, largest) = largest_while(|| Gguf::open(&path).map(drop));
+    opened.unwrap();
+    // The key itself is kept. Its value has a name that is longer.
+    assert!(largest <= LONGEST, "{largest} bytes were asked for at once");
+    file.set(&"k".repeat(LONGEST + 1), Meta::U32(1));
+    assert_refused(&file, &["metadata key at byte", "65536 bytes", "at most 65535"]);
 }
 
 proptest! {

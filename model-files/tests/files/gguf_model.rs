@@ -172,12 +172,20 @@ fn what_stretches_rope_is_handed_on() {
     file.set("llama.rope.scaling.type", text("yarn"));
     file.set("llama.rope.scaling.factor", Meta::F32(4.0));
     file.set("llama.rope.scaling.original_context_length", Meta::U32(16));
+    file.set("llama.rope.scaling.yarn_beta_fast", Meta::F32(24.0));
+    file.set("llama.rope.scaling.yarn_beta_slow", Meta::F32(2.0));
+    // As llama.cpp takes them where they are left out.
+    file.set("llama.rope.scaling.yarn_ext_factor", Meta::F32(-1.0));
+    file.set("llama.rope.scaling.yarn_attn_factor", Meta::F32(1.0));
+    file.set("llama.rope.scaling.attn_factor", Meta::F32(1.0));
     file.version = 2;
     let files = ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
     let scaling = files.config.rope_scaling.unwrap();
     assert_eq!(scaling["rope_type"], "yarn");
     assert_eq!(scaling["factor"], 4.0);
     assert_eq!(scaling["original_max_position_embeddings"], 16);
+    assert_eq!(scaling["beta_fast"], 24.0);
+    assert_eq!(scaling["beta_slow"], 2.0);
 }
 
 #[test]

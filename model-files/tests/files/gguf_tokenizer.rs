@@ -134,6 +134,19 @@ fn the_line_end_behind_phi3s_tokens_is_theirs() {
     assert!(phi3.encode("<s>\nhello").unwrap().contains(&line_end));
 }
 
+#[test]
+fn a_piece_longer_than_any_is_refused_by_its_number() {
+    let mut vocabulary = pieces();
+    vocabulary.push(("x".repeat(1_024), 1, -20.0));
+    tokenizer("llama", &vocabulary, &ENDS);
+    vocabulary.push(("y".repeat(1_025), 1, -21.0));
+    let directory = tempfile::tempdir().unwrap();
+    let path = with_vocabulary("llama", &vocabulary, &ENDS).write(directory.path());
+    let said = Gguf::open(&path).unwrap().tokenizer().unwrap_err().to_string();
+    let found = format!("1025 bytes long at {}, expected", vocabulary.len() - 1);
+    assert!(said.contains(&found) && said.contains("at most 1024 bytes"), "{said}");
+}
+
 /// A byte-level vocabulary of these tokens and a token after them that begins and ends texts, with
 /// `merges` and the rule `pre`.
 fn byte_level(pre: &str, tokens: &str, merges: &[&str]) -> Tokenizer {

@@ -73,7 +73,7 @@ impl Family<'_> {
         if let Some(long) = longrope.long {
             scaling.insert("long_factor".into(), json!(long));
         }
-        if let Some(magnitude) = self.float("rope.scaling.attn_factor")? {
+        if let Some(magnitude) = self.float(super::ATTENTION_FACTOR)? {
             scaling.insert("attention_factor".into(), magnitude.into());
         }
         let trained = self.needed("rope.scaling.original_context_length")?;

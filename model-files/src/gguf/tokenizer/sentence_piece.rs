@@ -15,8 +15,8 @@ use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::normalizers::prepend::Prepend;
 use tokenizers::normalizers::replace::Replace;
 
-/// Longest token that is read, in bytes: every way to cut one in two is looked up. The longest that
-/// are published have some dozens.
+/// Longest token that is read, in bytes: every way to cut one in two is looked up, so
+/// the work grows with the square of its length.
 const LONGEST: usize = 1_024;
 
 /// What a space is written as.

@@ -2,6 +2,7 @@
 
 use super::checkpoint::{self as tiny, Checkpoint, tokens};
 use super::conversion::as_gguf;
+use crate::writer::{GgufFile, Meta, Tensor};
 use model_files::ModelFiles;
 use naive_decode::{LoadOptions, NaiveAttention, Pass, Span, Want};
 use serde_json::{Value, json};
@@ -56,6 +57,22 @@ fn phi3_from_gguf_is_phi3() {
     compare(tiny::phi3(), "phi3", false);
     compare(tiny::phi3_partly(), "phi3", false);
     compare(tiny::with(tiny::phi3(), json!({ "sliding_window": 9 })), "phi3", false);
+}
+
+#[test]
+fn a_factor_on_rope_is_phi3s_where_its_rope_is_stretched() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut file = as_gguf(&Checkpoint::random(tiny::phi3()), "phi3", false);
+    file.set("phi3.rope.scaling.attn_factor", Meta::F32(1.5));
+    let open = |file: &GgufFile| ModelFiles::open_gguf(&file.write(directory.path())).map(drop);
+    let said = open(&file).unwrap_err().to_string();
+    assert!(said.contains("`phi3.rope.scaling.attn_factor` is 1.5, expected 1"), "{said}");
+    file.set("phi3.rope.scaling.original_context_length", Meta::U32(16));
+    for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
+        let bytes = [1.0_f32; 6].map(f32::to_le_bytes).concat();
+        file.tensors.push(Tensor { name: name.into(), shape: vec![6], code: 0, bytes });
+    }
+    open(&file).unwrap();
 }
 
 #[test]
