@@ -98,12 +98,8 @@ impl<P: PrefixCache> Tiered<P> {
         let known = prefix.tokens / size;
         // A block that agrees in part stays as it is if no tier has the right one.
         let partial = prefix.blocks.split_off(known);
-        let mut key = self.chain.root(salt);
-        for (i, tokens) in prompt.chunks_exact(size).enumerate() {
-            key = self.chain.next(key, tokens);
-            if i < known {
-                continue;
-            }
+        let chain = self.chain;
+        for key in chain.names(salt, prompt, size).skip(known) {
             let Some(bytes) = self.tiers.get(key, memory.block_bytes()) else { break };
             let Some(block) = self.take(blocks, memory) else { break };
             if let Err(error) = memory.copy_in(block, &bytes) {
@@ -201,6 +197,9 @@ impl<P: PrefixCache> Tiered<P> {
     /// Notes in the tiers that a text was used, its end first: what is let go of first is to be an end, as nothing goes on
     /// without the beginning.
     fn touch(&mut self, salt: Salt, text: &[u32]) {
+        if self.tiers.is_empty() {
+            return;
+        }
         let names: Vec<Key> = self.chain.names(salt, text, self.cache.block_tokens()).collect();
         self.tiers.touch(names.into_iter().rev());
     }

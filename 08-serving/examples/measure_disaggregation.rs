@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use streams::{Answer, Server};
+use streams::{Answer, Server, quantile};
 
 /// What has come to a writer.
 const RECEIVED: &str = "ladder:kv_received_bytes_total";
@@ -250,13 +250,6 @@ fn under_load(
 fn longest_pause(text: &Answer) -> Duration {
     let pauses = text.pieces.windows(2).map(|pair| pair[1] - pair[0]);
     pauses.max().unwrap_or_default()
-}
-
-/// The sample below which a part of all lie.
-fn quantile(samples: &[f64], part: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[((sorted.len() - 1) as f64 * part).ceil() as usize]
 }
 
 fn print(samples: &Samples) {

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use streams::{Answer, Server};
+use streams::{Answer, Server, quantile};
 
 /// Measures servers under streaming clients.
 #[derive(Parser)]
@@ -144,13 +144,6 @@ fn start(engine: &EngineArgs) -> Result<InProcess> {
         engine.start(Exchanging::default())?;
     let app = Arc::new(App::new(name, tokenizer, template, end_tokens, engine)?);
     Ok(InProcess::start(app)?)
-}
-
-/// The sample below which a part of all lie.
-fn quantile(samples: &[f64], part: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[((sorted.len() - 1) as f64 * part).ceil() as usize]
 }
 
 /// Says how many answers are the same when nobody else asks and when seven others do.

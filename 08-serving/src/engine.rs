@@ -78,7 +78,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tiers::{Below, Chained, Host, Unsaved};
+use tiers::{Below, Host, Unsaved};
 use tokio::sync::oneshot;
 
 /// The least that a client may leave unread: what one pass may send without a guess, and the end.
@@ -94,8 +94,6 @@ pub struct Engine {
     /// Where blocks of preempted requests go, if anywhere.
     host: Option<Host>,
     unsaved: Unsaved,
-    /// Names of blocks that mean the same to other engines, if any are exchanged.
-    chained: Option<Chained>,
     /// Those who wait for blocks.
     borrowers: Vec<Waiting>,
     /// Whether it was said that a tier fails.
@@ -163,7 +161,6 @@ impl Engine {
             return Err(Error::invalid(what, "asked for", expected));
         }
         let Below { host, tiers, chain, fingerprint } = Below::new(&mut target, &options)?;
-        let chained = fingerprint.map(|fingerprint| Chained { chain, fingerprint });
         let block_bytes = target.cache().layout().block_bytes();
         let exchanged = fingerprint.filter(|_| options.exchange.is_some());
         let exchanged = exchanged.map(|fingerprint| Exchanged {
@@ -193,7 +190,6 @@ impl Engine {
             pool,
             host,
             unsaved: Unsaved::default(),
-            chained,
             borrowers: Vec::new(),
             has_reported: false,
             inbox: Inbox::new(limits, options.events, exchanged),

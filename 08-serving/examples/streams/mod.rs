@@ -33,6 +33,13 @@ impl Answer {
     }
 }
 
+/// The sample below which a part of all lie.
+pub(crate) fn quantile(samples: &[f64], part: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * part).ceil() as usize]
+}
+
 impl Server {
     /// Asks a server what its model is called.
     pub(crate) fn at(name: &str, url: &str) -> Result<Self> {

@@ -6,8 +6,8 @@
 
 use super::Engine;
 use super::inbox::Inbox;
+use super::lending::Exchanged;
 use super::member::Member;
-use super::tiers::Chained;
 use paged_cache::offload::Key;
 use prefix_radix::Salt;
 use std::collections::HashMap;
@@ -142,16 +142,17 @@ impl Engine {
     /// Has the prompts of those who have just come read elsewhere, as far as that is worth it.
     pub(super) fn ask_elsewhere(&mut self) {
         let exchange = self.options.exchange.as_ref();
-        let Some(prefiller) = exchange.and_then(|exchange| exchange.prefiller.clone()) else {
+        let prefiller = exchange.and_then(|exchange| exchange.prefiller.clone());
+        let (Some(prefiller), Some(exchanged)) = (prefiller, self.inbox.exchanged()) else {
             return;
         };
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if matches!(member.elsewhere, Elsewhere::Unasked | Elsewhere::Behind) {
-                let next = match self.missing(member) {
+                let next = match self.known_of(member) {
                     None => Elsewhere::Here,
-                    Some(wanted) if self.is_on_its_way(member, &wanted) => Elsewhere::Behind,
-                    Some(wanted) => self.ask(&*prefiller, wanted),
+                    Some(known) if self.is_on_its_way(member, known) => Elsewhere::Behind,
+                    Some(known) => self.ask(&*prefiller, wanted(member, known, exchanged)),
                 };
                 self.members[index].elsewhere = next;
             }
@@ -159,33 +160,21 @@ impl Engine {
     }
     // ANCHOR_END: elsewhere
 
-    /// The blocks of a prompt that are not here, if they are worth asking for.
-    fn missing(&self, member: &Member) -> Option<Wanted> {
-        let Chained { chain, fingerprint } = self.chained?;
+    /// How many blocks of a prompt are here, if those that are not are worth asking for.
+    fn known_of(&self, member: &Member) -> Option<usize> {
         if member.is_running() || member.reads_all() || member.reads_only {
             return None;
         }
-        // The last token is read here in any case: what comes next is chosen after it.
         let block = self.options.block;
-        let tokens = &member.text[..(member.text.len() - 1) / block * block];
+        let tokens = in_blocks(member, block);
         let known = self.pool.within_reach(member.salt, tokens);
-        if tokens.len() < known * block + LEAST {
-            return None;
-        }
-        Some(Wanted {
-            fingerprint,
-            salt: member.salt,
-            known,
-            names: chain.names(member.salt, tokens, block).skip(known).collect(),
-            block_bytes: self.pool.pool().layout().block_bytes(),
-            tokens: tokens.to_vec(),
-        })
+        (tokens.len() >= known * block + LEAST).then_some(known)
     }
 
-    /// Whether another request has asked for most of it: answers to one question come together, and the prompt of
-    /// all need be brought once.
-    fn is_on_its_way(&self, member: &Member, wanted: &Wanted) -> bool {
-        let alike = wanted.known * self.options.block + LEAST;
+    /// Whether another request has asked for most of what is not here: answers to one question come together, and the
+    /// prompt of all need be brought once.
+    fn is_on_its_way(&self, member: &Member, known: usize) -> bool {
+        let alike = known * self.options.block + LEAST;
         self.members.iter().any(|other| {
             matches!(other.elsewhere, Elsewhere::Asked(_))
                 && other.salt == member.salt
@@ -202,4 +191,16 @@ impl Engine {
             None => Elsewhere::Here,
         }
     }
+}
+
+/// A prompt's beginning, in whole blocks. Its last token is read here in any case: what comes next is chosen after it.
+fn in_blocks(member: &Member, block: usize) -> &[u32] {
+    &member.text[..(member.text.len() - 1) / block * block]
+}
+
+fn wanted(member: &Member, known: usize, exchanged: Exchanged) -> Wanted {
+    let Exchanged { fingerprint, block_tokens, block_bytes } = exchanged;
+    let tokens = in_blocks(member, block_tokens);
+    let names = exchanged.names(member.salt, tokens, known);
+    Wanted { fingerprint, salt: member.salt, known, names, block_bytes, tokens: tokens.to_vec() }
 }

@@ -2,15 +2,15 @@
 
 use super::event::Event;
 use super::handle::{Marks, Ticket};
-use super::lending::{Exchanged, Waiting};
+use super::lending::{BlocksOf, Exchanged, Waiting};
 use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
 use naive_decode::Error;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::{Notify, oneshot};
 
 // ANCHOR: inbox
 /// What both sides see.
@@ -167,15 +167,17 @@ impl Inbox {
         self.bell.notify_one();
     }
 
-    /// Somebody waits for blocks. Where the engine is gone his answer is that there will be none.
-    pub(super) fn wait_for_blocks(&self, waiting: Waiting) {
+    /// The bytes of the next blocks: some as soon as there are any, none if there will be no more.
+    pub(super) fn blocks_of(&self, blocks: BlocksOf) -> oneshot::Receiver<Vec<Vec<u8>>> {
+        let (reply, answer) = oneshot::channel();
         let mut mail = self.mail();
-        if mail.has_ended {
-            return;
+        // Where the engine is gone nobody replies, which says the same as none.
+        if !mail.has_ended {
+            mail.borrowers.push(Waiting { blocks, reply });
         }
-        mail.borrowers.push(waiting);
-        mail.has_rung = true;
-        self.bell.notify_one();
+        drop(mail);
+        self.ring();
+        answer
     }
 
     pub(super) fn drain(&self) {

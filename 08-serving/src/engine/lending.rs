@@ -5,11 +5,11 @@
 //! rest of the prompt is read; and he asks for no more than he can send, so they pile up nowhere.
 
 use super::Engine;
-use super::inbox::Inbox;
 use kv_cache::CachedExecutor;
 use naive_decode::Result;
 use paged_cache::BlockId;
-use prefix_radix::Salt;
+use paged_cache::offload::Key;
+use prefix_radix::{Chain, Salt};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -25,6 +25,14 @@ pub struct Exchanged {
     pub block_tokens: usize,
     /// Bytes of one.
     pub block_bytes: usize,
+}
+
+impl Exchanged {
+    /// Names of a text's blocks, but for so many of the first: both sides have the same.
+    pub fn names(&self, salt: Salt, text: &[u32], known: usize) -> Vec<Key> {
+        let chain = Chain::new(&self.fingerprint);
+        chain.names(salt, text, self.block_tokens).skip(known).collect()
+    }
 }
 
 /// Blocks of a text that is being read.
@@ -48,28 +56,19 @@ pub(super) struct Waiting {
     pub(super) reply: oneshot::Sender<Vec<Vec<u8>>>,
 }
 
-impl Inbox {
-    /// The bytes of the next blocks: some as soon as there are any, none if there will be no more.
-    pub(super) fn blocks_of(&self, blocks: BlocksOf) -> oneshot::Receiver<Vec<Vec<u8>>> {
-        let (reply, answer) = oneshot::channel();
-        self.wait_for_blocks(Waiting { blocks, reply });
-        answer
-    }
-}
-
 impl Engine {
     // ANCHOR: lend
     /// Gives out the blocks that somebody waits for and that are there by now.
     pub(super) fn lend(&mut self) {
         self.borrowers.extend(self.inbox.borrowers());
         for waiting in std::mem::take(&mut self.borrowers) {
+            if waiting.reply.is_closed() {
+                continue; // he has gone away
+            }
             let BlocksOf { request, salt, ref text, from, most } = waiting.blocks;
             let known = self.pool.known(salt, text);
             let ready = known.get(from..).unwrap_or_default();
             let is_read = self.members.iter().all(|member| member.id != request);
-            if waiting.reply.is_closed() {
-                continue; // he has gone away
-            }
             if ready.is_empty() && !is_read {
                 self.borrowers.push(waiting);
                 continue;

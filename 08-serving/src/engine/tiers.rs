@@ -33,13 +33,6 @@ pub(super) struct Below {
     pub(super) fingerprint: Option<[u8; 32]>,
 }
 
-/// Names that mean the same to other engines, and what they begin with.
-#[derive(Clone, Copy)]
-pub(super) struct Chained {
-    pub(super) chain: Chain,
-    pub(super) fingerprint: [u8; 32],
-}
-
 impl Below {
     /// Opens what the options ask for, for blocks as the target's pool has them. What is wrong with a file is said in a
     /// line on standard error, and it is begun anew.

@@ -85,21 +85,22 @@ fn sent_key(headers: &HeaderMap) -> Option<String> {
 impl Tenant {
     /// What a text is kept under that is read for another server, under whose own salt it is there.
     pub(super) fn salt_of_peer(self, theirs: &[u8; 32]) -> Salt {
+        self.of(&[b"=", &theirs[..]].concat())
+    }
+
+    /// What is kept under that others with this key have, too.
+    fn of(self, which: &[u8]) -> Salt {
         let key = self.0.map_or_else(Vec::new, |key| key.to_vec());
-        Salt::of(&[&[key.len() as u8], &key[..], b"=", theirs].concat())
+        Salt::of(&[&[key.len() as u8], &key[..], which].concat())
     }
 
     /// What their texts are kept under. A `cache_salt` parts them further; it never joins them with those of
     /// another key.
     pub fn salt(self, cache_salt: Option<&str>) -> Salt {
-        let Tenant(key) = self;
-        match (key, cache_salt) {
-            (None, None) => Salt::NONE,
-            (key, salt) => {
-                let key = key.map_or_else(Vec::new, |key| key.to_vec());
-                let salt = salt.map_or_else(Vec::new, |salt| [b":", salt.as_bytes()].concat());
-                Salt::of(&[&[key.len() as u8], &key[..], &salt].concat())
-            }
+        match (self, cache_salt) {
+            (Tenant(None), None) => Salt::NONE,
+            (tenant, None) => tenant.of(&[]),
+            (tenant, Some(salt)) => tenant.of(&[b":", salt.as_bytes()].concat()),
         }
     }
 }

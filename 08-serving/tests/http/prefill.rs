@@ -1,6 +1,7 @@
 //! One server reads prompts for another, over HTTP: the same answers, whoever is there to do it.
 
 use crate::server::Server;
+use crate::small::count;
 use serde_json::{Value, json};
 use serving::engine::{EngineOptions, Exchange};
 use serving::http::{Keys, PrefillWorkers};
@@ -72,8 +73,7 @@ fn a_prompt_that_another_server_reads_has_the_same_answer() {
         }
     });
     let metrics = writer.get("/metrics").text;
-    let line = metrics.lines().find(|line| line.starts_with("ladder:kv_received_tokens_total"));
-    let tokens: f64 = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    let tokens = count(&metrics, "ladder:kv_received_tokens_total{");
     assert_eq!(tokens, writer.engine.state().counters.brought_tokens as f64);
     assert!(worker.get("/metrics").text.contains("ladder:kv_sent_bytes_total{"));
 }

@@ -131,7 +131,7 @@ fn metrics_have_vllm_s_names_and_count() {
 }
 
 /// What a line of metrics that begins so says.
-fn count(text: &str, begins: &str) -> f64 {
+pub(crate) fn count(text: &str, begins: &str) -> f64 {
     let line = text.lines().find(|line| line.starts_with(begins));
     line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }

@@ -4,6 +4,11 @@
 //! launch is a question of speed. `decode` reads a request's keys once for every sixteen rows of queries and heads that
 //! share a kv head, by a block of threads for each split, or for a few; `prefill` reads them once for every 64, by one.
 //! [`PagedAttention::prefill_hopper`] does what `prefill` does with the instructions that Hopper has beside.
+//! `attention/mla.rs` holds the same for latents.
+
+mod mla;
+
+pub use mla::{MLA_KEY, MLA_VALUE, MlaAttention};
 
 use super::Argument::{F32, I32, I64, Pointer};
 use super::cache::{BLOCK_TOKENS, Cache};
@@ -15,10 +20,6 @@ use std::f32::consts::LOG2_E;
 
 /// Keys after which a sum is closed; `SPLIT` in `cuda/attention.cuh`.
 pub const SPLIT: usize = 256;
-/// Elements of a latent with its part for RoPE, as [`MlaAttention`] reads it.
-pub const MLA_KEY: usize = 576;
-/// Elements of a latent without it.
-pub const MLA_VALUE: usize = 512;
 
 const TILE: usize = 64;
 const PREFILL_ROWS: usize = 64;
@@ -33,8 +34,6 @@ const THREADS: u32 = 128;
 const HOPPER_ROWS: usize = 128;
 const HOPPER_STAGES: usize = 4;
 const HOPPER: &str = include_str!("../../ptx/paged_prefill_hopper.ptx");
-const MLA_ROWS: usize = 32;
-const MLA_PREFILL: &str = include_str!("../../ptx/mla_prefill.ptx");
 const PREFILL: &str = include_str!("../../ptx/paged_prefill.ptx");
 const DECODE: &str = include_str!("../../ptx/paged_decode.ptx");
 
@@ -267,88 +266,6 @@ impl PagedAttention {
 /// `cuda/shared_tile.cuh`.
 fn shared_tile_bytes(rows: usize) -> u32 {
     (rows * TILE * 2 + 4 * rows * 4) as u32
-}
-
-/// Multi-head latent attention in its absorbed form: one head of keys for all queries, [`MLA_KEY`] elements, whose first
-/// [`MLA_VALUE`] are the value.
-#[derive(Debug, Clone, Copy)]
-pub struct MlaAttention {
-    /// `[rows][heads][MLA_VALUE]` in bf16, written.
-    pub out: Address,
-    /// `[rows][heads][MLA_KEY]` in bf16.
-    pub queries: Address,
-    /// One layer's part of block 0, `[BLOCK_TOKENS][MLA_KEY]` in bf16.
-    pub latents: Address,
-    /// Elements from a block to the next.
-    pub block_stride: i64,
-    /// Whose queries they are, and how far they see.
-    pub batch: Batch,
-    /// Query heads.
-    pub heads: usize,
-    /// What a score is multiplied with before the softmax; positive.
-    pub scale: f32,
-}
-
-impl MlaAttention {
-    /// One block of threads for each 32 rows of queries and heads. It gives the bits that [`MlaAttention::decode`] gives.
-    ///
-    /// # Errors
-    /// If there is nothing to do, or more than a grid or a 32-bit index can hold.
-    pub fn prefill(&self) -> Result<Launch, Error> {
-        let entry = "mla_prefill";
-        let group = check_heads(entry, self.heads, 1)?;
-        let batch = self.batch.check(entry)?;
-        let tiles = (self.batch.most_queries * group).div_ceil(MLA_ROWS);
-        let slots = TILE + TILE / 2;
-        let elements = (MLA_ROWS + slots) * MLA_KEY;
-        Ok(Launch {
-            ptx: MLA_PREFILL,
-            entry,
-            grid: [
-                within(entry, "tiles of queries", tiles, MAX_GRID_X)?,
-                1,
-                self.batch.requests as u32,
-            ],
-            threads: 256,
-            shared_bytes: (elements * 2) as u32 + shared_tile_bytes(MLA_ROWS),
-            arguments: [self.out, self.queries, self.latents]
-                .map(Pointer)
-                .into_iter()
-                .chain(batch)
-                .chain([I32(self.heads as i32), I64(self.block_stride)])
-                .chain([F32(check_scale(entry, self.scale)?)])
-                .collect(),
-        })
-    }
-
-    /// As [`PagedAttention::decode`]; the workspace's parts have [`MLA_VALUE`] elements.
-    ///
-    /// # Errors
-    /// As [`MlaAttention::prefill`].
-    pub fn decode(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
-        let entry = "mla_decode";
-        let group = check_heads(entry, self.heads, 1)?;
-        let batch = self.batch.check(entry)?;
-        let scale = check_scale(entry, self.scale)?;
-        let arguments = [workspace.parts, workspace.states, self.queries, self.latents]
-            .map(Pointer)
-            .into_iter()
-            .chain(batch)
-            .chain([splits(self.batch.most_keys), self.heads].map(|n| I32(n as i32)))
-            .chain([I64(self.block_stride), F32(scale)])
-            .collect();
-        let tiles = (self.batch.most_queries * group).div_ceil(DECODE_ROWS);
-        let decode = Launch {
-            ptx: DECODE,
-            entry,
-            grid: self.batch.decode_grid(entry, tiles)?,
-            threads: THREADS,
-            shared_bytes: ((DECODE_ROWS + TILE) * MLA_KEY * 2) as u32
-                + shared_tile_bytes(DECODE_ROWS),
-            arguments,
-        };
-        Ok([decode, self.batch.join(self.out, workspace, self.heads, MLA_VALUE, scale)?])
-    }
 }
 
 impl Batch {

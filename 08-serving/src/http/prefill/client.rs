@@ -51,7 +51,7 @@ pub struct PrefillWorkers {
 
 struct Worker {
     address: Uri,
-    /// Tokens that it was asked to read and has not sent yet.
+    /// Tokens of prompts that it was asked for, until their requests come in or go away.
     tokens: AtomicUsize,
     /// Until when it is not asked.
     away_until: Mutex<Option<Instant>>,

@@ -12,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use paged_cache::offload::Key;
-use prefix_radix::{Chain, Salt};
+use prefix_radix::Salt;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -85,12 +85,9 @@ impl Lending {
         salt: Salt,
         ask: &Ask,
     ) -> Self {
-        let Exchanged { block_tokens, block_bytes, .. } = exchanged;
-        // Names are as the other side has them.
-        let chain = Chain::new(&ask.fingerprint);
-        let names = chain.names(Salt(ask.salt), &ask.tokens, block_tokens);
-        let names: Vec<Key> = names.skip(ask.known).collect();
-        let most = (AT_A_TIME / block_bytes).max(1);
+        // As the other side has them, which knows nothing of the salt here.
+        let names = exchanged.names(Salt(ask.salt), &ask.tokens, ask.known);
+        let most = (AT_A_TIME / exchanged.block_bytes).max(1);
         let text = Arc::from(&ask.tokens[..]);
         let wanted = BlocksOf { request: ticket.id(), salt, text, from: ask.known, most };
         let (names, ready) = (names.into_iter(), Vec::new().into_iter());
