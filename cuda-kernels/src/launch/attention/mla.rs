@@ -67,7 +67,7 @@ impl MlaAttention {
         })
     }
 
-    /// As [`PagedAttention::decode`]; the workspace's parts have [`MLA_VALUE`] elements.
+    /// As [`PagedAttention::decode`](super::PagedAttention::decode); the workspace's parts have [`MLA_VALUE`] elements.
     ///
     /// # Errors
     /// As [`MlaAttention::prefill`].
