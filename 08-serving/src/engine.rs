@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `elsewhere.rs` | prompts that other engines read |
 //! | `lending.rs` | blocks for other engines |
+//! | `kv_events.rs` | what is known of earlier texts, told as it changes |
 //! | `handle.rs` | the engine from outside: submit a request, hold a ticket |
 //! | `request.rs` | what a request asks, and why it may be refused |
 //! | `event.rs` | what comes back |
@@ -39,6 +40,7 @@ mod event;
 mod handle;
 mod holders;
 mod inbox;
+mod kv_events;
 mod lending;
 mod logprobs;
 mod member;
@@ -57,6 +59,7 @@ mod view;
 pub use elsewhere::{Courier, Exchange, Prefiller, Wanted};
 pub use event::{Event, FinishReason, TokenEvent, Usage};
 pub use handle::{EngineHandle, Ticket};
+pub use kv_events::{KvEvent, KvEvents};
 pub use lending::{BlocksOf, Exchanged};
 pub use options::{EngineOptions, KvFile, MakeProposer};
 pub use record::{Kind, PassRecord, SpanRecord};
@@ -68,11 +71,12 @@ use costs::Costs;
 use holders::Holders;
 use inbox::Inbox;
 use kv_cache::{CachedExecutor, KvCache};
+use kv_events::{Changes, Listener, Told};
 use lending::Waiting;
 use member::Member;
 use naive_decode::{CpuExecutor, Error, Model, Result, Sampler, Sampling};
 use paged_cache::{Behind, PagedCache, Room};
-use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
+use prefix_radix::{Chain, Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -96,6 +100,11 @@ pub struct Engine {
     unsaved: Unsaved,
     /// Those who wait for blocks.
     borrowers: Vec<Waiting>,
+    /// Names the blocks.
+    chain: Chain,
+    /// Those who are told what is known, and what there is to tell.
+    listeners: Vec<Listener>,
+    changes: Changes,
     /// Whether it was said that a tier fails.
     has_reported: bool,
     options: EngineOptions,
@@ -180,8 +189,9 @@ impl Engine {
             queue: options.queue,
             running: options.running,
         };
+        let changes = Changes::default();
         let prefixes: Box<dyn PrefixCache> = match options.prefixes {
-            true => Box::new(RadixTree::new(block, chain)?),
+            true => Box::new(Told::new(RadixTree::new(block, chain)?, chain, changes.clone())),
             false => Box::new(Nothing::new(block)),
         };
         let pool = SharedPool::over(target, Tiered::new(prefixes, chain, tiers))?;
@@ -191,6 +201,9 @@ impl Engine {
             host,
             unsaved: Unsaved::default(),
             borrowers: Vec::new(),
+            chain,
+            listeners: Vec::new(),
+            changes,
             has_reported: false,
             inbox: Inbox::new(limits, options.events, exchanged),
             options,
@@ -221,6 +234,11 @@ impl Engine {
     /// Waits for blocks, as [`EngineHandle::blocks_of`] does.
     pub fn blocks_of(&self, blocks: BlocksOf) -> oneshot::Receiver<Vec<Vec<u8>>> {
         self.inbox.blocks_of(blocks)
+    }
+
+    /// Listens to what becomes known, as [`EngineHandle::kv_events`] does.
+    pub fn kv_events(&self) -> KvEvents {
+        self.inbox.listen()
     }
 
     /// What the engine can take.

@@ -29,6 +29,7 @@
 //! | `http/dialect/room.rs` | forms that leave it room for them |
 //! | `http/grammars.rs` | forms that answers are held to, compiled once |
 //! | `http/metrics.rs` | `GET /metrics`, by vLLM's names |
+//! | `http/kv_events.rs` | `GET /kv-events`: which blocks are known, for routers |
 //! | `http/watch.rs` | `GET /state`: the engine as it runs |
 //! | `http/openapi.rs` | the OpenAPI document |
 //! | `http/page.rs` | the web page |
@@ -44,6 +45,7 @@ mod embeddings;
 mod events;
 mod grammars;
 mod in_process;
+mod kv_events;
 mod listen;
 mod metrics;
 mod openapi;

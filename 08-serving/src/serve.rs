@@ -65,6 +65,10 @@ pub struct ServeArgs {
     /// Key that those servers let in; LADDER_PREFILL_KEY in the environment is it, too
     #[arg(long, value_name = "KEY", requires = "prefill_at")]
     prefill_key: Option<String>,
+    /// Tell at /kv-events which blocks of earlier texts are known, with their tokens, for a router that sends requests where
+    /// their beginning is. Whoever may ask this server may read them, but for those under a key or a salt
+    #[arg(long)]
+    kv_events: bool,
     /// Let pages of this origin (scheme, host and port) ask, or of all with *; may be given several times
     #[arg(long, value_name = "ORIGIN")]
     allowed_origin: Vec<Origin>,
@@ -176,7 +180,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let app = App::new(name, tokenizer, template, end_tokens, engine)?;
     let app = app.with_keys(keys).with_answers_in(args.timeout).with_sampling(sampling);
     let app = app.with_priorities(args.scheduling_policy == SchedulingPolicy::Priority);
-    let app = app.with_prompts_of_others(args.prefill_worker);
+    let app = app.with_prompts_of_others(args.prefill_worker).with_kv_events(args.kv_events);
     let app = app.with_drain_in(Duration::from_secs(args.drain_seconds));
     let app = Arc::new(app.with_origins(args.allowed_origin.clone()));
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -37,6 +37,7 @@ impl Engine {
             }
         }
         self.lend();
+        self.take_in_listeners();
         self.ask_elsewhere();
         Ok(())
     }

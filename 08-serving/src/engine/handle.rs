@@ -8,6 +8,7 @@
 use super::Engine;
 use super::event::Event;
 use super::inbox::{Inbox, Sent};
+use super::kv_events::KvEvents;
 use super::lending::{BlocksOf, Exchanged};
 use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
@@ -69,6 +70,11 @@ impl EngineHandle {
     /// no more; an error says the same.
     pub fn blocks_of(&self, blocks: BlocksOf) -> oneshot::Receiver<Vec<Vec<u8>>> {
         self.open.0.blocks_of(blocks)
+    }
+
+    /// What is known of earlier texts, and then what changes of it, as it changes.
+    pub fn kv_events(&self) -> KvEvents {
+        self.open.0.listen()
     }
 
     /// What blocks of this engine are, if it exchanges them with others.

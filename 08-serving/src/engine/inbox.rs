@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::handle::{Marks, Ticket};
+use super::kv_events::{KvEvents, Listener, listener};
 use super::lending::{BlocksOf, Exchanged, Waiting};
 use super::request::{EngineRequest, Limits, Refused};
 use super::state::EngineState;
@@ -33,6 +34,8 @@ struct Mail {
     new: Vec<Submission>,
     /// Those who wait for blocks.
     borrowers: Vec<Waiting>,
+    /// Those who want to know what is known.
+    listeners: Vec<Listener>,
     /// Requests taken so far.
     submitted: u64,
     /// Requests that wait in the engine for a place, besides `new`.
@@ -180,6 +183,18 @@ impl Inbox {
         answer
     }
 
+    /// What is known, as it changes. Where the engine is gone it ends at once.
+    pub(super) fn listen(&self) -> KvEvents {
+        let (to, events) = listener();
+        let mut mail = self.mail();
+        if !mail.has_ended {
+            mail.listeners.push(to);
+        }
+        drop(mail);
+        self.ring();
+        events
+    }
+
     pub(super) fn drain(&self) {
         let mut mail = self.mail();
         mail.is_draining = true;
@@ -241,6 +256,11 @@ impl Inbox {
         std::mem::take(&mut self.mail().borrowers)
     }
 
+    /// Those who have come to listen.
+    pub(super) fn listeners(&self) -> Vec<Listener> {
+        std::mem::take(&mut self.mail().listeners)
+    }
+
     /// So many requests wait in the engine now.
     pub(super) fn count(&self, waiting: usize) {
         self.mail().waiting = waiting;
@@ -262,6 +282,7 @@ impl Inbox {
         // What has come in and was never looked at ends with this.
         self.collect(0);
         self.borrowers();
+        self.listeners();
         self.report(true);
     }
 

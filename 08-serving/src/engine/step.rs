@@ -230,6 +230,7 @@ impl Engine {
         for (member, end) in self.ended.drain(..) {
             member.tell_end(end);
         }
+        self.tell_listeners();
         self.inbox.report(self.members.is_empty() && self.unsaved.is_empty());
         self.report_failure();
     }

@@ -39,6 +39,8 @@ pub struct App {
     pub sampling: SamplingDefaults,
     /// Whether it reads prompts for other servers.
     pub reads_for_others: bool,
+    /// Whether it tells which blocks are known, with their tokens.
+    pub tells_kv_events: bool,
     /// How long what is under way may take to finish once the server is to end; answers then end where they are.
     pub drain_in: Duration,
     /// When the server started, in seconds since 1970.
@@ -78,6 +80,7 @@ impl App {
             has_priorities: false,
             sampling: SamplingDefaults::default(),
             reads_for_others: false,
+            tells_kv_events: false,
             drain_in: DRAIN_IN,
             started: now(),
             draining: watch::Sender::new(false),
@@ -117,6 +120,11 @@ impl App {
     /// With prompts that are read for other servers, which have their keys and values.
     pub fn with_prompts_of_others(self, reads_for_others: bool) -> Self {
         App { reads_for_others, ..self }
+    }
+
+    /// With KV events for whoever may ask.
+    pub fn with_kv_events(self, tells_kv_events: bool) -> Self {
+        App { tells_kv_events, ..self }
     }
 
     /// With so long to finish what is under way once the server is to end.

@@ -1,8 +1,8 @@
 //! Paths and what answers them.
 
 use super::{
-    App, auth, chat, completions, embeddings, metrics, openapi, origins, page, prefill, small,
-    watch,
+    App, auth, chat, completions, embeddings, kv_events, metrics, openapi, origins, page, prefill,
+    small, watch,
 };
 use crate::api::{ApiError, MOST_BODY_BYTES};
 use axum::body::HttpBody;
@@ -39,6 +39,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/page.js", get(page::script));
     let router = match app.reads_for_others {
         true => router.route(prefill::PATH, post(prefill::prefill)),
+        false => router,
+    };
+    let router = match app.tells_kv_events {
+        true => router.route(kv_events::PATH, get(kv_events::kv_events)),
         false => router,
     };
     let router = router

@@ -6,6 +6,7 @@
 //! | `same_tokens.rs` | alone and in any batch, bit for bit |
 //! | `pressure.rs` | a pool that is too small: preemption, parking, nothing lost |
 //! | `embeddings.rs` | hidden states of prompts, alone and in any batch |
+//! | `kv_events.rs` | routers know what the pool knows |
 //! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
 //! | `requests.rs` | what is refused, ends, masks, log-probabilities |
 //! | `schedule.rs` | the policies as functions |
@@ -16,6 +17,7 @@
 
 mod elsewhere;
 mod embeddings;
+mod kv_events;
 mod leaving;
 mod pressure;
 mod requests;

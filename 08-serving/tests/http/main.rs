@@ -8,6 +8,7 @@ mod continued;
 mod embeddings;
 mod ending;
 mod forms;
+mod kv_events;
 mod origins;
 mod prefill;
 mod refusals;
