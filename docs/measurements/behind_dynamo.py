@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -45,7 +46,8 @@ def first_token(url, body):
     connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"content-type": "application/json"})
     answer = connection.getresponse()
     for line in answer:
-        if line.startswith(b"data: {") and first is None and json.loads(line[6:])["choices"]:
+        assert not line.startswith(b"event: error"), answer.read()
+        if line.startswith(b"data: {") and first is None and json.loads(line[6:]).get("choices"):
             first = 1000 * (time.perf_counter() - began)
     assert answer.status == 200 and first is not None, (answer.status, url)
     connection.close()
@@ -64,13 +66,16 @@ class Processes:
             "DYN_REQUEST_PLANE": "tcp", "DYN_LOG": "error",
         }
         for core in cores:
-            serve = ["serve", "--port", "0", "--kv-events", "--served-model-name", "model"]
+            serve = ["serve", "--port", "0", "--kv-events", "--served-model-name", "model",
+                     "--pool-bytes", str(arguments.pool_bytes)]
             if arguments.model:
                 serve += ["--model", arguments.model]
             # Threads are started on the cores that the process has.
             server = subprocess.Popen(["taskset", "-c", str(core), arguments.ladder, *serve], stderr=subprocess.PIPE, text=True)
             self.all.append(server)
             line = next(line for line in server.stderr if "serving on " in line)
+            # A log that nobody reads fills its pipe, and the server waits.
+            threading.Thread(target=server.stderr.read, daemon=True).start()
             self.servers.append(re.search(r"http://\S+", line)[0])
             self.start("worker", "--server", self.servers[-1], "--model", arguments.files)
         with socket.socket() as free:
@@ -103,7 +108,7 @@ class Processes:
 
 
 def rounds(name, processes, prompts, arguments, keep):
-    """Every text in every round; what it came to goes to `keep`."""
+    """Every text in every round; what it came to goes to `keep`: at 1 that of the first round, at 2 that of all others."""
     dice = random.Random(1)
     for round in range(arguments.rounds):
         order = list(range(len(prompts)))
@@ -116,8 +121,8 @@ def rounds(name, processes, prompts, arguments, keep):
             time.sleep(0.1)
             found = processes.sum("vllm:prefix_cache_hits_total") - before[0]
             asked = processes.sum("vllm:prefix_cache_queries_total") - before[1]
-            keep(f"TTFT, {name}", "ms", round + 1, took)
-            keep(f"tokens known, {name}", "%", round + 1, 100 * found / asked)
+            keep(f"TTFT, {name}", "ms", min(round, 1) + 1, took)
+            keep(f"tokens known, {name}", "%", min(round, 1) + 1, 100 * found / asked)
 
 
 def main():
@@ -127,9 +132,10 @@ def main():
     parser.add_argument("--adapter", default=str(ROOT / "target/dynamo/release/ladder-dynamo"))
     parser.add_argument("--model", help="what the servers have; the embedded model if not given")
     parser.add_argument("--files", default=str(ROOT / "models/weights/target"), help="its tokenizer.json and config.json")
-    parser.add_argument("--texts", type=int, default=8, help="beginnings")
-    parser.add_argument("--words", type=int, default=300, help="words of each")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--texts", type=int, default=16, help="beginnings")
+    parser.add_argument("--words", type=int, default=280, help="words of each")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--pool-bytes", type=int, default=18 << 20, help="of each server: 12 of the embedded model's texts")
     parser.add_argument("--json", help="also write the samples there")
     arguments = parser.parse_args()
     ADAPTER = arguments.adapter
@@ -164,7 +170,8 @@ def main():
             {"name": name, "unit": unit, "points": [[float(at), values] for at, values in points.items()]}
             for (name, unit), points in samples.items()
         ]
-        command = f"docs/measurements/behind_dynamo.py --texts {arguments.texts} --words {arguments.words} --rounds {arguments.rounds}"
+        sizes = [f"--{name.replace('_', '-')} {getattr(arguments, name)}" for name in ("texts", "words", "rounds", "pool_bytes")]
+        command = " ".join(["docs/measurements/behind_dynamo.py", *sizes])
         document = {"machine": machine, "command": command, "series": series}
         pathlib.Path(arguments.json).write_text(json.dumps(document, indent=2) + "\n")
 

@@ -10,8 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long a server may take to accept a connection.
+/// How long a server may take to accept a connection, and how long it may be silent: it says at least that it is there, every
+/// fifteen seconds.
 const CONNECTED_IN: Duration = Duration::from_secs(5);
+const HEARD_IN: Duration = Duration::from_secs(60);
 
 /// A running `ladder serve`.
 #[derive(Debug, Clone)]
@@ -51,8 +53,8 @@ impl Server {
             headers.insert(AUTHORIZATION, value);
         }
         // It is near, and nobody else's business: no proxy.
-        let client =
-            Client::builder().default_headers(headers).connect_timeout(CONNECTED_IN).no_proxy();
+        let client = Client::builder().default_headers(headers).no_proxy();
+        let client = client.connect_timeout(CONNECTED_IN).read_timeout(HEARD_IN);
         Ok(Server { url: url.trim_end_matches('/').to_owned(), client: client.build()? })
     }
 

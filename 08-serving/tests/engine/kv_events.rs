@@ -14,11 +14,13 @@ struct Router {
     events: KvEvents,
     /// The text up to the end of each block.
     texts: HashMap<Key, Vec<u32>>,
+    /// Blocks told of whose parent was not.
+    orphans: usize,
 }
 
 impl Router {
     fn of(engine: &Engine) -> Self {
-        Router { events: engine.kv_events(), texts: HashMap::new() }
+        Router { events: engine.kv_events(), texts: HashMap::new(), orphans: 0 }
     }
 
     /// Reads all that was told. Says whether there may be more.
@@ -35,7 +37,12 @@ impl Router {
         match event {
             KvEvent::Stored { parent, blocks, tokens } => {
                 assert_eq!(blocks.len() * BLOCK, tokens.len());
-                let mut text = parent.map_or_else(Vec::new, |parent| self.texts[&parent].clone());
+                let before =
+                    parent.map_or(Some(Vec::new()), |parent| self.texts.get(&parent).cloned());
+                let Some(mut text) = before else {
+                    self.orphans += blocks.len();
+                    return;
+                };
                 for (&block, tokens) in blocks.iter().zip(tokens.chunks(BLOCK)) {
                     text.extend(tokens);
                     let before = self.texts.insert(block, text.clone());
@@ -105,6 +112,7 @@ fn routers_know_what_is_known() {
         let before = routers[0].texts.len();
         for router in &mut routers {
             router.knows_what_is_known(&engine);
+            assert_eq!(router.orphans, 0);
         }
         most = most.max(routers[0].texts.len());
         removed += before.saturating_sub(routers[0].texts.len());

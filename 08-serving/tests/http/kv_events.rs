@@ -54,6 +54,7 @@ fn routers_are_told_what_is_known_and_what_becomes_known() {
     let stored = early.next().unwrap();
     assert_eq!(stored["type"], "stored");
     assert_eq!(stored["parent"], Value::Null);
+    assert_eq!(stored["tokens"].as_array().unwrap().len(), 32);
     assert_eq!(stored["tokens"], json!(tokens[..32]));
     let names: Vec<&str> =
         stored["blocks"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
