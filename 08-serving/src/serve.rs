@@ -195,6 +195,9 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         if is_open && !address.ip().is_loopback() {
             warn!("anybody who reaches {} may use the model: no --api-key", address.ip());
         }
+        if args.kv_events && !is_open {
+            warn!("--kv-events tells nothing: what is said under a key is nobody else's");
+        }
         if let Some(cut) = cut {
             warn!("{cut}");
         }

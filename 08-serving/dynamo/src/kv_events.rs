@@ -10,16 +10,18 @@ use dynamo_kv_router::protocols::{
     KvCacheStoreData, KvCacheStoredBlockData, compute_block_hash_for_seq,
 };
 use dynamo_llm::kv_router::publisher::KvEventPublisher;
-use dynamo_runtime::CancellationToken;
 use dynamo_runtime::component::Endpoint;
 use futures::StreamExt;
 use serde::Deserialize;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Between two attempts to reach a server that has gone, and how many there are.
-const PAUSE: Duration = Duration::from_secs(1);
-const ATTEMPTS: usize = 10;
+/// Between two attempts to reach a server.
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a server may be away: as long as one takes that is started again. A connection counts that has lasted for a while.
+pub(crate) const GONE_FOR: Duration = Duration::from_secs(60);
+const A_WHILE: Duration = Duration::from_secs(5);
 
 /// What the server tells.
 #[derive(Debug, Deserialize)]
@@ -48,35 +50,39 @@ pub(crate) async fn size(server: &Server) -> Result<Size> {
     }
 }
 
-/// Passes a server's KV events on. When the server is gone for good, the worker has nothing to speak for, and ends.
+/// Passes a server's KV events on, until the server is gone for good.
 pub(crate) fn relay(
     server: &Server,
     endpoint: Endpoint,
     block_tokens: u32,
-    end: CancellationToken,
 ) -> Result<impl Future<Output = ()> + use<>> {
     let publisher =
         KvEventPublisher::new_with_local_indexer(endpoint, block_tokens, None, true, 0, None)?;
     let server = server.clone();
     Ok(async move {
-        let mut attempts = 0;
-        while attempts < ATTEMPTS {
-            match follow(&server, &publisher, block_tokens).await {
-                Ok(()) => attempts = 0,
-                Err(why) => {
-                    attempts += 1;
-                    tracing::warn!("KV events: {why:#}");
-                }
+        let mut there = Instant::now();
+        while there.elapsed() < GONE_FOR {
+            let mut begun = None;
+            if let Err(why) = follow(&server, &publisher, block_tokens, &mut begun).await {
+                tracing::warn!("KV events: {why:#}");
+            }
+            // A server whose engine has ended still begins to tell, and ends at once.
+            if begun.is_some_and(|begun: Instant| begun.elapsed() >= A_WHILE) {
+                there = Instant::now();
             }
             tokio::time::sleep(PAUSE).await;
         }
-        tracing::error!("the server is gone, and so is its worker");
-        end.cancel();
     })
 }
 
 /// Passes on what is told on one connection. What was told before does not hold any more.
-async fn follow(server: &Server, publisher: &KvEventPublisher, block_tokens: u32) -> Result<()> {
+/// Notes when it began to.
+async fn follow(
+    server: &Server,
+    publisher: &KvEventPublisher,
+    block_tokens: u32,
+    begun: &mut Option<Instant>,
+) -> Result<()> {
     let mut events = Box::pin(server.kv_events::<Event>().await?);
     while let Some(event) = events.next().await {
         let data = match event? {
@@ -86,6 +92,7 @@ async fn follow(server: &Server, publisher: &KvEventPublisher, block_tokens: u32
                     found == expected,
                     "blocks have {found} tokens, expected {expected} as before"
                 );
+                *begun = Some(Instant::now());
                 KvCacheEventData::Cleared
             }
             Event::Stored { parent, blocks, tokens } => {

@@ -40,6 +40,8 @@ pub(crate) enum Refused {
     Busy(String),
     /// It is not as it should be.
     Wrong(String),
+    /// The server has failed, or does not let its own worker in.
+    Failed(String),
 }
 
 impl Server {
@@ -102,9 +104,19 @@ impl Server {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 Err(Refused::Busy(message(response).await))
             }
-            _ => Err(Refused::Wrong(message(response).await)),
+            StatusCode::BAD_REQUEST
+            | StatusCode::NOT_FOUND
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNPROCESSABLE_ENTITY => Err(Refused::Wrong(message(response).await)),
+            _ => Err(Refused::Failed(message(response).await)),
         }
     }
+}
+
+/// Whether nobody listens there, or not yet.
+pub(crate) fn is_unreachable(why: &anyhow::Error) -> bool {
+    let of_connection = |e: &reqwest::Error| e.is_connect();
+    why.chain().any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(of_connection))
 }
 
 /// What an answer says is wrong.

@@ -23,20 +23,26 @@ pub(crate) fn asked(request: &PreprocessedRequest, context: usize) -> Result<Val
         output.logprobs.is_none(),
         "logprobs: ask the server itself, it tells no ids of likely tokens"
     );
-    ensure!(output.prompt_logprobs.is_none(), "prompt_logprobs: ask the server itself");
+    ensure!(
+        output.prompt_logprobs.is_none(),
+        "prompt_logprobs (and echo, which asks for them): ask the server itself"
+    );
     ensure!(sampling.n.unwrap_or(1) == 1, "n is {}, expected 1", sampling.n.unwrap_or(1));
     ensure!(sampling.best_of.unwrap_or(1) == 1, "best_of is more than 1, expected 1");
     ensure!(!sampling.use_beam_search.unwrap_or(false), "beam search is not done here");
-    let left = context.saturating_sub(token_ids.len());
+    // The last token of a text need not be read again, so it may be one beyond.
+    let left = (context + 1).saturating_sub(token_ids.len());
     ensure!(
         left > 0,
-        "the prompt has {} tokens, expected fewer than the {context} of a text",
+        "the prompt has {} tokens, expected at most the {context} of a text",
         token_ids.len()
     );
     let mut body = json!({
         "prompt": **token_ids,
         "stream": true,
         "return_token_ids": true,
+        // Of tokens that end a text, too: the frontend counts them, and hides those that are to be hidden.
+        "include_stop_str_in_output": true,
         "max_tokens": stop.max_tokens.map_or(left, |most| most as usize),
     });
     let mut put = |name: &str, value: Option<Value>| {

@@ -1,9 +1,9 @@
 //! The worker: signs on for a server, and answers requests with it.
 
-use crate::kv_events::{Size, relay, size};
-use crate::server::{Refused, Served, Server};
+use crate::kv_events::{GONE_FOR, PAUSE, Size, relay, size};
+use crate::server::{Refused, Served, Server, is_unreachable};
 use crate::translate::{asked, told};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use clap::Args;
 use dynamo_llm::backend::ExecutionContext;
@@ -11,6 +11,7 @@ use dynamo_llm::entrypoint::EngineConfig;
 use dynamo_llm::entrypoint::input::{Input, run_input};
 use dynamo_llm::local_model::LocalModelBuilder;
 use dynamo_llm::local_model::runtime_config::ModelRuntimeConfig;
+use dynamo_llm::protocols::common::FinishReason;
 use dynamo_llm::protocols::common::llm_backend::{LLMEngineOutput, PreprocessedRequest};
 use dynamo_llm::types::Annotated;
 use dynamo_runtime::DistributedRuntime;
@@ -20,7 +21,9 @@ use dynamo_runtime::pipeline::{
 };
 use futures::{Stream, StreamExt};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Where workers of one model are found.
 const NAMESPACE: &str = "dynamo";
@@ -45,7 +48,7 @@ pub(crate) struct WorkerArgs {
 /// Signs on, and answers until the server or the worker is to end.
 pub(crate) async fn run(distributed: DistributedRuntime, args: WorkerArgs) -> Result<()> {
     let server = Server::new(&args.server, args.api_key.as_deref())?;
-    let Served { id, max_model_len } = server.served().await?;
+    let Served { id, max_model_len } = once_it_listens(&server).await?;
     let size = size(&server).await?;
     let endpoint = distributed.namespace(NAMESPACE)?.component(COMPONENT)?.endpoint(ENDPOINT);
     let runtime = ModelRuntimeConfig {
@@ -64,8 +67,8 @@ pub(crate) async fn run(distributed: DistributedRuntime, args: WorkerArgs) -> Re
     let model = model.runtime_config(runtime).build().await;
     let model =
         model.with_context(|| format!("{} is no model's directory", args.model.display()))?;
-    let relaying = relay(&server, endpoint, block_tokens, distributed.primary_token())?;
-    tokio::spawn(relaying);
+    let relaying = relay(&server, endpoint, block_tokens)?;
+    let end = distributed.primary_token();
     let engine: ExecutionContext = Arc::new(Answers { server, context: max_model_len as usize });
     let engine = EngineConfig::InProcessTokens {
         engine,
@@ -74,7 +77,29 @@ pub(crate) async fn run(distributed: DistributedRuntime, args: WorkerArgs) -> Re
         is_decode: false,
     };
     let path = format!("dyn://{NAMESPACE}.{COMPONENT}.{ENDPOINT}");
-    run_input(distributed, Input::Endpoint(path), engine).await
+    let mut answering = pin!(run_input(distributed, Input::Endpoint(path), engine));
+    tokio::select! {
+        done = &mut answering => done,
+        () = relaying => {
+            end.cancel();
+            answering.await?;
+            bail!("the server is gone, and so is its worker")
+        }
+    }
+}
+
+/// What a server serves, which may have to load it first.
+async fn once_it_listens(server: &Server) -> Result<Served> {
+    let begun = Instant::now();
+    loop {
+        match server.served().await {
+            Err(why) if is_unreachable(&why) && begun.elapsed() < GONE_FOR => {
+                tracing::info!("waiting for the server: {why:#}");
+                tokio::time::sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Answers requests with a server.
@@ -120,13 +145,27 @@ fn answer(
             }
             Err(Refused::Busy(why)) => return yield failed(ErrorType::WorkerOverloaded, &why),
             Err(Refused::Wrong(why)) => return yield failed(ErrorType::InvalidArgument, &why),
+            Err(Refused::Failed(why)) => {
+                return yield failed(ErrorType::Backend(BackendError::EngineShutdown), &why);
+            }
         };
+        let most = body["max_tokens"].as_u64().unwrap_or_default() as usize;
+        let mut tokens = 0;
         while let Some(event) = events.next().await {
             let Ok(event) = event else { break };
             match told(&event) {
-                Ok(output) => {
+                Ok(mut output) => {
+                    tokens += output.token_ids.len();
+                    // A server that is to end, or has no more time for it, ends an answer where it is.
+                    let is_cut = output.finish_reason == Some(FinishReason::Length) && tokens < most;
+                    if is_cut {
+                        output.finish_reason = None;
+                    }
                     let is_last = output.finish_reason.is_some();
                     yield Annotated::from_data(output);
+                    if is_cut {
+                        break;
+                    }
                     if is_last {
                         return;
                     }
@@ -136,7 +175,7 @@ fn answer(
                 }
             }
         }
-        let why = "the server is gone in the middle of an answer";
+        let why = "the server has ended in the middle of an answer";
         yield failed(ErrorType::Backend(BackendError::StreamIncomplete), why);
     }
 }

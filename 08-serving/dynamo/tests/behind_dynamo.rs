@@ -54,7 +54,25 @@ fn answers_are_the_servers_own() {
         direct["choices"][0]["message"]["content"]
     );
     assert_eq!(through["choices"][0]["finish_reason"], "stop");
-    // Sampled with a seed, held to a form, ended by a string.
+    assert_eq!(through["usage"]["completion_tokens"], direct["usage"]["completion_tokens"]);
+    // One that is held to a form.
+    let mut form = question.clone();
+    form["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": {
+        "type": "object", "properties": {"a": {"enum": ["mill", "river"]}}, "required": ["a"],
+        "additionalProperties": false,
+    }}});
+    let through = world.post("/v1/chat/completions", &form).expect("an answer");
+    let text = through["choices"][0]["message"]["content"].as_str().expect("a text");
+    let held: Value = serde_json::from_str(text).expect("a form");
+    assert!(held["a"] == "mill" || held["a"] == "river", "{text}");
+    // One that may be as long as it likes.
+    let open = json!({"model": world::MODEL, "temperature": 0, "ignore_eos": true, "prompt": beginning(5)});
+    let through = world.post("/v1/completions", &open).expect("an answer");
+    assert_eq!(
+        through["usage"]["total_tokens"], 513,
+        "the context, and a token that need not be read"
+    );
+    // Sampled with a seed, with penalties, ended by a string.
     for more in [
         json!({"temperature": 1.0, "seed": 7, "top_p": 0.9}),
         json!({"stop": ["and"]}),

@@ -220,9 +220,11 @@ impl Engine {
     /// Tells everyone what has changed.
     pub(super) fn tell_listeners(&mut self) {
         let events: Arc<[KvEvent]> = self.changes.take().into();
-        if !events.is_empty() {
-            self.listeners.retain(|listener| listener.try_send(events.clone()).is_ok());
-        }
+        let hears = |listener: &Listener| match events.is_empty() {
+            true => !listener.is_closed(),
+            false => listener.try_send(events.clone()).is_ok(),
+        };
+        self.listeners.retain(hears);
         if self.listeners.is_empty() {
             *self.changes.noted() = None;
         }

@@ -66,8 +66,6 @@ pub(super) async fn kv_events(State(app): State<Arc<App>>) -> impl IntoResponse 
 
 fn changes(events: KvEvents) -> impl Stream<Item = Result<Event, Infallible>> {
     let steps = stream::unfold(events, async |mut events| Some((events.recv().await?, events)));
-    steps.flat_map(|step| {
-        let lines: Vec<_> = step.iter().map(|event| Told::of(event).event()).collect();
-        stream::iter(lines)
-    })
+    // Each line when it is its turn: the first step has all that is known.
+    steps.flat_map(|step| stream::iter((0..step.len()).map(move |i| Told::of(&step[i]).event())))
 }
