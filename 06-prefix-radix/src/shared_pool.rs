@@ -94,6 +94,11 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         &self.prefixes
     }
 
+    /// The same, to note what changes of it.
+    pub fn prefixes_mut(&mut self) -> &mut Tiered<P> {
+        &mut self.prefixes
+    }
+
     // ANCHOR: begin
     /// Begins a request: what is known of its prompt is found, the rest runs through the model. Gives the
     /// logits after the prompt's last token.

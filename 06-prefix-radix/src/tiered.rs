@@ -17,11 +17,14 @@
 //! `usize::MAX` before, which puts all that is not in use into the tiers. Whoever may be killed at any moment
 //! calls [`Tiered::save`] now and then, for a text that is done.
 
+mod changes;
 mod shelf;
 
+pub use changes::KvEvent;
 pub use shelf::TierStatistics;
 
 use crate::{BlockHash, Chain, Prefix, PrefixCache, Salt};
+use changes::Changes;
 use naive_decode::Error;
 use paged_cache::offload::{BlockBytes, Key, Tier};
 use paged_cache::{BlockId, Blocks};
@@ -45,12 +48,14 @@ pub struct Tiered<P> {
     cache: P,
     chain: Chain,
     tiers: Shelf,
+    /// None while nobody wants to know.
+    changes: Option<Changes>,
 }
 
 impl<P: PrefixCache> Tiered<P> {
     /// Tiers from the fastest to the slowest.
     pub fn new(cache: P, chain: Chain, tiers: Vec<Box<dyn Tier>>) -> Self {
-        Tiered { cache, chain, tiers: Shelf::new(tiers) }
+        Tiered { cache, chain, tiers: Shelf::new(tiers), changes: None }
     }
 
     /// What is in the pool.
@@ -58,7 +63,7 @@ impl<P: PrefixCache> Tiered<P> {
         &self.cache
     }
 
-    /// The same, to be changed; blocks that it evicts by itself go to no tier.
+    /// The same, to be changed; blocks that it evicts by itself go to no tier, and nothing of it is noted.
     pub fn cache_mut(&mut self) -> &mut P {
         &mut self.cache
     }
@@ -116,7 +121,7 @@ impl<P: PrefixCache> Tiered<P> {
         Prefix { tokens: 0, blocks: partial }.release(blocks);
         let whole = prefix.blocks.len() * size;
         self.touch(salt, &prompt[..whole]);
-        self.cache.keep(salt, &prompt[..whole], &prefix.blocks, blocks);
+        self.keep(salt, &prompt[..whole], &prefix.blocks, blocks);
         prefix.tokens = whole.min(most);
         let unused = prefix.blocks.split_off(prefix.tokens.div_ceil(size));
         Prefix { tokens: 0, blocks: unused }.release(blocks);
@@ -134,6 +139,7 @@ impl<P: PrefixCache> Tiered<P> {
         names.enumerate().take_while(|&(i, name)| i < known || self.tiers.contains(name)).count()
     }
 
+    // ANCHOR: keep
     /// As [`PrefixCache::keep`].
     pub fn keep(
         &mut self,
@@ -142,15 +148,32 @@ impl<P: PrefixCache> Tiered<P> {
         table: &[BlockId],
         blocks: &mut Blocks,
     ) -> usize {
-        self.cache.keep(salt, tokens, table, blocks)
+        let kept = self.cache.keep(salt, tokens, table, blocks);
+        if let Some(changes) = &mut self.changes
+            && salt == Salt::NONE
+            && kept > 0
+        {
+            // It takes the last blocks of a text, as it knows the others.
+            let size = self.cache.block_tokens();
+            let whole = (tokens.len() / size).min(table.len());
+            let mut names: Vec<Key> = self.chain.names(salt, tokens, size).take(whole).collect();
+            let new = names.split_off(whole - kept);
+            let new_tokens = &tokens[(whole - kept) * size..whole * size];
+            changes.stored(names.last().copied(), new, new_tokens);
+        }
+        kept
     }
+    // ANCHOR_END: keep
 
     // ANCHOR: evict
     /// As [`PrefixCache::evict`], but what goes is in every tier before it is free.
     pub fn evict(&mut self, wanted: usize, blocks: &mut Blocks, memory: &dyn BlockBytes) -> usize {
-        let tiers = &mut self.tiers;
+        let (tiers, changes) = (&mut self.tiers, &mut self.changes);
         self.cache.evict(wanted, blocks, &mut |evicted| {
             tiers.put(evicted.key, |bytes| memory.copy_out(evicted.block, bytes));
+            if let Some(changes) = changes {
+                changes.removed(evicted.key);
+            }
         })
     }
     // ANCHOR_END: evict

@@ -59,7 +59,7 @@ mod view;
 pub use elsewhere::{Courier, Exchange, Prefiller, Wanted};
 pub use event::{Event, FinishReason, TokenEvent, Usage};
 pub use handle::{EngineHandle, Ticket};
-pub use kv_events::{KvEvent, KvEvents};
+pub use kv_events::KvEvents;
 pub use lending::{BlocksOf, Exchanged};
 pub use options::{EngineOptions, KvFile, MakeProposer};
 pub use record::{Kind, PassRecord, SpanRecord};
@@ -71,12 +71,12 @@ use costs::Costs;
 use holders::Holders;
 use inbox::Inbox;
 use kv_cache::{CachedExecutor, KvCache};
-use kv_events::{Changes, Listener, Told};
+use kv_events::Listener;
 use lending::Waiting;
 use member::Member;
 use naive_decode::{CpuExecutor, Error, Model, Result, Sampler, Sampling};
 use paged_cache::{Behind, PagedCache, Room};
-use prefix_radix::{Chain, Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
+use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -100,11 +100,8 @@ pub struct Engine {
     unsaved: Unsaved,
     /// Those who wait for blocks.
     borrowers: Vec<Waiting>,
-    /// Names the blocks.
-    chain: Chain,
-    /// Those who are told what is known, and what there is to tell.
+    /// Those who are told what is known.
     listeners: Vec<Listener>,
-    changes: Changes,
     /// Whether it was said that a tier fails.
     has_reported: bool,
     options: EngineOptions,
@@ -189,9 +186,8 @@ impl Engine {
             queue: options.queue,
             running: options.running,
         };
-        let changes = Changes::default();
         let prefixes: Box<dyn PrefixCache> = match options.prefixes {
-            true => Box::new(Told::new(RadixTree::new(block, chain)?, chain, changes.clone())),
+            true => Box::new(RadixTree::new(block, chain)?),
             false => Box::new(Nothing::new(block)),
         };
         let pool = SharedPool::over(target, Tiered::new(prefixes, chain, tiers))?;
@@ -201,9 +197,7 @@ impl Engine {
             host,
             unsaved: Unsaved::default(),
             borrowers: Vec::new(),
-            chain,
             listeners: Vec::new(),
-            changes,
             has_reported: false,
             inbox: Inbox::new(limits, options.events, exchanged),
             options,

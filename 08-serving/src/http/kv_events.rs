@@ -5,12 +5,13 @@
 
 use super::App;
 use super::events::sent_at_once;
-use crate::engine::{KvEvent, KvEvents};
+use crate::engine::KvEvents;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{self, Stream, StreamExt};
 use paged_cache::offload::Key;
+use prefix_radix::KvEvent;
 use serde::Serialize;
 use std::convert::Infallible;
 use std::sync::Arc;

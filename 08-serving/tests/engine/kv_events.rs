@@ -2,8 +2,8 @@
 
 use crate::world::{Answer, Dice, crowd, engine, options};
 use paged_cache::offload::Key;
-use prefix_radix::{PrefixCache, Salt};
-use serving::engine::{Engine, EngineOptions, EngineRequest, KvEvent, KvEvents, Step};
+use prefix_radix::{KvEvent, PrefixCache, Salt};
+use serving::engine::{Engine, EngineOptions, EngineRequest, KvEvents, Step};
 use std::collections::{BTreeSet, HashMap};
 use tokio::sync::mpsc::error::TryRecvError;
 
