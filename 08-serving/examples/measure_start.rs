@@ -7,7 +7,6 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use embedded_models::TARGET;
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
 use kv_cache::{Cached, ContiguousStore, KvShape};
@@ -27,9 +26,10 @@ const PROMPT: &str = "Why is the sky blue, and why is it red in the evening?";
 /// Measures the time to the first token of a fresh process.
 #[derive(Parser)]
 struct Arguments {
-    /// A directory, a .gguf or .safetensors file; the embedded target, written to files, if not given.
-    #[arg(long, value_name = "WHAT")]
-    model: Option<String>,
+    /// A directory, a .gguf or .safetensors file, or an embedded model (target, draft, mla, hybrid), which
+    /// is written to files first.
+    #[arg(long, value_name = "WHAT", default_value = "target")]
+    model: String,
     /// What the weights are stored as.
     #[arg(long, default_value = "stored")]
     weights: Weights,
@@ -58,24 +58,27 @@ struct Start {
 fn main() -> Result<()> {
     let began = Instant::now();
     let arguments = Arguments::parse();
+    if let Some(keep) = arguments.start {
+        let start = start(&arguments.model, arguments.weights, keep, began)?;
+        println!("{}", serde_json::to_string(&start)?);
+        return Ok(());
+    }
+    // What is packed is kept beside a model's files, so an embedded model needs some.
     let folder = tempfile::tempdir()?;
-    let model = match &arguments.model {
-        Some(model) => model.clone(),
-        None => {
+    let embedded = embedded_models::all().into_iter().find(|model| model.name == arguments.model);
+    let model = match embedded {
+        None => arguments.model.clone(),
+        Some(embedded) => {
             for (name, bytes) in [
-                ("config.json", TARGET.config),
-                ("model.safetensors", TARGET.weights),
-                ("tokenizer.json", TARGET.tokenizer),
+                ("config.json", embedded.config),
+                ("model.safetensors", embedded.weights),
+                ("tokenizer.json", embedded.tokenizer),
             ] {
                 std::fs::write(folder.path().join(name), bytes)?;
             }
             folder.path().display().to_string()
         }
     };
-    if let Some(keep) = arguments.start {
-        println!("{}", serde_json::to_string(&start(&model, arguments.weights, keep, began)?)?);
-        return Ok(());
-    }
     let sample = |keep: &str| -> Result<(f64, Start)> {
         let mut command = Command::new(std::env::current_exe()?);
         let weights = arguments.weights.name();
@@ -96,7 +99,7 @@ fn main() -> Result<()> {
             starts.push(sample(keep)?);
         }
     }
-    println!("{model}: {:.1} MB packed", first.weights as f64 / 1e6);
+    println!("{}: {:.1} MB packed", arguments.model, first.weights as f64 / 1e6);
     let mut all = Vec::new();
     for (name, keep, starts) in &kinds {
         for (_, start) in starts {
