@@ -170,8 +170,8 @@ impl Simd {
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => 12,
             #[cfg(target_arch = "x86_64")]
-            Path::Avx2 => 6,
-            _ => 4,
+            Path::Avx2 => SUMS_AVX2,
+            _ => SUMS_FEW,
         }
     }
 
@@ -180,19 +180,22 @@ impl Simd {
     fn run<K: Kernel>(self, kernel: K) {
         match self.0 {
             // SAFETY: plain numbers are everywhere.
-            Path::Scalar => unsafe { kernel.run::<[f32; 16]>() },
+            Path::Scalar if const { K::SUMS <= SUMS_FEW } => unsafe { kernel.run::<[f32; 16]>() },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `Simd` exists only where its instructions were detected.
-            Path::Avx2 => unsafe { run_avx2(kernel) },
+            Path::Avx2 if const { K::SUMS <= SUMS_AVX2 } => unsafe { run_avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => unsafe { run_avx512(kernel) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: NEON is part of the architecture's baseline.
-            Path::Neon => unsafe { kernel.run::<lanes::arm::Neon<lanes::arm::Baseline>>() },
+            Path::Neon if const { K::SUMS <= SUMS_FEW } => unsafe {
+                kernel.run::<lanes::arm::Neon<lanes::arm::Baseline>>()
+            },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: a `Simd` exists only where its instructions were detected.
-            Path::NeonDotProd => unsafe { run_dotprod(kernel) },
+            Path::NeonDotProd if const { K::SUMS <= SUMS_FEW } => unsafe { run_dotprod(kernel) },
+            _ => unreachable!("{self:?} has no room for {} sums", K::SUMS),
         }
     }
 }
@@ -258,8 +261,18 @@ pub(crate) struct Products {
     pub(crate) outputs: usize,
 }
 
-/// A loop to be compiled for every instruction set.
+/// Sums that have room in AVX2's registers beside what they are made of.
+#[cfg(target_arch = "x86_64")]
+const SUMS_AVX2: usize = 6;
+
+/// Sums that have room where there are no more registers than on any machine.
+const SUMS_FEW: usize = 4;
+
+/// A loop to be compiled for every instruction set that has room for its sums.
 trait Kernel {
+    /// Sums that it keeps in registers: one for each row and for each panel side by side.
+    const SUMS: usize = 1;
+
     /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own. No
     /// instruction of `V` stands in a closure: those are functions of their own, perhaps compiled for fewer instructions, and
     /// then each instruction in one is a call.

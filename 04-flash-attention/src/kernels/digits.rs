@@ -118,6 +118,8 @@ struct ToDigits<'a, const R: usize> {
 }
 
 impl<const R: usize> Kernel for ToDigits<'_, R> {
+    const SUMS: usize = R;
+
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let (mut scales, mut inverses) = ([0.0; R], [0.0; R]);
@@ -189,6 +191,8 @@ struct Multiply<'a, const R: usize> {
 }
 
 impl<const R: usize> Kernel for Multiply<'_, R> {
+    const SUMS: usize = R;
+
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let starts = starts(self.blocks);

@@ -183,6 +183,8 @@ struct Multiply<'a, F, const P: usize, const R: usize> {
 }
 
 impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> {
+    const SUMS: usize = P * R;
+
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let panel_bytes = F::panel_bytes(self.columns.len());

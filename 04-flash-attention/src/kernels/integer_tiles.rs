@@ -209,6 +209,8 @@ struct Multiply<'a, T, const P: usize, const R: usize> {
 }
 
 impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
+    const SUMS: usize = P * R;
+
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let panel_bytes = self.groups.len() * T::BYTES;

@@ -163,11 +163,7 @@ impl<K: Family, const R: usize> Met for Blocks<K, R> {
         }
         let mut left = rows.clone();
         while let Some(some) = panels.next() {
-            left = match some.bytes.len() / some.each {
-                PANELS => self.multiply::<PANELS>(&some, rows.clone(), out),
-                2 => self.multiply::<2>(&some, rows.clone(), out),
-                _ => self.multiply::<1>(&some, rows.clone(), out),
-            };
+            left = self.multiply(&some, rows.clone(), out);
         }
         left
     }
@@ -205,52 +201,56 @@ const fn is_used<K: Family>(rows: usize, panels: usize) -> bool {
 }
 
 impl<K: Family, const R: usize> Blocks<K, R> {
-    /// `N` panels against all blocks.
-    fn multiply<const N: usize>(
+    /// Four panels, two or one against all blocks.
+    fn multiply(
         &self,
         panels: &Panels,
         mut rows: Range<usize>,
         out: &Disjoint<MaybeUninit<f32>>,
     ) -> Range<usize> {
         let many_registers = panels.simd.rows_together() == MANY;
+        let count = panels.bytes.len() / panels.each;
         for (i, block) in self.pieces.chunks_exact(self.each).enumerate() {
             let own = rows.start..rows.end.min(rows.start + R);
             rows.start = own.end;
             let near = i > 0 || !self.first;
             match beside::<K>(R, many_registers, near || self.near) {
-                4 if const { N == 4 && is_used::<K>(R, 4) } => {
-                    multiply_block::<K, N, 4, R>(panels, near, block, own, out);
+                4 if const { is_used::<K>(R, 4) } && count == 4 => {
+                    multiply_block::<K, 4, R>(panels, near, block, own, out);
                 }
-                2 if const { N >= 2 && is_used::<K>(R, 2) } => {
-                    multiply_block::<K, N, 2, R>(panels, near, block, own, out);
+                2 if const { is_used::<K>(R, 2) } && count >= 2 => {
+                    multiply_block::<K, 2, R>(panels, near, block, own, out);
                 }
-                _ => multiply_block::<K, N, 1, R>(panels, near, block, own, out),
+                _ => multiply_block::<K, 1, R>(panels, near, block, own, out),
             }
         }
         rows
     }
 }
 
-/// `N` panels, `P` side by side, against one block of `R` rows: those of `rows`, and zeros.
-fn multiply_block<K: Family, const N: usize, const P: usize, const R: usize>(
+/// Panels, `P` side by side, against one block of `R` rows: those of `rows`, and zeros.
+fn multiply_block<K: Family, const P: usize, const R: usize>(
     panels: &Panels,
     near: bool,
     block: &[K::Piece<R>],
     rows: Range<usize>,
     out: &Disjoint<MaybeUninit<f32>>,
 ) {
-    let &Panels { simd, bytes, width, crossed, .. } = panels;
+    let &Panels { simd, bytes, each, width, crossed, .. } = panels;
     let (outputs, to) = (panels.outputs.len(), panels.within(&rows, out));
+    let whole = outputs * each == bytes.len() * LANES && rows.len() == R;
     let panels = PanelsAt { bytes, near, crossed };
-    if outputs == N * LANES && rows.len() == R {
+    if whole {
         let to = RowsAt { start: to, stride: width };
         // SAFETY: sixteen floats a panel of each row, which only this thread's panels have.
         unsafe { K::multiply::<P, R>(simd, panels, block, to) };
     } else {
-        let mut lanes = [[[0.0f32; LANES]; N]; R];
+        let mut lanes = [[[0.0f32; LANES]; PANELS]; R];
         let start = lanes.as_flattened_mut().as_flattened_mut().as_mut_ptr();
         // SAFETY: sixteen floats a panel of each row, borrowed.
-        unsafe { K::multiply::<P, R>(simd, panels, block, RowsAt { start, stride: N * LANES }) };
+        unsafe {
+            K::multiply::<P, R>(simd, panels, block, RowsAt { start, stride: PANELS * LANES })
+        };
         for (r, lanes) in lanes[..rows.len()].iter().enumerate() {
             // SAFETY: what there is of a row's outputs, which only this thread's panels have.
             unsafe {

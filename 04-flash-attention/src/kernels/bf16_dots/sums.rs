@@ -10,6 +10,9 @@ pub(crate) type Pair = u32;
 
 /// A loop over sums of pairs, to be compiled for every instruction set.
 pub(crate) trait PairKernel {
+    /// As [`Kernel::SUMS`].
+    const SUMS: usize = 1;
+
     /// The loop; implementations are `#[inline(always)]`. It may be run again, with the same result.
     ///
     /// # Safety
@@ -31,6 +34,8 @@ pub(crate) fn run<K: PairKernel>(simd: Simd, kernel: K) {
 struct Stepwise<K>(K);
 
 impl<K: PairKernel> Kernel for Stepwise<K> {
+    const SUMS: usize = K::SUMS;
+
     #[inline(always)]
     unsafe fn run<V: Lanes>(mut self) {
         // SAFETY: passed on.

@@ -134,6 +134,8 @@ struct Finish<'a, const R: usize> {
 }
 
 impl<const R: usize> Kernel for Finish<'_, R> {
+    const SUMS: usize = R;
+
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let Products { to, rows, outputs } = self.products;
