@@ -75,10 +75,17 @@ impl ChatRequest {
             let expected = format!("{old}, which max_tokens is");
             return Err(ApiError::value("max_completion_tokens", new, &expected));
         }
-        let name = if new.is_some() { "max_completion_tokens" } else { "max_tokens" };
         match new.or(old) {
-            Some(0) => Err(ApiError::value(name, 0, "at least 1")),
+            Some(0) => Err(ApiError::value(self.most_tokens_param(), 0, "at least 1")),
             most => Ok(most),
+        }
+    }
+
+    /// The parameter that says how many tokens to generate at most: by OpenAI's new name or by the old one.
+    pub fn most_tokens_param(&self) -> &'static str {
+        match self.max_completion_tokens {
+            Some(_) => "max_completion_tokens",
+            None => "max_tokens",
         }
     }
 

@@ -3,7 +3,7 @@
 use super::aside::Aside;
 use super::dialect::Dialect;
 use super::share::Share;
-use super::{Grammars, Keys, Metrics, Origin};
+use super::{Grammars, Keys, Metrics, Origin, kv_events};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
 use axum::body::Bytes;
@@ -11,7 +11,7 @@ use model_files::{ChatTemplate, SamplingDefaults};
 use naive_decode::{Result, Tokenizer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// How long requests under way may take to finish once the server is to end, if nothing is said: shorter than
 /// Kubernetes waits before it kills (30 seconds).
@@ -50,6 +50,8 @@ pub struct App {
     pub(super) dialect: Dialect,
     pub(super) metrics: Metrics,
     pub(super) share: Share,
+    /// Places for those who listen to KV events.
+    pub(super) kv_listeners: Arc<Semaphore>,
     aside: Aside,
     draining: watch::Sender<bool>,
 }
@@ -73,6 +75,7 @@ impl App {
             dialect: Dialect::of(template.as_ref(), &tokenizer),
             metrics: Metrics::new(&name),
             share: Share::of(engine.limits().queue),
+            kv_listeners: Arc::new(Semaphore::new(kv_events::MOST_LISTENERS)),
             aside: Aside::new(),
             keys: Keys::default(),
             answer_in: None,

@@ -159,6 +159,7 @@ impl Writes for Chat {
             param: "messages",
             prompts: vec![prompt],
             most_tokens: request.most_tokens()?,
+            most_tokens_param: request.most_tokens_param(),
             likeliest,
             of_prompt: false,
             form,

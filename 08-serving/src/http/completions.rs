@@ -138,6 +138,7 @@ impl Writes for Completions {
             param: "prompt",
             prompts: request.prompts(&app.tokenizer, app.limits().vocabulary)?,
             most_tokens: Some(request.most_tokens()),
+            most_tokens_param: "max_tokens",
             likeliest,
             of_prompt: echoes && likeliest.is_some(),
             form: request.form()?,

@@ -5,6 +5,7 @@
 
 use super::App;
 use super::events::sent_at_once;
+use crate::api::ApiError;
 use crate::engine::KvEvents;
 use axum::extract::State;
 use axum::response::IntoResponse;
@@ -15,9 +16,13 @@ use prefix_radix::KvEvent;
 use serde::Serialize;
 use std::convert::Infallible;
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Where it is asked.
 pub(super) const PATH: &str = "/kv-events";
+
+/// Those who may listen at a time: each may leave hundreds of steps unread.
+pub(super) const MOST_LISTENERS: usize = 32;
 
 // ANCHOR: line
 /// What is told.
@@ -56,17 +61,31 @@ fn name(key: &Key) -> String {
 }
 
 /// What is known, and what changes of it.
-pub(super) async fn kv_events(State(app): State<Arc<App>>) -> impl IntoResponse {
+///
+/// # Errors
+/// 429 if [`MOST_LISTENERS`] listen already.
+pub(super) async fn kv_events(State(app): State<Arc<App>>) -> Result<impl IntoResponse, ApiError> {
+    let place = app.kv_listeners.clone().try_acquire_owned().map_err(|_| {
+        ApiError::full(format!(
+            "{MOST_LISTENERS} routers listen to {PATH} already, the most that may"
+        ))
+    })?;
     let blocks = app.engine.state().blocks;
     let begin = Told::Begin { block_tokens: blocks.tokens, blocks: blocks.total }.event();
-    let changes = changes(app.engine.kv_events());
+    let changes = changes(app.engine.kv_events(), place);
     let until_drained = changes.take_until(async move { app.draining().await });
     let events = stream::iter([begin]).chain(until_drained);
-    sent_at_once(Sse::new(events).keep_alive(KeepAlive::default()))
+    Ok(sent_at_once(Sse::new(events).keep_alive(KeepAlive::default())))
 }
 
-fn changes(events: KvEvents) -> impl Stream<Item = Result<Event, Infallible>> {
-    let steps = stream::unfold(events, async |mut events| Some((events.recv().await?, events)));
+/// What a listener is told; the place is his as long as the stream is.
+fn changes(
+    events: KvEvents,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let steps = stream::unfold((events, place), async |(mut events, place)| {
+        Some((events.recv().await?, (events, place)))
+    });
     // Each line when it is its turn: the first step has all that is known.
     steps.flat_map(|step| stream::iter((0..step.len()).map(move |i| Told::of(&step[i]).event())))
 }

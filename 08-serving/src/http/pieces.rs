@@ -108,14 +108,13 @@ async fn follow(
     let _ = pieces.send((index, last)).await;
 }
 
-/// What a client is told of a refusal; `param` is where its prompts came from.
+/// What a client is told of a refusal of what `param` holds.
 pub(super) fn refusal(refused: Refused, param: &str) -> ApiError {
     match refused {
         Refused::Full { .. } => ApiError::full(refused.to_string()),
         Refused::Draining => ApiError::draining(),
         Refused::Ended => ApiError::failed(refused),
-        Refused::TooLong { prompt, limit, .. } => {
-            let param = if prompt > limit { param } else { "max_tokens" };
+        Refused::TooLong { .. } => {
             let mut error = ApiError::parameter(param, refused.to_string());
             error.error.code = Some("context_length_exceeded");
             error

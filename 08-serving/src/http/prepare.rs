@@ -20,6 +20,8 @@ pub(super) struct Wishes<'a> {
     pub(super) prompts: Vec<Asked>,
     /// Most tokens of an answer; none if as many as fit.
     pub(super) most_tokens: Option<usize>,
+    /// The parameter that says so.
+    pub(super) most_tokens_param: &'static str,
     /// How many likeliest tokens to tell, if any log-probabilities.
     pub(super) likeliest: Option<usize>,
     /// Whether those of the prompt are told too.
@@ -87,7 +89,11 @@ impl App {
             }
             // Each answer has a copy of its prompt: what is refused for its length is not copied before.
             let length = self.limits().check_length(asked.tokens.len(), most);
-            length.map_err(|refused| refusal(refused, wishes.param))?;
+            let param = match asked.tokens.len() > self.limits().context {
+                true => wishes.param,
+                false => wishes.most_tokens_param,
+            };
+            length.map_err(|refused| refusal(refused, param))?;
             let first_seed = generation.first_seed();
             for choice in 0..choices as u64 {
                 let seed = first_seed.wrapping_add(choice);

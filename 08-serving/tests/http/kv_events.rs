@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use serving::http::Keys;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Events, as they come.
 struct Events(BufReader<TcpStream>);
@@ -41,6 +41,29 @@ fn ask(server: &Server) -> Vec<u64> {
     let tokens: Vec<u64> = (100..140).collect();
     server.text(json!({"prompt": tokens, "max_tokens": 1, "temperature": 0}));
     tokens
+}
+
+/// What is answered to one more listener, and for how long he listens.
+fn listen(server: &Server) -> (String, Events) {
+    let mut events = Events::of(server);
+    let mut status = String::new();
+    events.0.read_line(&mut status).unwrap();
+    (status, events)
+}
+
+#[test]
+fn as_many_listen_as_may_and_who_goes_makes_room() {
+    let server = telling();
+    let mut listening: Vec<_> = (0..32).map(|_| listen(&server)).collect();
+    assert!(listening.iter().all(|(status, _)| status.starts_with("HTTP/1.1 200")));
+    assert!(listen(&server).0.starts_with("HTTP/1.1 429"));
+    // Whether somebody has gone is seen when he is told something.
+    listening.pop();
+    let asked = Instant::now();
+    while !listen(&server).0.starts_with("HTTP/1.1 200") {
+        assert!(asked.elapsed() < Duration::from_secs(60), "nobody has gone");
+        ask(&server);
+    }
 }
 
 #[test]

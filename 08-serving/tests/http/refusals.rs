@@ -171,7 +171,7 @@ fn contradictions_in_a_chat_are_named() {
         (json!({"messages": [{"role": "user", "content": "x ".repeat(2_000)}]}), "messages"),
         (json!({"max_tokens": 0}), "max_tokens"),
         (json!({"max_tokens": 5, "max_completion_tokens": 6}), "max_completion_tokens"),
-        (json!({"max_completion_tokens": 100_000}), "max_tokens"),
+        (json!({"max_completion_tokens": 100_000}), "max_completion_tokens"),
         (json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs"),
         (json!({"top_logprobs": 2}), "top_logprobs"),
         (json!({"tool_choice": "auto"}), "tool_choice"),
