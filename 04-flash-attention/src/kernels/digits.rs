@@ -118,8 +118,6 @@ struct ToDigits<'a, const R: usize> {
 }
 
 impl<const R: usize> Kernel for ToDigits<'_, R> {
-    const SUMS: usize = R;
-
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         let (mut scales, mut inverses) = ([0.0; R], [0.0; R]);

@@ -89,11 +89,10 @@ impl App {
             }
             // Each answer has a copy of its prompt: what is refused for its length is not copied before.
             let length = self.limits().check_length(asked.tokens.len(), most);
-            let param = match asked.tokens.len() > self.limits().context {
-                true => wishes.param,
-                false => wishes.most_tokens_param,
-            };
-            length.map_err(|refused| refusal(refused, param))?;
+            length.map_err(|refused| match asked.tokens.len() > self.limits().context {
+                true => refusal(refused, wishes.param),
+                false => refusal(refused, wishes.most_tokens_param),
+            })?;
             let first_seed = generation.first_seed();
             for choice in 0..choices as u64 {
                 let seed = first_seed.wrapping_add(choice);

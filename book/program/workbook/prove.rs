@@ -56,7 +56,8 @@ fn cargo(place: &Place, copy: &Place) -> Command {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| place.root.join("target/workbook"), PathBuf::from);
     command.current_dir(&copy.root).arg("--locked").env("CARGO_TARGET_DIR", target);
-    // These tests run for seconds: what counts is how long they take to compile. Rung 01's loops stay as they are.
+    // These tests run for seconds: what counts is how long they take to compile. What `Cargo.toml` names stays as it is, but
+    // for the crate whose kernels take longest.
     for option in ["profile.dev.opt-level=0", "profile.dev.package.flash-attention.opt-level=0"] {
         command.args(["--config", option]);
     }
