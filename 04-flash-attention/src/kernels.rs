@@ -31,7 +31,7 @@ mod peak;
 use lanes::Lanes;
 pub use memory::{LINE, prefetch};
 use memory::{PREFETCH, PREFETCH_FAR};
-pub(crate) use memory::{memory_sends_several, prefetch_far};
+pub(crate) use memory::{Stretch, memory_sends_several, prefetch_far};
 use naive_decode::Isa;
 
 /// Instructions for packed weights that this machine has been found to have.

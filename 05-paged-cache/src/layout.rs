@@ -173,6 +173,12 @@ impl Layout {
         self.layers.iter().flatten()
     }
 
+    /// Where those of the next layer after this one are that makes its own; of the first, after the last.
+    pub(crate) fn next_layer(&self, layer: usize) -> LayerPlace {
+        let (before, after) = self.layers.split_at(self.layers.len().min(layer + 1));
+        *after.iter().chain(before).flatten().next().expect("some layer makes its own")
+    }
+
     /// Where a layer's own keys and values are.
     ///
     /// # Errors

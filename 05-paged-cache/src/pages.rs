@@ -226,6 +226,8 @@ impl<E: TileElement> BlockBytes for Pages<E> {
 pub(crate) struct PagedLayer<'a, E> {
     pub(crate) pages: &'a Pages<E>,
     pub(crate) place: LayerPlace,
+    /// The next layer that makes its own.
+    pub(crate) next: LayerPlace,
     /// By sequence; none for those that are closed.
     pub(crate) tables: &'a [Option<Tables>],
 }
@@ -280,6 +282,20 @@ impl<E: TileElement> TileSource for PagedLayer<'_, E> {
     }
     // ANCHOR_END: run
 
+    fn next_layer(&self, sequence: usize, slots: Range<usize>, mut say: impl FnMut(&[u8])) {
+        let Some(tables) = &self.tables[sequence] else { return };
+        let LayerPlace { group, size, width, keys, values, .. } = self.next;
+        let tokens = self.pages.tokens;
+        // Keys and values of a layer lie one after the other.
+        let numbers = values - keys + size.heads * tokens * width;
+        for block in slots.start / tokens..slots.end.div_ceil(tokens) {
+            if let Some(block) = tables.groups[group].block(block) {
+                let page = &self.pages.numbers[self.pages.numbers_of(block)];
+                say(bytemuck::cast_slice(&page[keys..][..numbers]));
+            }
+        }
+    }
+
     fn gather(&self, sequence: usize, kv_head: usize, slot: usize, copy: Gathered<'_, E>) {
         let Some(block) = self.block(sequence, slot) else { return };
         let LayerPlace { size, width, keys, values, key_scales, value_scales, .. } = self.place;
@@ -293,5 +309,51 @@ impl<E: TileElement> TileSource for PagedLayer<'_, E> {
             |column| page[values + E::value_at(lanes, width, offset, column)],
             || (scales[key_scales + place], scales[value_scales + place]),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use crate::table::Table;
+    use gqa_mla::Maker;
+    use naive_decode::Element;
+
+    #[test]
+    fn what_the_next_layer_reads_is_said_and_nothing_else() {
+        let wide = Maker { size: KvSize { heads: 2, key_dim: 8, value_dim: 16 }, window: None };
+        let narrow =
+            Maker { size: KvSize { heads: 3, key_dim: 4, value_dim: 3 }, window: Some(64) };
+        let absorbed = Maker { size: KvSize { heads: 1, key_dim: 20, value_dim: 0 }, window: None };
+        let made = [Some(wide), None, Some(narrow), Some(absorbed), Some(wide)];
+        let layout = Layout::of(&made, 32, Element::F32.into()).unwrap();
+        let pages = Pages::<f32>::new(&layout, 4).unwrap();
+        let table = Table::of([None, Some(2), Some(0), Some(3)].map(|it| it.map(BlockId)).to_vec());
+        let groups = vec![table; layout.groups().len()];
+        let tables = [None, Some(Tables { groups })];
+        for (layer, after) in [(0, 2), (2, 3), (3, 4), (4, 0)] {
+            let [place, next] = [layer, after].map(|layer| layout.layer(layer).unwrap());
+            assert_eq!(layout.next_layer(layer).keys, next.keys, "after layer {layer}");
+            let next = layout.next_layer(layer);
+            let kept = PagedLayer { pages: &pages, place, next, tables: &tables };
+            let mut said = Vec::new();
+            kept.next_layer(1, 10..70, |bytes| {
+                said.extend(bytes.as_ptr_range().start.addr()..bytes.as_ptr_range().end.addr())
+            });
+            kept.next_layer(0, 10..70, |_| panic!("this sequence is closed"));
+            let after = PagedLayer { place: next, ..kept };
+            let mut read = Vec::new();
+            for (head, slot) in (0..next.size.heads).flat_map(|head| [(head, 32), (head, 64)]) {
+                let run = after.run(1, head, slot);
+                for part in [run.keys.as_flattened(), run.values] {
+                    let bytes = part.as_ptr_range();
+                    read.extend(bytes.start.addr()..bytes.end.addr());
+                }
+            }
+            said.sort_unstable();
+            read.sort_unstable();
+            assert!(said == read, "layer {layer}: {} bytes, not {}", said.len(), read.len());
+        }
     }
 }

@@ -19,6 +19,7 @@ use super::float_panels::OUTPUTS;
 use super::integer_tiles::{Bytes, Tile};
 use super::lanes::scale_and_inverse;
 use super::{Kernel, Lanes, PREFETCH_FAR, PanelsAt, Products, RowsAt, Simd, prefetch_far};
+use naive_decode::numerics::LANES;
 use std::mem::MaybeUninit;
 
 /// Inputs of a tile.
@@ -62,12 +63,14 @@ pub(crate) const fn byte_at(input: usize, output: usize) -> usize {
     input / STEP * STEP_BYTES + output * STEP + input % STEP
 }
 
+/// High and low digits of 64 numbers of each of `R` rows: `[high, low][row][step][input]`.
+type Digits<const R: usize> = [[[[i8; STEP]; STEPS]; R]; 2];
+
 /// A block of `R` rows of activations.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct DigitBlock<const R: usize> {
-    /// `[high, low][row][step][input]`
-    digits: [[[[i8; STEP]; STEPS]; R]; 2],
+    digits: Digits<R>,
     /// What each row's sums of this block begin with: it takes off what weights are stored too large by.
     starts: [[i32; R]; 2],
     /// Each row's scale, the same in all its blocks.
@@ -130,33 +133,62 @@ impl<const R: usize> Kernel for ToDigits<'_, R> {
             let block = to.write(DigitBlock { scales, ..DigitBlock::ZERO });
             let [highs, lows] = &mut block.digits;
             for (r, row) in self.x.chunks_exact(self.width).enumerate() {
-                let x = &row[i * BLOCK..self.width.min((i + 1) * BLOCK)];
-                let (high, low) = (highs[r].as_flattened_mut(), lows[r].as_flattened_mut());
-                let [high, low] = digits(x, inverses[r], high, low);
-                block.starts[0][r] = high.wrapping_mul(-bias);
-                block.starts[1][r] = low.wrapping_mul(-bias);
+                let sums =
+                    digits_of_some(&row[i * BLOCK..], inverses[r], [&mut highs[r], &mut lows[r]]);
+                for digit in 0..2 {
+                    block.starts[digit][r] = start(&sums[digit], bias);
+                }
             }
         }
     }
 }
 
 // ANCHOR: digits
-/// Numbers times `by`, rounded to integers, ties to even, as high and low digits; gives the digits' sums.
+/// Numbers times `by`, rounded to integers, ties to even, as high and low digits. Gives the digits' sums, once lanes are added.
 #[inline(always)]
-fn digits(x: &[f32], by: f32, high: &mut [i8], low: &mut [i8]) -> [i32; 2] {
+fn digits(
+    x: &[f32; BLOCK],
+    by: f32,
+    [high, low]: [&mut [[i8; STEP]; STEPS]; 2],
+) -> [[i32; LANES]; 2] {
     // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which stands in its lowest bits.
     const MAGIC: f32 = 12_582_912.0;
-    let mut sums = [0i32; 2];
-    for ((x, high), low) in x.iter().zip(high).zip(low) {
-        // Of what is no number they are anything, as its scale is none either.
-        let steps = ((x * by + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
-        let tops = (steps.wrapping_add(BASE / 2)) >> BASE.ilog2();
-        let rest = steps.wrapping_sub(tops << BASE.ilog2());
-        (*high, *low) = (tops as i8, rest as i8);
-        // High digits of what is no number are not bytes yet: their sum may be more than 32 bits hold.
-        sums = [sums[0].wrapping_add(tops), sums[1].wrapping_add(rest)];
+    let [high, low] = [high, low].map(|digits| digits.as_flattened_mut().as_chunks_mut().0);
+    let mut sums = [[0i32; LANES]; 2];
+    for ((x, high), low) in x.as_chunks::<LANES>().0.iter().zip(high).zip(low) {
+        let (mut tops, mut rest) = ([0; LANES], [0; LANES]);
+        for i in 0..LANES {
+            // Of what is no number they are anything, as its scale is none either.
+            let steps = ((x[i] * by + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
+            tops[i] = (steps.wrapping_add(BASE / 2)) >> BASE.ilog2();
+            rest[i] = steps.wrapping_sub(tops[i] << BASE.ilog2());
+            // High digits of what is no number are not bytes yet: their sum may be more than 32 bits hold.
+            sums[0][i] = sums[0][i].wrapping_add(tops[i]);
+            sums[1][i] = sums[1][i].wrapping_add(rest[i]);
+        }
+        // Not in the loop above: what is written here might be what is read there, for all that a compiler knows.
+        (*high, *low) = (tops.map(|digit| digit as i8), rest.map(|digit| digit as i8));
     }
     sums
+}
+
+/// As [`digits`] of the first 64 numbers, or of what there is of them and zeros.
+#[inline(always)]
+fn digits_of_some(x: &[f32], by: f32, to: [&mut [[i8; STEP]; STEPS]; 2]) -> [[i32; LANES]; 2] {
+    match x.first_chunk() {
+        Some(x) => digits(x, by, to),
+        None => {
+            let mut last = [0.0; BLOCK];
+            last[..x.len()].copy_from_slice(x);
+            digits(&last, by, to)
+        }
+    }
+}
+
+/// What a sum of products begins with for digits of these sums and weights that are stored `bias` too large.
+#[inline(always)]
+fn start(sums: &[i32; LANES], bias: i32) -> i32 {
+    sums.iter().fold(0i32, |all, sum| all.wrapping_add(*sum)).wrapping_mul(-bias)
 }
 // ANCHOR_END: digits
 

@@ -7,7 +7,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::{GROUP, Group, STEP};
-use super::{Kernel, LINE, Lanes, PREFETCH_FAR, PanelsAt, RowsAt, Simd, prefetch_far};
+use super::{Kernel, LINE, Lanes, PREFETCH_FAR, PanelsAt, RowsAt, Simd, Stretch, prefetch_far};
 use std::marker::PhantomData;
 
 /// Outputs in a tile.
@@ -179,7 +179,8 @@ unsafe impl Tile for NibblesAbove {
     }
 }
 
-/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `P` at a time, `groups.len()` tiles long.
+/// Sixteen outputs of each of `R` rows from each of some neighbouring panels, `P` at a time, `groups.len()` tiles long. Memory
+/// is asked for what will be read `soon` meanwhile.
 ///
 /// # Panics
 /// If `panels` is not a number of times `P` panels of `groups.len()` tiles.
@@ -188,19 +189,20 @@ unsafe impl Tile for NibblesAbove {
 /// `to` has room for sixteen floats a panel of each row, which nobody else reads or writes meanwhile.
 pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
     simd: Simd,
-    panels: PanelsAt,
+    (panels, soon): (PanelsAt, Stretch),
     groups: &[Group<R>],
     to: RowsAt,
 ) {
     let (PanelsAt { bytes, near, .. }, beside) = (panels, P * groups.len() * T::BYTES);
     assert!(bytes.len().is_multiple_of(beside), "a tile for each group");
     let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
-    simd.run(Multiply::<T, P, R> { panels, near, count, groups, to, tile: PhantomData });
+    simd.run(Multiply::<T, P, R> { panels, near, soon, count, groups, to, tile: PhantomData });
 }
 
 struct Multiply<'a, T, const P: usize, const R: usize> {
     panels: *const u8,
     near: bool,
+    soon: Stretch,
     /// So many times `P` panels.
     count: usize,
     groups: &'a [Group<R>],
@@ -212,7 +214,7 @@ impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
     const SUMS: usize = P * R;
 
     #[inline(always)]
-    unsafe fn run<V: Lanes>(self) {
+    unsafe fn run<V: Lanes>(mut self) {
         let panel_bytes = self.groups.len() * T::BYTES;
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
@@ -233,6 +235,7 @@ impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
                             }
                         }
                     }
+                    self.soon.ask();
                     let dots = T::dots::<V, P, R>(tiles, x);
                     for p in 0..P {
                         let scales = V::from_f16(tiles[p].add(T::SCALES).cast());

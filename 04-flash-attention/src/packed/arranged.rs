@@ -84,6 +84,22 @@ impl Panels<'_> {
 
 /// Blocks of some number of rows each, whatever number it is.
 trait Met: Send + Sync {
+    /// Pieces of all blocks.
+    fn count(&self) -> usize;
+
+    /// What arranges pieces of the activations `x`, a range at a time and by whatever thread.
+    ///
+    /// # Safety
+    /// No two ranges may overlap.
+    unsafe fn arranging<'a>(&'a mut self, setting: Setting<'a>, x: &'a [f32])
+    -> Box<Arranging<'a>>;
+
+    /// Says that they all are there.
+    ///
+    /// # Safety
+    /// All of them have been arranged.
+    unsafe fn are_arranged(&mut self);
+
     /// Panels against blocks that have the first of some rows; `out` is `[rows][width]`. Gives the rows that are left.
     fn meet(
         &self,
@@ -93,9 +109,14 @@ trait Met: Send + Sync {
     ) -> Range<usize>;
 }
 
+/// Arranges pieces, counted through all blocks.
+type Arranging<'a> = dyn Fn(Range<usize>) + Sync + 'a;
+
 /// Blocks of `R` rows, the last of which may be filled up with rows of zeros: `[blocks][pieces]`.
 struct Blocks<K: Family, const R: usize> {
     pieces: Vec<K::Piece<R>>,
+    /// Pieces of all blocks.
+    count: usize,
     /// Pieces to a block.
     each: usize,
     /// Whether the first of them is the first to meet panels.
@@ -105,47 +126,108 @@ struct Blocks<K: Family, const R: usize> {
 }
 
 impl<K: Family, const R: usize> Blocks<K, R> {
-    /// Arranges rows of activations, of which the last block may want some.
+    /// Rows of activations, of which the last block may want some. Where a pool is to arrange them, there is only room yet.
     fn of(setting: Setting, x: &[f32], first: bool) -> Self {
-        let Setting { simd, scaling, pool, inputs, near } = setting;
-        let (each, block) = (K::pieces(inputs), R * inputs);
-        let count = x.len().div_ceil(block) * each;
-        let mut pieces = Vec::with_capacity(count);
-        let to = Disjoint::new(&mut pieces.spare_capacity_mut()[..count]);
-        // Some pieces of some blocks.
-        let fill = |blocks: Range<usize>, mine: Range<usize>| {
-            for (i, x) in x.chunks(block).enumerate().take(blocks.end).skip(blocks.start) {
-                // SAFETY: threads have different blocks, or different pieces of a block.
-                let to = unsafe { to.part(i * each + mine.start..i * each + mine.end) };
-                match x.len() == block {
-                    true => K::arrange::<R>(simd, scaling, x, inputs, mine.start, to),
-                    false => {
-                        let mut whole = x.to_vec();
-                        whole.resize(block, 0.0);
-                        K::arrange::<R>(simd, scaling, &whole, inputs, mine.start, to);
-                    }
-                }
+        let each = K::pieces(setting.inputs);
+        let count = x.len().div_ceil(R * setting.inputs) * each;
+        let near = setting.near;
+        let mut blocks = Blocks { pieces: Vec::with_capacity(count), count, each, first, near };
+        if setting.pool.is_none() {
+            // SAFETY: nobody else has any of them, and then all are there.
+            unsafe {
+                arrange::<K, R>(setting, x, &blocks.room(), 0..count);
+                blocks.are_arranged();
             }
-        };
-        let blocks = count / each;
-        match pool {
-            // Each thread has as many blocks as the others, as likely as not of rows that it has just made and has near, and
-            // of what blocks are left over so many inputs.
-            Some(pool) => pool.run(&|thread| {
-                let threads = pool.threads();
-                let own = blocks / threads;
-                fill(own * thread..own * (thread + 1), 0..each);
-                fill(own * threads..blocks, share(each, threads, thread));
-            }),
-            None => fill(0..blocks, 0..each),
         }
-        // SAFETY: `fill` is called for all pieces of all blocks, and `arrange` fills those it is given.
-        unsafe { pieces.set_len(count) };
-        Blocks { pieces, each, first, near }
+        blocks
+    }
+
+    /// What is to be arranged, and how many of it there are to a block.
+    fn room(&mut self) -> (Disjoint<'_, MaybeUninit<K::Piece<R>>>, usize) {
+        (Disjoint::new(&mut self.pieces.spare_capacity_mut()[..self.count]), self.each)
+    }
+}
+
+/// Arranges all rows in one region: each thread as many as the others, neighbours as far as can be, as likely as not rows
+/// that it has just made and has near.
+fn arrange_together(
+    pool: &Pool,
+    setting: Setting,
+    mut x: &[f32],
+    cuts: &[(usize, usize)],
+    blocks: &mut [Box<dyn Met>],
+) {
+    let (mut parts, mut end) = (Vec::with_capacity(blocks.len()), 0);
+    for (blocks, &(rows, in_all)) in blocks.iter_mut().zip(cuts) {
+        let (own, others) = x.split_at(in_all * setting.inputs);
+        x = others;
+        let start = end;
+        end += blocks.count() * rows;
+        // SAFETY: threads' shares do not overlap, and neither do the pieces that begin in them.
+        parts.push((start..end, rows, unsafe { blocks.arranging(setting, own) }));
+    }
+    pool.run(&|thread| {
+        let mine = share(end, pool.threads(), thread);
+        for (pieces, rows, arrange) in &parts {
+            let [first, last] = [mine.start, mine.end]
+                .map(|at| (at.clamp(pieces.start, pieces.end) - pieces.start).div_ceil(*rows));
+            arrange(first..last);
+        }
+    });
+    drop(parts);
+    // SAFETY: each piece begins in one thread's share.
+    blocks.iter_mut().for_each(|blocks| unsafe { blocks.are_arranged() });
+}
+
+/// Arranges some pieces of blocks of `R` rows that have `each` of them, in their room.
+///
+/// # Safety
+/// Nobody else reads or writes these meanwhile.
+unsafe fn arrange<K: Family, const R: usize>(
+    Setting { simd, scaling, inputs, .. }: Setting,
+    x: &[f32],
+    (room, each): &(Disjoint<MaybeUninit<K::Piece<R>>>, usize),
+    pieces: Range<usize>,
+) {
+    for (i, x) in x.chunks(R * inputs).enumerate() {
+        let first = i * each;
+        let [start, end] = [pieces.start, pieces.end].map(|at| at.clamp(first, first + each));
+        if start == end {
+            continue;
+        }
+        // SAFETY: the caller's condition.
+        let to = unsafe { room.part(start..end) };
+        match x.len() == R * inputs {
+            true => K::arrange::<R>(simd, scaling, x, inputs, start - first, to),
+            false => {
+                let mut whole = x.to_vec();
+                whole.resize(R * inputs, 0.0);
+                K::arrange::<R>(simd, scaling, &whole, inputs, start - first, to);
+            }
+        }
     }
 }
 
 impl<K: Family, const R: usize> Met for Blocks<K, R> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    unsafe fn arranging<'a>(
+        &'a mut self,
+        setting: Setting<'a>,
+        x: &'a [f32],
+    ) -> Box<Arranging<'a>> {
+        let room = self.room();
+        // SAFETY: the caller's condition.
+        Box::new(move |pieces| unsafe { arrange::<K, R>(setting, x, &room, pieces) })
+    }
+
+    unsafe fn are_arranged(&mut self) {
+        // SAFETY: the caller's condition.
+        unsafe { self.pieces.set_len(self.count) };
+    }
+
     fn meet(
         &self,
         mut panels: Panels,
@@ -310,12 +392,15 @@ impl Arranged {
         };
         let (first, most) =
             (K::rows_together(setting.simd, setting.near), K::rows_together(setting.simd, true));
-        let mut rest = x;
-        let mut taken = vec![];
-        for (block, rows) in cut(rows, first, most) {
+        let cuts = cut(rows, first, most);
+        let (mut rest, mut taken) = (x, Vec::with_capacity(cuts.len()));
+        for &(block, rows) in &cuts {
             let x;
             (x, rest) = rest.split_at(rows * setting.inputs);
             taken.push(blocks(block, x, taken.is_empty()));
+        }
+        if let Some(pool) = setting.pool {
+            arrange_together(pool, setting, x, &cuts, &mut taken);
         }
         let cross = K::cross(setting.simd).filter(|_| rows >= ENOUGH_TO_CROSS);
         Arranged { rows, blocks: taken, cross }

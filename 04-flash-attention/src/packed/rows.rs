@@ -7,7 +7,7 @@ use crate::kernels::digits::{self, DigitBlock, to_digits};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
 use crate::kernels::{PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
-use crate::threads::share;
+use crate::threads::{ahead, share};
 use naive_decode::numerics::LANES;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -257,6 +257,7 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
         rows: &[Group<R>],
         to: RowsAt,
     ) {
+        let panels = (panels, ahead::stretch());
         // SAFETY: passed on.
         unsafe { integer_tiles::multiply::<T, P, R>(simd, panels, rows, to) }
     }

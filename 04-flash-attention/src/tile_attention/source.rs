@@ -4,6 +4,7 @@ use super::element::TileElement;
 use super::run::Run;
 use naive_decode::KvSize;
 use naive_decode::numerics::LANES;
+use std::ops::Range;
 
 // ANCHOR: source
 /// Keys and values of one layer's sequences, somewhere in memory.
@@ -29,6 +30,10 @@ pub trait TileSource: Sync {
         slot: usize,
         copy: Gathered<'_, Self::Element>,
     );
+
+    /// Says what lies where some slots' keys and values of the next layer are, all heads'. It is only asked for, never read, and
+    /// not all of it has to be said.
+    fn next_layer(&self, _sequence: usize, _slots: Range<usize>, _say: impl FnMut(&[u8])) {}
 }
 // ANCHOR_END: source
 

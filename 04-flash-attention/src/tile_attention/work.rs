@@ -2,7 +2,7 @@
 
 use super::source::TileSource;
 use super::unit::{Shared, Unit, clear, provide};
-use crate::threads::Pool;
+use crate::threads::{Pool, ahead};
 use naive_decode::{Isa, LayerSpec, Partial, Pass, SPLIT, Visible};
 use ndarray::{Array3, ArrayView3, ArrayViewMut3, Axis, s};
 use std::mem::MaybeUninit;
@@ -17,6 +17,9 @@ const SERIAL_WORK: usize = 1 << 14;
 
 /// With fewer units than this for each thread, units are cut at their splits too, where there is more than one.
 const UNITS_PER_THREAD: usize = 4;
+
+/// Rows of a pass from which on weights are multiplied for longer than memory takes to send them.
+const ENOUGH_ROWS: usize = 16;
 
 /// Threads that attention is shared out among, and what they keep from one layer to the next.
 pub struct Workers {
@@ -84,6 +87,13 @@ pub fn attend<S: TileSource>(
     let serial = threads.threads() == 1 || q.len() * reach < SERIAL_WORK;
     let mut rows = rows(pass, q, size.heads, out.view_mut());
     let all_heads = |rows: &mut Rows| rows.units().for_each(|mut unit| unit.attend(&shared));
+    let all_heads_and_on = |rows: &mut Rows| {
+        all_heads(rows);
+        if let ([sees], ENOUGH_ROWS..) = (rows.sees, pass.rows()) {
+            let say = |bytes: &[u8]| ahead::reads_soon(layer.index, bytes);
+            kept.next_layer(rows.sequence, sees.places(layer.window), say);
+        }
+    };
     let enough = UNITS_PER_THREAD * threads.threads();
     // The last rows of a prompt see most: nobody should begin with them when the others are done.
     rows.reverse();
@@ -92,7 +102,7 @@ pub fn attend<S: TileSource>(
     } else if rows.len() >= enough {
         // All heads of the same rows, one after another as they lie in memory: a processor that reads on past the end of one
         // head's finds the next one's.
-        threads.run_each(&mut rows, &all_heads);
+        threads.run_each(&mut rows, &all_heads_and_on);
     } else {
         let mut units: Vec<Unit> = rows.iter_mut().flat_map(Rows::units).collect();
         match units.len() >= enough || reach <= SPLIT {
@@ -175,5 +185,71 @@ fn attend_splits<S: TileSource>(
             own.iter().skip(query).step_by(unit.queries()).for_each(|part| whole.join(part));
             unit.finish(isa, query, whole.sum, &whole.values);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run::Run;
+    use super::super::source::Gathered;
+    use super::*;
+    use naive_decode::numerics::LANES;
+    use naive_decode::{KvSize, Span, Want};
+    use std::ops::Range;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Any number of sequences of 64 tokens, all alike, and how often somebody asked what the next layer reads of them.
+    struct Asked(AtomicUsize);
+
+    const SIZE: KvSize = KvSize { heads: 2, key_dim: 16, value_dim: 16 };
+    static NUMBERS: [[f32; LANES]; 64] = [[0.5; LANES]; 64];
+
+    impl TileSource for Asked {
+        type Element = f32;
+        fn size(&self) -> KvSize {
+            SIZE
+        }
+        fn has_whole_tiles(&self) -> bool {
+            true
+        }
+        fn run(&self, _sequence: usize, _kv_head: usize, _slot: usize) -> Run<'_, f32> {
+            Run {
+                first: 0,
+                keys: &NUMBERS,
+                values: NUMBERS.as_flattened(),
+                key_scales: &[],
+                value_scales: &[],
+                key_dim: SIZE.key_dim,
+                width: SIZE.value_dim,
+            }
+        }
+        fn gather(&self, _: usize, _: usize, _: usize, _: Gathered<'_, f32>) {
+            unreachable!("tiles are whole")
+        }
+        fn next_layer(&self, _: usize, slots: Range<usize>, mut say: impl FnMut(&[u8])) {
+            assert_eq!(slots, 0..61);
+            say(&[]);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn many_texts_leave_word_of_what_the_next_layer_reads() {
+        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 0.25, score_cap: None };
+        let mut workers = Workers::on(Pool::new(2));
+        let mut asked = |texts: usize, tokens: usize| {
+            let span = |text| Span::new(text, 61 - tokens, &vec![0; tokens], Want::Last);
+            let pass = Pass { spans: (0..texts).map(span).collect() };
+            let q = Array3::from_elem((pass.rows(), 4, SIZE.key_dim), 0.1);
+            let kept = Asked(AtomicUsize::new(0));
+            let out =
+                attend(Isa::SCALAR, layer, &pass, q.view(), &kept, SIZE.value_dim, &mut workers);
+            assert!(out.iter().all(|&x| (x - 0.5).abs() < 1e-6), "what all values are");
+            kept.0.into_inner()
+        };
+        assert_eq!(asked(ENOUGH_ROWS - 1, 1), 0);
+        assert_eq!(asked(ENOUGH_ROWS, 1), ENOUGH_ROWS);
+        // Rows of a prompt are many to a text.
+        assert_eq!(asked(ENOUGH_ROWS, 2), 0);
     }
 }

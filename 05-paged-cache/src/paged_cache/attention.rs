@@ -44,7 +44,8 @@ impl Attention for PagedCache {
                 let own = layout.tokens();
                 write(pages, &place, tables, own, pass, (k, v), workers);
             }
-            let kept = PagedLayer { pages, place, tables };
+            let next = layout.next_layer(layer.kv_layer);
+            let kept = PagedLayer { pages, place, next, tables };
             Ok(tile_attention::attend(*isa, layer, pass, q, &kept, v.dim().2, workers))
         }, _memory => {
             let expected = "those of the processor's memory";

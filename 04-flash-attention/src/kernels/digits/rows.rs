@@ -11,8 +11,9 @@ use super::super::float_panels::OUTPUTS;
 use super::super::integer_tiles::{Bytes, Tile};
 use super::super::lanes::scale_and_inverse;
 use super::super::{Kernel, Lanes, Simd};
-use super::{MOST, digits};
+use super::{BLOCK, Digits, MOST, STEPS, digits_of_some, start};
 use bytemuck::{Pod, Zeroable};
+use naive_decode::numerics::LANES;
 use products::{Add, Handful, Meet};
 
 /// Most rows of a handful: two sums for each.
@@ -20,9 +21,6 @@ pub(crate) const HANDFUL: usize = 4;
 
 /// Steps of a tile of values.
 const TILE_STEPS: usize = OUTPUTS / STEP;
-
-/// Numbers that become digits together, before those go to their places.
-const TOGETHER: usize = 256;
 
 /// A whole number from -127 to 127, kept as 128 more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,9 +46,6 @@ impl Code {
 /// Codes of sixteen outputs, `[inputs / 4][16 outputs][4]`.
 type OutputTile<'a> = &'a [[Code; OUTPUTS]];
 
-/// Four neighbouring numbers of each of `R` rows: their high digits, and their low ones.
-type Step<const R: usize> = [[[i8; STEP]; R]; 2];
-
 /// What a row's numbers have in common.
 #[derive(Clone, Copy, Default)]
 struct Row {
@@ -62,8 +57,8 @@ struct Row {
 /// Rows in digits, handfuls of them side by side; room that is kept from one call to the next.
 #[derive(Default)]
 pub(crate) struct DigitRows {
-    /// `[handfuls][steps][high, low][rows of the handful][4]`
-    digits: Vec<[i8; STEP]>,
+    /// `[handfuls][blocks of 64 numbers][high, low][rows of the handful]`
+    digits: Vec<[[i8; STEP]; STEPS]>,
     rows: Vec<Row>,
 }
 
@@ -80,18 +75,19 @@ impl DigitRows {
     pub(crate) fn push<const R: usize>(&mut self, simd: Simd, rows: [&[f32]; R]) {
         let (width, first) = (rows[0].len(), self.digits.len());
         assert!(width.is_multiple_of(STEP) && rows.iter().all(|row| row.len() == width), "a width");
-        self.digits.resize(first + width / STEP * 2 * R, [0; STEP]);
-        let steps = self.digits[first..].as_chunks_mut().0.as_chunks_mut().0;
+        self.digits.resize(first + width.div_ceil(BLOCK) * 2 * R, [[0; STEP]; STEPS]);
+        let blocks = self.digits[first..].as_chunks_mut().0.as_chunks_mut().0;
         let mut own = [Row::default(); R];
-        simd.run(Quantise::<R> { rows, steps, own: &mut own });
+        simd.run(Quantise::<R> { rows, blocks, own: &mut own });
         self.rows.extend(own);
     }
 
     /// The `R` rows from `first` on, which are a handful. All rows have as many steps.
     fn handful<const R: usize>(&self, first: usize, steps: usize) -> Handful<'_, R> {
         let rows = *self.rows[first..].first_chunk().expect("a handful of rows");
-        let digits = &self.digits[first * steps * 2..][..R * steps * 2];
-        Handful { steps: digits.as_chunks().0.as_chunks().0, rows }
+        let blocks = steps.div_ceil(STEPS);
+        let digits = &self.digits[first * blocks * 2..][..R * blocks * 2];
+        Handful { blocks: digits.as_chunks().0.as_chunks().0, steps, rows }
     }
 
     /// Products of the handful of `R` rows from `first` on with tiles, each `[row / 4][16 outputs][4]`, times `by`, into
@@ -135,7 +131,7 @@ impl DigitRows {
 
 struct Quantise<'a, const R: usize> {
     rows: [&'a [f32]; R],
-    steps: &'a mut [Step<R>],
+    blocks: &'a mut [Digits<R>],
     own: &'a mut [Row; R],
 }
 
@@ -146,21 +142,14 @@ impl<const R: usize> Kernel for Quantise<'_, R> {
         for r in 0..R {
             let largest = f32::from_bits(largest_bits(self.rows[r]));
             let (scale, inverse) = scale_and_inverse(largest, MOST);
-            let mut sums = [0i32; 2];
-            let parts = self.rows[r].chunks(TOGETHER);
-            for (x, steps) in parts.zip(self.steps.chunks_mut(TOGETHER / STEP)) {
-                let mut both = [[[0; STEP]; TOGETHER / STEP]; 2];
-                let [high, low] = &mut both;
-                let own = digits(x, inverse, high.as_flattened_mut(), low.as_flattened_mut());
-                for digit in 0..2 {
-                    // Sums of what is no number are anything, as its scale is none either.
-                    sums[digit] = sums[digit].wrapping_add(own[digit]);
-                    for (step, four) in steps.iter_mut().zip(&both[digit]) {
-                        step[digit][r] = *four;
-                    }
+            let mut sums = [[0i32; LANES]; 2];
+            for (x, [high, low]) in self.rows[r].chunks(BLOCK).zip(&mut *self.blocks) {
+                let own = digits_of_some(x, inverse, [&mut high[r], &mut low[r]]);
+                for (sum, own) in sums.as_flattened_mut().iter_mut().zip(own.as_flattened()) {
+                    *sum = sum.wrapping_add(*own);
                 }
             }
-            self.own[r] = Row { starts: sums.map(|sum| sum.wrapping_mul(-bias)), scale };
+            self.own[r] = Row { starts: [start(&sums[0], bias), start(&sums[1], bias)], scale };
         }
     }
 }

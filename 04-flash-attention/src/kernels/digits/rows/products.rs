@@ -5,15 +5,18 @@
 use super::super::super::activations::STEP;
 use super::super::super::float_panels::OUTPUTS;
 use super::super::super::{Kernel, Lanes, prefetch_far};
-use super::super::{BASE, STEP_BYTES};
-use super::{Code, OutputTile, Row, Step, TILE_STEPS};
+use super::super::{BASE, Digits, STEP_BYTES, STEPS};
+use super::{Code, OutputTile, Row, TILE_STEPS};
+use std::ops::Range;
 
 /// Tiles ahead that are asked for of memory: a tile of codes is done with in fewer cycles than memory takes to send one.
 const AHEAD: usize = 8;
 
 /// `R` rows in digits.
 pub(super) struct Handful<'a, const R: usize> {
-    pub(super) steps: &'a [Step<R>],
+    pub(super) blocks: &'a [Digits<R>],
+    /// Steps of a row; those that its last block has beyond them are zeros.
+    pub(super) steps: usize,
     pub(super) rows: [Row; R],
 }
 
@@ -40,20 +43,20 @@ impl<const R: usize> Handful<'_, R> {
     }
 
     // ANCHOR: meet_codes
-    /// Adds the products of some steps with codes, of which the next step's lie `stride` bytes on. What will be read next
-    /// lies at `coming`.
+    /// Adds the products of some steps of a block with codes, of which the next step's lie `stride` bytes on. What will be
+    /// read next lies at `coming`.
     ///
     /// # Safety
     /// 64 bytes lie at each of `codes` for each step.
     #[inline(always)]
     unsafe fn add<V: Lanes, const C: usize>(
         sums: &mut Sums<V, R, C>,
-        steps: &[Step<R>],
+        (block, steps): (&Digits<R>, Range<usize>),
         codes: [*const u8; C],
         coming: Option<[*const u8; C]>,
         stride: usize,
     ) {
-        for (i, step) in steps.iter().enumerate() {
+        for (i, step) in steps.enumerate() {
             // SAFETY: the caller vouches for the codes and the instructions.
             unsafe {
                 let mut loaded = [V::bytes(codes[0].add(i * stride)); C];
@@ -69,7 +72,7 @@ impl<const R: usize> Handful<'_, R> {
                     for r in 0..R {
                         for c in 0..C {
                             let sum = &mut sums[digit][r][c];
-                            *sum = V::dot_bytes(*sum, loaded[c], step[digit][r]);
+                            *sum = V::dot_bytes(*sum, loaded[c], block[digit][r][step]);
                         }
                     }
                 }
@@ -186,7 +189,13 @@ impl<const R: usize> Registers<R> for Meet<'_, R> {
         // SAFETY: `meet` checked how long tiles are; the caller vouches for the instructions.
         unsafe {
             let mut sums = self.rows.begin::<V, C>();
-            Handful::add::<V, C>(&mut sums, self.rows.steps, codes, coming, STEP_BYTES);
+            for (i, block) in self.rows.blocks.iter().enumerate() {
+                let (steps, skipped) =
+                    (STEPS.min(self.rows.steps - i * STEPS), i * STEPS * STEP_BYTES);
+                let codes = codes.map(|codes: *const u8| codes.add(skipped));
+                let coming = coming.map(|coming| coming.map(|it| it.wrapping_add(skipped)));
+                Handful::add::<V, C>(&mut sums, (block, 0..steps), codes, coming, STEP_BYTES);
+            }
             for r in 0..R {
                 for c in 0..C {
                     let to = &mut self.to[r * self.tiles.len() + first + c];
@@ -223,8 +232,9 @@ impl<const R: usize> Registers<R> for Add<'_, R> {
         // SAFETY: `add` checked how long tiles are; the caller vouches for the instructions.
         unsafe {
             let mut sums = self.rows.begin::<V, C>();
-            let steps = self.rows.steps.as_chunks::<TILE_STEPS>().0;
-            for (i, (tile, steps)) in self.tiles.iter().zip(steps).enumerate() {
+            for (i, tile) in self.tiles.iter().enumerate() {
+                let (block, first_step) = (i * TILE_STEPS / STEPS, i * TILE_STEPS % STEPS);
+                let steps = (&self.rows.blocks[block], first_step..first_step + TILE_STEPS);
                 let mut codes = [tile.as_ptr().cast::<u8>(); C];
                 let next = self
                     .tiles
