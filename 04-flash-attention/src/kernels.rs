@@ -29,6 +29,8 @@ mod memory;
 mod peak;
 
 use lanes::Lanes;
+#[cfg(test)]
+pub(crate) use memory::AT_A_TIME;
 pub use memory::{LINE, prefetch};
 use memory::{PREFETCH, PREFETCH_FAR};
 pub(crate) use memory::{Stretch, memory_sends_several, prefetch_far};

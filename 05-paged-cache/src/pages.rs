@@ -334,8 +334,8 @@ mod tests {
         let tables = [None, Some(Tables { groups })];
         for (layer, after) in [(0, 2), (2, 3), (3, 4), (4, 0)] {
             let [place, next] = [layer, after].map(|layer| layout.layer(layer).unwrap());
-            assert_eq!(layout.next_layer(layer).keys, next.keys, "after layer {layer}");
-            let next = layout.next_layer(layer);
+            let found = layout.next_layer(layer);
+            assert_eq!((found.group, found.keys), (next.group, next.keys), "after layer {layer}");
             let kept = PagedLayer { pages: &pages, place, next, tables: &tables };
             let mut said = Vec::new();
             kept.next_layer(1, 10..70, |bytes| {

@@ -171,6 +171,7 @@ fn digits(
     }
     sums
 }
+// ANCHOR_END: digits
 
 /// As [`digits`] of the first 64 numbers, or of what there is of them and zeros.
 #[inline(always)]
@@ -190,7 +191,6 @@ fn digits_of_some(x: &[f32], by: f32, to: [&mut [[i8; STEP]; STEPS]; 2]) -> [[i3
 fn start(sums: &[i32; LANES], bias: i32) -> i32 {
     sums.iter().fold(0i32, |all, sum| all.wrapping_add(*sum)).wrapping_mul(-bias)
 }
-// ANCHOR_END: digits
 
 /// Sixteen outputs of each of `R` rows from each of some neighbouring panels: one panel after another, as two digits are
 /// chains enough for memory to be slower.

@@ -39,8 +39,8 @@ pub(crate) fn prefetch_far(at: *const u8) {
     let _ = at;
 }
 
-/// Bytes that are asked for at a time, between two groups of products.
-const BESIDE: usize = 8 * LINE;
+/// Bytes that are asked for at a time: between two groups of products, or between two looks whether a wait is over.
+pub(crate) const AT_A_TIME: usize = 8 * LINE;
 
 /// Memory that will be read soon, to be asked for little by little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,16 +56,29 @@ impl Stretch {
         Stretch { at: bytes.as_ptr(), left: bytes.len() }
     }
 
-    /// Asks for a little of what is left.
+    /// So many bytes from `at` on, whether or not anything is there.
+    pub(crate) fn from(at: *const u8, left: usize) -> Self {
+        Stretch { at, left }
+    }
+
+    /// Where it goes on, and for how many bytes.
+    #[cfg(test)]
+    pub(crate) fn rest(self) -> (*const u8, usize) {
+        (self.at, self.left)
+    }
+
+    /// Asks for a little of what is left; says whether there was anything.
     #[inline(always)]
-    pub(super) fn ask(&mut self) {
-        if self.left > 0 {
-            for offset in (0..BESIDE).step_by(LINE) {
-                prefetch_far(self.at.wrapping_add(offset));
-            }
-            self.at = self.at.wrapping_add(BESIDE);
-            self.left = self.left.saturating_sub(BESIDE);
+    pub(crate) fn ask(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
         }
+        for offset in (0..AT_A_TIME).step_by(LINE) {
+            prefetch_far(self.at.wrapping_add(offset));
+        }
+        self.at = self.at.wrapping_add(AT_A_TIME);
+        self.left = self.left.saturating_sub(AT_A_TIME);
+        true
     }
 }
 
@@ -93,14 +106,14 @@ mod tests {
 
     #[test]
     fn a_stretch_is_asked_for_to_its_end() {
-        let bytes = [0u8; 2 * BESIDE + 1];
+        let bytes = [0u8; 2 * AT_A_TIME + 1];
         let mut stretch = Stretch::of(&bytes);
         for times in 1..=3 {
-            stretch.ask();
-            assert_eq!(stretch.at, bytes.as_ptr().wrapping_add(times * BESIDE));
+            assert!(stretch.ask());
+            assert_eq!(stretch.at, bytes.as_ptr().wrapping_add(times * AT_A_TIME));
         }
         let asked = stretch;
-        stretch.ask();
+        assert!(!stretch.ask());
         assert_eq!((stretch, stretch.left), (asked, 0));
     }
 

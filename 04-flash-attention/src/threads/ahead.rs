@@ -8,42 +8,30 @@
 //! them, and then attention waits for every text's keys and values. So attention of one layer leaves word of what that of the
 //! next will read, and kernels ask for it little by little while they multiply.
 
-use crate::kernels::{LINE, Stretch, prefetch_far};
+use crate::kernels::Stretch;
 use std::cell::{Cell, RefCell};
 
 /// Most bytes that are asked for from the end of one matrix to that of the next: a part of a second cache, which has 1 MB
 /// and more on processors of servers.
 const MOST: usize = 256 << 10;
 
-/// Bytes that are asked for between two looks whether the wait is over.
-const AT_A_TIME: usize = 512;
-
-/// What the calling thread may ask for.
-#[derive(Clone, Copy)]
-struct Ahead {
-    at: *const u8,
-    left: usize,
-}
-
 thread_local! {
-    static AHEAD: Cell<Ahead> = const { Cell::new(Ahead { at: std::ptr::null(), left: 0 }) };
+    /// Weights that the calling thread may ask for.
+    static AHEAD: Cell<Stretch> = const { Cell::new(Stretch::NOTHING) };
 }
 
 /// The calling thread has read its part of a matrix, and its part of the next one begins at `at`. If nothing is there,
 /// nothing comes of it.
 pub(crate) fn goes_on_at(at: *const u8) {
-    AHEAD.set(Ahead { at, left: MOST });
+    AHEAD.set(Stretch::from(at, MOST));
 }
 
 /// Asks for a little of what the calling thread reads next; says whether there was anything left to ask for.
 pub(super) fn ask() -> bool {
-    let Ahead { at, left } = AHEAD.get();
-    if left == 0 {
-        return false;
-    }
-    (0..AT_A_TIME).step_by(LINE).for_each(|offset| prefetch_far(at.wrapping_add(offset)));
-    AHEAD.set(Ahead { at: at.wrapping_add(AT_A_TIME), left: left - AT_A_TIME });
-    true
+    let mut ahead = AHEAD.get();
+    let anything = ahead.ask();
+    AHEAD.set(ahead);
+    anything
 }
 
 /// Most bytes of a stretch: a kernel's call takes one, and should be able to ask for all of it.
@@ -86,13 +74,13 @@ pub(crate) fn stretch() -> Stretch {
 /// Where the calling thread would ask next, and for how many bytes at most.
 #[cfg(test)]
 pub(crate) fn next() -> (*const u8, usize) {
-    let Ahead { at, left } = AHEAD.get();
-    (at, left)
+    AHEAD.get().rest()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::{AT_A_TIME, LINE};
 
     #[test]
     fn one_layer_is_kept_in_mind_and_only_so_much_of_it() {
