@@ -13,6 +13,7 @@
 //! | `http/patient.rs` | a connection that is not kept for ever by somebody who does not read |
 //! | `http/in_process.rs` | a server inside a program |
 //! | `http/auth.rs` | API keys |
+//! | `http/hosts.rs` | names that a server is called by |
 //! | `http/origins.rs` | pages of others, and what their browsers let them ask |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
@@ -44,6 +45,7 @@ mod dialect;
 mod embeddings;
 mod events;
 mod grammars;
+mod hosts;
 mod in_process;
 mod kv_events;
 mod listen;
@@ -65,6 +67,7 @@ pub use app::{App, DRAIN_IN};
 pub use aside::PREPARING;
 pub use auth::Keys;
 pub use grammars::Grammars;
+pub use hosts::Hosts;
 pub use in_process::InProcess;
 pub use listen::{Listening, bind, listen};
 pub use metrics::Metrics;

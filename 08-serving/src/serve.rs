@@ -3,7 +3,7 @@
 use crate::api::Generation;
 use crate::engine::Prefiller;
 use crate::http::{
-    App, DRAIN_IN, Keys, Origin, PREPARING, PrefillWorkers, WorkerAddress, bind, listen,
+    App, DRAIN_IN, Hosts, Keys, Origin, PREPARING, PrefillWorkers, WorkerAddress, bind, listen,
 };
 use crate::served::{EngineArgs, Exchanging, Served};
 use anyhow::{Context, Result, anyhow, bail};
@@ -182,7 +182,12 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let app = app.with_priorities(args.scheduling_policy == SchedulingPolicy::Priority);
     let app = app.with_prompts_of_others(args.prefill_worker).with_kv_events(args.kv_events);
     let app = app.with_drain_in(Duration::from_secs(args.drain_seconds));
-    let app = Arc::new(app.with_origins(args.allowed_origin.clone()));
+    let is_near = is_open && socket.local_addr()?.ip().is_loopback();
+    let hosts = match is_near {
+        true => Hosts::near(&args.host, &args.allowed_origin),
+        false => Hosts::Any,
+    };
+    let app = Arc::new(app.with_origins(args.allowed_origin.clone()).with_hosts(hosts));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(PREPARING)
@@ -192,7 +197,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         let address = socket.local_addr()?;
         let listening = listen(socket, app.clone());
         let listening = listening.with_context(|| format!("cannot listen on {address}"))?;
-        if is_open && !address.ip().is_loopback() {
+        if is_open && !is_near {
             warn!("anybody who reaches {} may use the model: no --api-key", address.ip());
         }
         if args.kv_events && !is_open {

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A way to ask for text, and what its answers are written with.
 pub(super) trait Writes: Format + Sized {
@@ -44,11 +45,13 @@ pub(super) async fn answer<W: Writes>(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let deadline = app.deadline();
+    // Before anything is waited for.
+    let come = Instant::now();
+    let deadline = app.deadline(come);
     let prepare = move |app: &Arc<App>, body: &[u8]| W::prepare(app, tenant, body);
     let (writes, mut work, streams) = app.work(body, prepare).await?;
     work.requests.iter_mut().for_each(|request| request.deadline = deadline);
-    let pieces = start(&app, work)?;
+    let pieces = start(&app, work, come)?;
     match streams {
         true => Ok(stream(pieces, writes)),
         false => Ok(Json(writes.whole(pieces).await?).into_response()),
@@ -150,33 +153,63 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    fn app(answer_in: Duration) -> Arc<App> {
+    fn app(answer_in: Option<Duration>) -> Arc<App> {
         let files = ModelFiles::embedded(&TARGET).unwrap();
         let model = Arc::new(files.load(LoadOptions::default()).unwrap());
         let options = EngineOptions::for_model(&model).unwrap();
         let engine = EngineHandle::start(Engine::new(model, options).unwrap()).unwrap();
         let app = App::new("target", files.tokenizer, None, vec![], engine).unwrap();
-        Arc::new(app.with_answers_in(Some(answer_in)))
+        Arc::new(app.with_answers_in(answer_in))
+    }
+
+    /// A body that has its turn for as long as it is not told to go on.
+    fn busy(app: &Arc<App>) -> (mpsc::Sender<()>, impl Future<Output = ()> + use<>) {
+        let (app, (go, wait)) = (app.clone(), mpsc::channel::<()>());
+        let large = Bytes::from(vec![b' '; 1 << 20]);
+        let work = async move { app.work(large, move |_, _| Ok(wait.recv())).await };
+        (go, async move { work.await.unwrap().unwrap() })
+    }
+
+    /// A request that waits behind it.
+    async fn ask(app: &Arc<App>) -> Result<Response, ApiError> {
+        let tenant = app.keys.tenant(&HeaderMap::new()).unwrap();
+        let body = json!({"prompt": "Once", "max_tokens": 8, "user": "x".repeat(1 << 20)});
+        let body = Bytes::from(body.to_string());
+        completions(State(app.clone()), Extension(tenant), body).await
     }
 
     #[tokio::test]
     async fn an_answer_s_time_runs_while_its_request_waits_for_its_turn() {
         let answer_in = Duration::from_millis(300);
-        let app = app(answer_in);
-        let tenant = app.keys.tenant(&HeaderMap::new()).unwrap();
-        // A large body has its turn, until it is told to go on.
-        let (go, wait) = mpsc::channel::<()>();
-        let large = Bytes::from(vec![b' '; 1 << 20]);
-        let mut first = Box::pin(app.work(large, move |_, _| Ok(wait.recv())));
+        let app = app(Some(answer_in));
+        let (go, first) = busy(&app);
+        let mut first = Box::pin(first);
         assert!(poll!(&mut first).is_pending());
-        let body = json!({"prompt": "Once", "max_tokens": 8, "user": "x".repeat(1 << 20)});
-        let body = Bytes::from(body.to_string());
-        let mut second = Box::pin(completions(State(app.clone()), Extension(tenant), body));
+        let mut second = Box::pin(ask(&app));
         assert!(poll!(&mut second).is_pending());
         tokio::time::sleep(answer_in + Duration::from_millis(20)).await;
         go.send(()).unwrap();
-        first.await.unwrap().unwrap();
+        first.await;
         let refused = second.await.unwrap_err();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn the_time_to_the_first_token_begins_when_the_request_is_here() {
+        let app = app(None);
+        let (go, first) = busy(&app);
+        let mut first = Box::pin(first);
+        assert!(poll!(&mut first).is_pending());
+        let mut second = Box::pin(ask(&app));
+        assert!(poll!(&mut second).is_pending());
+        // Longer than a first token takes here by far.
+        let waits = Duration::from_secs(2);
+        tokio::time::sleep(waits).await;
+        go.send(()).unwrap();
+        first.await;
+        second.await.unwrap();
+        let took = app.metrics.recent().ttft_ms;
+        assert!(took.iter().all(|&ms| ms >= waits.as_secs_f64() * 1e3), "{took:?}");
+        assert_eq!(took.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use super::aside::Aside;
 use super::dialect::Dialect;
 use super::share::Share;
-use super::{Grammars, Keys, Metrics, Origin, kv_events};
+use super::{Grammars, Hosts, Keys, Metrics, Origin, kv_events};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
 use axum::body::Bytes;
@@ -33,6 +33,8 @@ pub struct App {
     pub answer_in: Option<Duration>,
     /// Where pages come from that browsers let ask.
     pub origins: Vec<Origin>,
+    /// What requests may call the server.
+    pub hosts: Hosts,
     /// Whether requests may have priorities.
     pub has_priorities: bool,
     /// Sampling parameters of requests that say nothing of them.
@@ -80,6 +82,7 @@ impl App {
             keys: Keys::default(),
             answer_in: None,
             origins: Vec::new(),
+            hosts: Hosts::default(),
             has_priorities: false,
             sampling: SamplingDefaults::default(),
             reads_for_others: false,
@@ -108,6 +111,11 @@ impl App {
     /// To pages from there, too.
     pub fn with_origins(self, origins: Vec<Origin>) -> Self {
         App { origins, ..self }
+    }
+
+    /// To requests that call it so.
+    pub fn with_hosts(self, hosts: Hosts) -> Self {
+        App { hosts, ..self }
     }
 
     /// With requests that may go before others.
@@ -151,9 +159,9 @@ impl App {
         }
     }
 
-    /// When the answer to a request that comes now ends. Asked for before anything is waited for.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.answer_in.and_then(|time| Instant::now().checked_add(time))
+    /// When the answer to a request ends that has come at a moment.
+    pub(super) fn deadline(&self, come: Instant) -> Option<Instant> {
+        self.answer_in.and_then(|time| come.checked_add(time))
     }
 
     /// Does what a request's body asks for on threads of its own: see [`Aside`].

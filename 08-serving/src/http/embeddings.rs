@@ -26,7 +26,7 @@ pub(super) async fn embeddings(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Json<Embeddings>, ApiError> {
-    let deadline = app.deadline();
+    let deadline = app.deadline(Instant::now());
     let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, deadline, body);
     let (texts, encoding) = app.work(body, prepare).await?;
     let prompt_tokens = texts.iter().map(|text| text.tokens.len()).sum();
@@ -67,7 +67,7 @@ fn prepare(
 /// What the engine makes of one text.
 async fn hidden(app: Arc<App>, taken: Result<Taken, ApiError>) -> Result<Vec<f32>, ApiError> {
     let Taken { mut ticket, _place } = taken?;
-    let (mut clock, mut found) = (app.metrics.clock(), None);
+    let (mut clock, mut found) = (app.metrics.clock(Instant::now()), None);
     let result = loop {
         let event = ticket.recv().await;
         if let Some(event) = &event {

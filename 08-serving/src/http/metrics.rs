@@ -56,7 +56,7 @@ pub struct Metrics {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Recent {
     /// Times to the first token (TTFT), ms.
-    ttft_ms: VecDeque<f64>,
+    pub(super) ttft_ms: VecDeque<f64>,
     /// Times per token after it (TPOT), ms.
     tpot_ms: VecDeque<f64>,
 }
@@ -151,11 +151,12 @@ impl Metrics {
         with_local_recorder(&*self.recorder, count);
     }
 
-    /// Times one answer, from now on.
-    pub(super) fn clock(&self) -> Clock<'_> {
+    /// Times one answer that the engine has now taken. Its request was here at a moment before, from which on it is late.
+    pub(super) fn clock(&self, come: Instant) -> Clock<'_> {
         Clock {
             metrics: self,
-            begun: Instant::now(),
+            come,
+            taken: Instant::now(),
             started: None,
             first: None,
             last: None,
@@ -225,7 +226,10 @@ impl Longest {
 /// of the engine's, until it holds the answer back.
 pub(super) struct Clock<'a> {
     metrics: &'a Metrics,
-    begun: Instant,
+    /// When its request was here: to prepare it takes time, too.
+    come: Instant,
+    /// When the engine took it.
+    taken: Instant,
     started: Option<Instant>,
     first: Option<Instant>,
     last: Option<Instant>,
@@ -244,7 +248,7 @@ impl Clock<'_> {
                 match self.last {
                     None => {
                         self.first = Some(sent);
-                        self.metrics.first_token.record(sent.saturating_duration_since(self.begun));
+                        self.metrics.first_token.record(sent.saturating_duration_since(self.come));
                     }
                     // A pass brings several tokens at once where guesses come true.
                     Some(last) if last == sent => {}
@@ -272,14 +276,14 @@ impl Clock<'_> {
             tokens = ending.tokens,
             ttft_ms = self
                 .first
-                .map(|first| { first.saturating_duration_since(self.begun).as_millis() as u64 }),
-            ms = self.begun.elapsed().as_millis() as u64,
+                .map(|first| { first.saturating_duration_since(self.come).as_millis() as u64 }),
+            ms = self.come.elapsed().as_millis() as u64,
             "an answer has ended"
         );
         let (Some(started), Some(first), Some(last)) = (self.started, self.first, self.last) else {
             return;
         };
-        let since = |moment: Instant| moment.saturating_duration_since(self.begun);
+        let since = |moment: Instant| moment.saturating_duration_since(self.taken);
         let (queued, to_first, total) = match self.usage {
             Some(Usage { queued, first_token: Some(to_first), total, .. }) => {
                 (queued, to_first, total)
@@ -291,7 +295,7 @@ impl Clock<'_> {
         self.metrics.decode.record(total.saturating_sub(to_first));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let mut recent = self.metrics.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        push(&mut recent.ttft_ms, ms(since(first)));
+        push(&mut recent.ttft_ms, ms(first.saturating_duration_since(self.come)));
         if self.tokens > 1 {
             let per_token = (last - first).as_secs_f64() / (self.tokens - 1) as f64;
             self.metrics.per_token.record(per_token);
@@ -311,7 +315,7 @@ impl Clock<'_> {
 
     /// What anything that has ended is measured by.
     fn took(&self, prompt_tokens: usize) {
-        self.metrics.end_to_end.record(self.begun.elapsed());
+        self.metrics.end_to_end.record(self.come.elapsed());
         self.metrics.prompt_tokens.record(prompt_tokens as f64);
     }
 
@@ -366,9 +370,9 @@ mod tests {
     #[test]
     fn a_failure_is_an_error_and_not_a_client_that_has_gone() {
         let metrics = Metrics::new("a model");
-        metrics.clock().failed();
-        metrics.clock().failed();
-        metrics.clock().gone();
+        metrics.clock(Instant::now()).failed();
+        metrics.clock(Instant::now()).failed();
+        metrics.clock(Instant::now()).gone();
         let text = metrics.text(&EngineState::default());
         for (reason, times) in [("error", 2), ("abort", 1), ("stop", 0), ("length", 0)] {
             assert!(text.contains(&format!("finished_reason=\"{reason}\"}} {times}")), "{text}");

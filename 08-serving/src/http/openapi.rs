@@ -47,6 +47,10 @@ struct Refusals;
 /// By the check for keys.
 const OF_KEYS: &[(&str, &str)] = &[("401", "No key, or a wrong one")];
 
+/// By the check for names.
+const OF_NAMES: &[(&str, &str)] =
+    &[("403", "The server is called by a name that it does not have")];
+
 /// Where a body is read.
 const OF_BODIES: &[(&str, &str)] = &[
     ("400", "The body is not JSON, or a parameter is wrong; `param` names it"),
@@ -78,6 +82,7 @@ fn refuses(operation: &mut Operation) {
         operation.tags.iter().flatten().any(|tag| tag == "generation" || tag == "embeddings");
     let lists = [
         (!is_open, OF_KEYS),
+        (true, OF_NAMES),
         (operation.request_body.is_some(), OF_BODIES),
         (is_of_the_engine, OF_THE_ENGINE),
     ];

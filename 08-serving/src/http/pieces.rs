@@ -8,6 +8,7 @@ use crate::api::completions::Asked;
 use crate::engine::{Event, FinishReason, Refused, Ticket};
 use crate::text::{Answer, Piece, Style};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 /// Pieces that wait to be sent, of all answers to a request together.
@@ -28,14 +29,16 @@ struct Following {
     ticket: Ticket,
     /// Whether it is the only answer that was asked for.
     is_alone: bool,
+    /// When its request was here.
+    come: Instant,
 }
 
-/// Hands the requests to the engine. Either all are taken, or none.
+/// Hands the requests to the engine. Either all are taken, or none. `come` is when what asks for them was here.
 ///
 /// # Errors
 /// 400 for a request that does not fit, 429 if too many wait, 503 if the server is shutting down, 500 if the engine is
 /// gone.
-pub(super) fn start(app: &Arc<App>, work: Work) -> Result<Pieces, ApiError> {
+pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces, ApiError> {
     let Work { prompts, choices, requests, style, end_tokens, named, param } = work;
     let tickets = app.engine.submit_all(requests).map_err(|refused| refusal(refused, param))?;
     let longest = || Arc::new(app.metrics.longest_of(choices));
@@ -47,7 +50,7 @@ pub(super) fn start(app: &Arc<App>, work: Work) -> Result<Pieces, ApiError> {
         let (style, end_tokens, named) = (style.clone(), end_tokens.clone(), named.clone());
         let longest = longest[index / choices].clone();
         let following =
-            Following { index, prompt, style, end_tokens, named, longest, ticket, is_alone };
+            Following { index, prompt, style, end_tokens, named, longest, ticket, is_alone, come };
         tokio::spawn(follow(app.clone(), following, sender.clone()));
     }
     Ok(pieces)
@@ -59,10 +62,10 @@ async fn follow(
     following: Following,
     pieces: Sender<(usize, Result<Piece, ApiError>)>,
 ) {
-    let Following { index, prompt, style, end_tokens, named, longest, mut ticket, is_alone } =
+    let Following { index, prompt, style, end_tokens, named, longest, mut ticket, is_alone, come } =
         following;
     let mut answer = Answer::new(&app.tokenizer, &prompt.tokens, &style, &end_tokens, &named);
-    let mut clock = app.metrics.clock();
+    let mut clock = app.metrics.clock(come);
     let last = loop {
         let event = tokio::select! {
             () = pieces.closed() => return clock.gone(),

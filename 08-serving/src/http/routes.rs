@@ -1,8 +1,8 @@
 //! Paths and what answers them.
 
 use super::{
-    App, auth, chat, completions, embeddings, kv_events, metrics, openapi, origins, page, prefill,
-    small, watch,
+    App, auth, chat, completions, embeddings, hosts, kv_events, metrics, openapi, origins, page,
+    prefill, small, watch,
 };
 use crate::api::{ApiError, MOST_BODY_BYTES};
 use axum::body::HttpBody;
@@ -50,6 +50,7 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), auth::check))
+        .layer(from_fn_with_state(app.clone(), hosts::check))
         .layer(from_fn(close_after_unread));
     // Outside the check for keys: a browser sends none when it asks what a page may ask.
     pages_and_log(router, app)

@@ -2,7 +2,7 @@
 
 use super::server::{STORY, Server};
 use serde_json::json;
-use serving::http::{Keys, Origin};
+use serving::http::{Hosts, Keys, Origin};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -14,12 +14,23 @@ fn server(origins: &[&str]) -> Server {
 
 /// The head of what is said to a request from a page, and what comes after it.
 fn said(server: &Server, request: &str, more: &[&str], body: &str) -> (String, String) {
+    said_to(server, "here", request, more, body)
+}
+
+/// The same of a server that is called so.
+fn said_to(
+    server: &Server,
+    host: &str,
+    request: &str,
+    more: &[&str],
+    body: &str,
+) -> (String, String) {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let more: String = more.iter().map(|line| format!("{line}\r\n")).collect();
     let length = body.len();
     write!(
         stream,
-        "{request} HTTP/1.1\r\nhost: here\r\norigin: https://page.example\r\nconnection: close\r\n\
+        "{request} HTTP/1.1\r\nhost: {host}\r\norigin: https://page.example\r\nconnection: close\r\n\
          content-length: {length}\r\n{more}\r\n{body}"
     )
     .unwrap();
@@ -71,5 +82,31 @@ fn any_other_page_may_not() {
         assert!(!head.contains("access-control-allow-origin"), "{head}");
         let (head, _) = said(server, "GET /health", &[], "");
         assert!(!head.contains("access-control-allow-origin"), "{head}");
+    }
+}
+
+/// It has had its name lead to this machine: for the browser, the server is where it came from.
+#[test]
+fn nor_may_a_page_that_has_its_name_lead_here() {
+    let open = |hosts| Server::start_with(|_| {}, |app| app.with_hosts(hosts));
+    let body = json!({"prompt": STORY, "max_tokens": 2}).to_string();
+    let post = ["content-type: application/json"];
+    let (near, far) = ("localhost:8000", "page.example:8000");
+    let server = open(Hosts::near("127.0.0.1", &[]));
+    for (request, more, body) in [
+        ("POST /v1/completions", &post[..], body.as_str()),
+        ("GET /v1/models", &[], ""),
+        ("GET /metrics", &[], ""),
+    ] {
+        let (head, said) = said_to(&server, far, request, more, body);
+        assert!(head.starts_with("http/1.1 403"), "{head}");
+        assert!(said.contains("the host is page.example:8000"), "{said}");
+        let (head, _) = said_to(&server, near, request, more, body);
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+    }
+    let page = "https://page.example".parse().unwrap();
+    for hosts in [Hosts::near("127.0.0.1", &[page]), Hosts::Any] {
+        let (head, _) = said_to(&open(hosts), far, "POST /v1/completions", &post, &body);
+        assert!(head.starts_with("http/1.1 200"), "{head}");
     }
 }

@@ -15,6 +15,7 @@ use paged_cache::offload::Key;
 use prefix_radix::Salt;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes that are copied out of the pool at a time, if a block is no larger. That happens between passes, so it has to be as
 /// much as a pass makes, or blocks would wait for the prompt's end: 256 rows of an eight-billion model make 32 MiB.
@@ -26,11 +27,11 @@ pub(in crate::http) async fn prefill(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
+    let deadline = app.deadline(Instant::now());
     let (ask, exchanged) = app.work(body, |app, body| prepare(app, body)).await?;
     // Whoever asks may name any salt, so what he asks for is kept apart from what others of his key have said here.
     let salt = tenant.salt_of_peer(&ask.salt);
     let request = EngineRequest { salt, ..EngineRequest::reading(ask.tokens.clone()) };
-    let deadline = app.deadline();
     let ticket = app.engine.submit(EngineRequest { deadline, ..request });
     let ticket = ticket.map_err(|refused| refusal(refused, "tokens"))?;
     let lending = Lending::new(app.engine.clone(), exchanged, ticket, salt, &ask);
