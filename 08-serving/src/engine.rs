@@ -58,7 +58,7 @@ mod view;
 
 pub use elsewhere::{Courier, Exchange, Prefiller, Wanted};
 pub use event::{Event, FinishReason, TokenEvent, Usage};
-pub use handle::{EngineHandle, Ticket};
+pub use handle::{EngineHandle, STACK, Ticket};
 pub use kv_events::KvEvents;
 pub use lending::{BlocksOf, Exchanged};
 pub use options::{EngineOptions, KvFile, MakeProposer};

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `http/app.rs` | what is served, and to whom |
 //! | `http/routes.rs` | paths and what answers them |
+//! | `http/runtime.rs` | the threads of all this |
 //! | `http/listen.rs` | connections, and how the server ends |
 //! | `http/places.rs` | places for connections, and who loses theirs |
 //! | `http/patient.rs` | a connection that is not kept for ever by somebody who does not read |
@@ -59,12 +60,12 @@ mod places;
 mod prefill;
 mod prepare;
 mod routes;
+mod runtime;
 mod share;
 mod small;
 mod watch;
 
 pub use app::{App, DRAIN_IN};
-pub use aside::PREPARING;
 pub use auth::Keys;
 pub use grammars::Grammars;
 pub use hosts::Hosts;
@@ -74,3 +75,4 @@ pub use metrics::Metrics;
 pub use origins::Origin;
 pub use prefill::{PrefillWorkers, WorkerAddress};
 pub use routes::router;
+pub use runtime::runtime;

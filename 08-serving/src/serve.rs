@@ -3,7 +3,7 @@
 use crate::api::Generation;
 use crate::engine::Prefiller;
 use crate::http::{
-    App, DRAIN_IN, Hosts, Keys, Origin, PREPARING, PrefillWorkers, WorkerAddress, bind, listen,
+    App, DRAIN_IN, Hosts, Keys, Origin, PrefillWorkers, WorkerAddress, bind, listen, runtime,
 };
 use crate::served::{EngineArgs, Exchanging, Served};
 use anyhow::{Context, Result, anyhow, bail};
@@ -188,11 +188,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         false => Hosts::Any,
     };
     let app = Arc::new(app.with_origins(args.allowed_origin.clone()).with_hosts(hosts));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(PREPARING)
-        .enable_all()
-        .build()?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         let address = socket.local_addr()?;
         let listening = listen(socket, app.clone());

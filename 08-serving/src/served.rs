@@ -133,7 +133,7 @@ impl EngineArgs {
         let cut = self.capacity.check_context(&engine.limits(), token_bytes)?;
         let engine = EngineHandle::start(engine)?;
         let end_tokens = files.config.end_tokens.clone();
-        let name = name(&self.model, &files.name);
+        let name = name(&self.model, &files);
         let ModelFiles { tokenizer, chat_template: template, sampling, .. } = files;
         Ok(Served { name, tokenizer, template, end_tokens, device, weights, cut, sampling, engine })
     }
@@ -187,11 +187,13 @@ fn digest(files: &ModelFiles, weights: Weights) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// What requests call a model: a name of the hub as it is, the last part of a path.
-fn name(model: &ModelArgs, called: &str) -> String {
+/// What requests call a model: one that is embedded or on the hub as whoever serves it did, the last part of a path.
+fn name(model: &ModelArgs, files: &ModelFiles) -> String {
+    let called = files.name.as_str();
     let path = Path::new(called);
     match (&model.model, path.file_stem()) {
         (None, _) => TARGET.name.to_owned(),
+        (Some(embedded), _) if files.origin().is_none() => embedded.clone(),
         (Some(_), Some(stem)) if path.is_file() => stem.to_string_lossy().into_owned(),
         (Some(_), _) if path.is_dir() => {
             let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());

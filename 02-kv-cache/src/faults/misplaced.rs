@@ -93,7 +93,7 @@ pub const WRONG_LAYER: BreakIt = BreakIt {
         "NVIDIA/TensorRT-LLM#16801",
         "vllm-project/vllm#27264",
     ],
-    symptom: "every layer but the first asks the layer before; words remain, sense goes",
+    symptom: "every layer but the first asks the layer before; the text falls apart from its first line on",
     guard: "a second cache of another make gives every layer the same answer",
     weaker_test: Some("every slot of every layer is filled"),
     run: |bench| {
@@ -116,7 +116,7 @@ pub const WRONG_HEAD: BreakIt = BreakIt {
         "FlashML-org/FreeToken#177",
         "tenstorrent/tt-metal#54413",
     ],
-    symptom: "each group of query heads reads the next group's keys; words remain, sense goes",
+    symptom: "each group of query heads reads the next group's keys; of the text, nothing is left",
     guard: "a second cache of another make gives every head the same answer",
     weaker_test: Some("a model with one key-value head decodes as the naive loop does"),
     run: |bench| {

@@ -20,7 +20,7 @@ pub const HEAD_GROUPS: BreakIt = BreakIt {
     package: "gqa-mla",
     cites: &["facebookresearch/lingua#44"],
     symptom: "half of the query heads ask a key-value head that was never trained to answer them; \
-              words remain, sense goes",
+              nothing is left of the text",
     guard: "the same weights with a key-value head for every query head give the same logits",
     weaker_test: Some("decoding with a cache gives the logits of decoding without"),
     run: |bench| {

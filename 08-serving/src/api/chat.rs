@@ -32,7 +32,8 @@ pub struct ChatRequest {
     pub tool_choice: Option<ToolChoice>,
     /// Whether it may call several at once. Where a call is demanded, there is one.
     pub parallel_tool_calls: Option<bool>,
-    /// A form that the answer is held to. Where the model may call functions, it may do so instead.
+    /// A form that the answer is held to. Where the model may call functions, it may do so instead, and where it must, it
+    /// does.
     #[serde(default, deserialize_with = "without_nulls")]
     pub response_format: Option<ResponseFormat>,
     /// Whether the conversation goes up to where the assistant is to speak; it does if not given, unless
@@ -41,7 +42,10 @@ pub struct ChatRequest {
     /// Whether the answer goes on with the last message, which must be the assistant's, and not with
     /// `add_generation_prompt`.
     pub continue_final_message: Option<bool>,
-    /// Values that the chat template asks for by name.
+    /// How long a model may think before it answers. Handed to the chat template under this name; whether it asks for it is
+    /// the model's matter.
+    pub reasoning_effort: Option<String>,
+    /// Values that the chat template asks for by name; they go before `reasoning_effort`.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
     /// What chat completions and completions have in common.
@@ -107,12 +111,15 @@ impl ChatRequest {
         }
     }
 
-    /// What the answer is held to, and the parameter that says so.
+    /// What the answer is held to, and the parameter that says so. Where a call is demanded, `response_format` is for the
+    /// messages that come after it.
     ///
     /// # Errors
     /// 400: two forms at once.
     pub fn form(&self, calling: &Calling) -> Result<Option<(&'static str, Form)>, ApiError> {
-        let asked = self.response_format.as_ref().and_then(ResponseFormat::form);
+        let called = calling.form();
+        let asked = self.response_format.as_ref().filter(|_| called.is_none());
+        let asked = asked.and_then(ResponseFormat::form);
         let structured = self.generation.structured_outputs.as_ref();
         let forms = [
             asked.map(|form| ("response_format", form)),
@@ -120,7 +127,7 @@ impl ChatRequest {
                 .map(|outputs| outputs.form())
                 .transpose()?
                 .map(|f| ("structured_outputs", f)),
-            calling.form().map(|form| ("tools", form)),
+            called.map(|form| ("tools", form)),
         ];
         let mut given = forms.into_iter().flatten();
         match (given.next(), given.next()) {

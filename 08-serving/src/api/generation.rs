@@ -36,7 +36,7 @@ pub struct Generation {
     /// Answers to each prompt. At least 1.
     #[schema(minimum = 1, maximum = 128)]
     pub n: Option<usize>,
-    /// Strings that end the answer.
+    /// Strings that end the answer; not where a call is demanded, which ends by itself.
     pub stop: Option<OneOrMany>,
     /// Tokens that end the answer.
     pub stop_token_ids: Option<Vec<u32>>,

@@ -79,11 +79,14 @@ impl Engine {
         self.pool.truncate(&mut session, whole)?;
         let in_pool = in_pool.min(whole);
         let brought = if is_brought { whole.saturating_sub(in_pool.max(known_before)) } else { 0 };
-        self.counters.prefix_queries += looked_up as u64;
-        self.counters.prefix_hits += in_pool as u64;
-        if self.pool.prefixes().has_tiers() {
-            self.counters.tier_queries += (looked_up - in_pool) as u64;
-            self.counters.tier_hits += (whole - in_pool - brought) as u64;
+        // Whoever comes back after giving up its place finds what it has said itself: no hit, and no miss.
+        if !self.members[index].has_started {
+            self.counters.prefix_queries += looked_up as u64;
+            self.counters.prefix_hits += in_pool as u64;
+            if self.pool.prefixes().has_tiers() {
+                self.counters.tier_queries += (looked_up - in_pool) as u64;
+                self.counters.tier_hits += (whole - in_pool - brought) as u64;
+            }
         }
         self.counters.brought_tokens += brought as u64;
         self.counters.brought_bytes += bytes as u64;

@@ -11,9 +11,8 @@ const LARGE: usize = 256 << 10;
 /// Small bodies that are worked on at once.
 const SMALL_AT_ONCE: usize = 3;
 
-/// Threads for preparing requests: one for the large bodies, the others for small ones. The engine's are on the cores
-/// already.
-pub const PREPARING: usize = SMALL_AT_ONCE + 1;
+/// Threads for preparing requests: one for the large bodies, the others for small ones.
+pub(super) const PREPARING: usize = SMALL_AT_ONCE + 1;
 
 /// Bodies that may wait for their turn, small or large ones.
 const WAITING: usize = 256;

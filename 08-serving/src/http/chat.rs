@@ -17,6 +17,7 @@ use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use model_files::{Ends, Extras};
+use serde_json::Map;
 use std::sync::Arc;
 use tracing::warn;
 
@@ -78,10 +79,11 @@ fn prompt(app: &App, request: &ChatRequest, calling: &Calling) -> Result<Asked, 
             "a request has tools, and the model is not told of them: its chat template has no place for any"
         );
     }
-    let extras = Extras {
-        tools: (!tools.is_empty()).then_some(tools),
-        values: request.chat_template_kwargs.clone().unwrap_or_default(),
-    };
+    let effort = request.reasoning_effort.iter();
+    let mut values: Map<_, _> =
+        effort.map(|effort| ("reasoning_effort".to_owned(), effort.as_str().into())).collect();
+    values.extend(request.chat_template_kwargs.clone().unwrap_or_default());
+    let extras = Extras { tools: (!tools.is_empty()).then_some(tools), values };
     let tokens = template.encode_with(&app.tokenizer, &messages, &extras, request.ends()?);
     let param = match &tokens {
         Err(naive_decode::Error::Invalid { what, .. }) if what.contains("value") => {
@@ -139,10 +141,14 @@ impl Writes for Chat {
         body: &[u8],
     ) -> Result<(Self, Work, bool), ApiError> {
         let mut request: ChatRequest = read(body, |request: &ChatRequest| &request.unknown)?;
-        let generation = request.generation.clone();
+        let mut generation = request.generation.clone();
         app.check_model(generation.model.as_deref())?;
         let streams = generation.streaming()?;
         let calling = Calling::new(request.tools.take(), request.tool_choice.take())?;
+        if !calling.demanded.is_empty() {
+            // They are for text. Half a call is none, and would look like an answer that is done.
+            generation.stop = None;
+        }
         let prompt = prompt(app, &request, &calling)?;
         let likeliest = request.likeliest()?;
         let thinking = thinking(app, &request, &prompt)?;

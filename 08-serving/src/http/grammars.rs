@@ -105,11 +105,13 @@ impl Grammars {
             form => vec![grammar(form)?],
         };
         let grammar = TopLevelGrammar { grammars, max_tokens: None };
-        let matcher = Matcher::new(self.factory.create_parser(grammar));
-        match matcher.get_error() {
-            None => Ok(matcher),
-            Some(problem) => Err(refusal(problem)),
+        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+        if let Some(problem) = matcher.get_error() {
+            return Err(refusal(problem));
         }
+        // What nothing can begin shows here: a form that only leads back to itself, for one.
+        matcher.compute_mask_or_eos().map_err(refusal)?;
+        Ok(matcher)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A server inside a program: for tests, and for measurements without a second process.
 
-use super::{App, bind, listen};
+use super::{App, bind, listen, runtime};
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,13 +17,12 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Starts it on two threads of its own.
+    /// Starts it on threads of its own.
     ///
     /// # Errors
     /// If there are no threads or no port to be had.
     pub fn start(app: Arc<App>) -> std::io::Result<Self> {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_all().build()?;
+        let runtime = runtime()?;
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listening = runtime.block_on(async { listen(bind(any)?, app) })?;
         let address = listening.address()?;

@@ -24,6 +24,9 @@ use tracing::{debug, info, warn};
 /// Connections at once. Those on which nothing is asked make room for others.
 const MOST_CONNECTIONS: usize = 1_024;
 
+/// Files that may be open besides connections: the model's, keys and values, connections to others.
+const OTHER_FILES: usize = 128;
+
 /// How long a client may take to send a request's headers, and to ask again on a connection: longer than proxies keep
 /// one that they do not use, so that they never ask on one that is just being closed.
 const WAITS: Waits = Waits { idle: Duration::from_secs(75), headers: Duration::from_secs(15) };
@@ -98,7 +101,7 @@ impl Listening {
         let mut beside = JoinSet::new();
         beside.spawn(sum_up(app.clone()));
         let answers = Answers { usual: router(app.clone()), crowded: crowded(app.clone()) };
-        accept(listener, answers, Bounds::default(), &graceful, end).await;
+        accept(listener, answers, Bounds::of_process(), &graceful, end).await;
         info!("finishing what is under way, for {} seconds at most", app.drain_in.as_secs_f64());
         app.drain();
         let done = async {
@@ -126,9 +129,20 @@ struct Bounds {
     read_in: Duration,
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
-        Bounds { connections: MOST_CONNECTIONS, waits: WAITS, read_in: READ_IN }
+impl Bounds {
+    /// What this process may have: a connection is an open file. Many systems let a process have 1,024 or fewer of them at
+    /// first, and more if it asks.
+    fn of_process() -> Self {
+        let besides = ASIDE + OTHER_FILES;
+        let wanted = (MOST_CONNECTIONS + besides) as u64;
+        let files = rlimit::increase_nofile_limit(wanted).unwrap_or(wanted);
+        let room = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(besides).max(1);
+        if room < MOST_CONNECTIONS {
+            warn!(
+                "{files} files may be open, so {room} connections at once and no more (ulimit -n)"
+            );
+        }
+        Bounds { connections: MOST_CONNECTIONS.min(room), waits: WAITS, read_in: READ_IN }
     }
 }
 
@@ -229,6 +243,8 @@ mod tests {
     use tokio::sync::oneshot;
     use tokio::time::timeout;
 
+    const USUAL: Bounds = Bounds { connections: MOST_CONNECTIONS, waits: WAITS, read_in: READ_IN };
+
     /// Longer than anything here takes.
     const AT_MOST: Duration = Duration::from_secs(20);
 
@@ -276,7 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_ends_although_all_places_are_taken() {
-        let bounds = Bounds { connections: 2, ..Bounds::default() };
+        let bounds = Bounds { connections: 2, ..USUAL };
         let kept = beside(bounds, |address| {
             let mut taken = [ask(address, "/waits"), ask(address, "/waits")];
             taken.iter_mut().for_each(|stream| stream.read_exact(&mut [0; 12]).unwrap());
@@ -288,8 +304,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_does_not_read_loses_his_place() {
-        let bounds =
-            Bounds { connections: 1, read_in: Duration::from_millis(50), ..Bounds::default() };
+        let bounds = Bounds { connections: 1, read_in: Duration::from_millis(50), ..USUAL };
         let answer = beside(bounds, |address| {
             let mut unread = ask(address, "/endless");
             unread.read_exact(&mut [0; 12]).unwrap();
@@ -323,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_comes_where_all_are_being_answered_is_told_so_at_once() {
-        let bounds = Bounds { connections: 2, ..Bounds::default() };
+        let bounds = Bounds { connections: 2, ..USUAL };
         let (told, then) = beside(bounds, |address| {
             let mut taken = [ask(address, "/waits"), ask(address, "/waits")];
             taken.iter_mut().for_each(|stream| stream.read_exact(&mut [0; 12]).unwrap());
@@ -339,7 +354,7 @@ mod tests {
 
     #[tokio::test]
     async fn half_a_request_keeps_nobody_out() {
-        let bounds = Bounds { connections: 2, ..Bounds::default() };
+        let bounds = Bounds { connections: 2, ..USUAL };
         let (begun, heard, left) = beside(bounds, |address| {
             let half = || {
                 let mut stream = TcpStream::connect(address).unwrap();
@@ -367,7 +382,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_may_be_idle_for_longer_than_headers_may_take() {
         let waits = Waits { idle: AT_MOST, headers: Duration::from_millis(200) };
-        let (first, second, half) = beside(Bounds { waits, ..Bounds::default() }, |address| {
+        let (first, second, half) = beside(Bounds { waits, ..USUAL }, |address| {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(AT_MOST)).unwrap();
             let mut asked = || {

@@ -40,7 +40,7 @@ pub struct CallFinder {
 enum Place {
     /// At the start: nothing but white space so far.
     Start,
-    /// In an answer that begins as JSON: what it is shows at its end.
+    /// In an answer that begins as calls do: whether it is one shows at its end.
     Json,
     /// In text.
     Text,
@@ -120,7 +120,7 @@ impl CallFinder {
                 } else if self.place == Place::After {
                     Place::Text
                 } else {
-                    match begins_json(said) {
+                    match begins_call(said, &self.names) {
                         None => return false,
                         Some(true) => Place::Json,
                         Some(false) => Place::Text,
@@ -168,12 +168,52 @@ impl CallFinder {
     }
 }
 
-/// Whether an answer that begins so may be an object or a list of objects; none if that does not show yet.
-fn begins_json(said: &str) -> Option<bool> {
-    match said.strip_prefix('[').map(str::trim_start) {
-        None => Some(said.starts_with('{')),
-        Some("") => None,
-        Some(first) => Some(first.starts_with('{')),
+/// What a call's first key may be. Behind the others there may be more that is a call's.
+const KEYS: [&str; 6] = ["name", "arguments", "parameters", "type", "id", "function"];
+
+/// Whether an answer that begins so may be calls and nothing else; none if that does not show yet. JSON that is none does
+/// not have to wait for its end.
+fn begins_call(said: &str, names: &[String]) -> Option<bool> {
+    let first = said.strip_prefix('[').unwrap_or(said);
+    let found = sign(first, '{').and_then(|inside| word(inside, KEYS));
+    let found = found.and_then(|(key, rest)| match key {
+        "name" => word(sign(rest, ':')?, names.iter().map(String::as_str)).map(|_| ()),
+        _ => Ok(()),
+    });
+    match found {
+        Ok(()) => Some(true),
+        Err(Other::NotYet) => None,
+        Err(Other::No) => Some(false),
+    }
+}
+
+/// Why what is looked for is not there.
+enum Other {
+    /// The text ends before it.
+    NotYet,
+    /// There is something else.
+    No,
+}
+
+/// What follows a sign, behind white space.
+fn sign(text: &str, sign: char) -> Result<&str, Other> {
+    let text = text.trim_start();
+    text.strip_prefix(sign).ok_or(if text.is_empty() { Other::NotYet } else { Other::No })
+}
+
+/// A string of JSON that is one of some words, and what follows it.
+fn word<'t, 'w>(
+    text: &'t str,
+    words: impl IntoIterator<Item = &'w str>,
+) -> Result<(&'w str, &'t str), Other> {
+    let text = sign(text, '"')?;
+    let mut words = words.into_iter();
+    match text.split_once('"') {
+        Some((said, rest)) => {
+            words.find(|word| *word == said).map(|word| (word, rest)).ok_or(Other::No)
+        }
+        None if words.any(|word| word.starts_with(text)) => Err(Other::NotYet),
+        None => Err(Other::No),
     }
 }
 
@@ -265,6 +305,28 @@ mod tests {
                 let expected = (text.to_owned(), vec![is.clone(); calls]);
                 assert_eq!(run(&answer, letters), expected, "{answer}");
             }
+        }
+    }
+
+    #[test]
+    fn json_that_is_no_call_does_not_wait_for_its_end() {
+        for (text, told) in [
+            ("{\"city\": \"Ro", true),
+            ("{ \"nam\": 1", true),
+            ("[ {\"place\"", true),
+            ("{\"name\": \"Ada\", \"age", true),
+            ("{\"name\": 7", true),
+            ("{}", true),
+            ("{\"name\"", false),
+            ("{\"name\" : \"wea", false),
+            ("[{\"type\": \"function\"", false),
+            ("{\"arguments\": {\"city", false),
+            ("{", false),
+            ("[", false),
+        ] {
+            let mut finder = CallFinder::new(vec!["weather".into(), "now".into()]);
+            let found = finder.push(text);
+            assert_eq!(found.text == text, told, "{text}: {found:?}");
         }
     }
 

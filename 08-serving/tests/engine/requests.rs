@@ -123,7 +123,10 @@ fn a_constraint_holds_with_guesses_and_through_preemption() {
     let mut answers: Vec<Answer> =
         (0..4).map(|seed| Answer::of(engine.submit(request(seed)).unwrap())).collect();
     run(&mut engine, &mut answers);
-    assert!(engine.state().counters.preemptions > 0);
+    let counters = engine.state().counters;
+    assert!(counters.preemptions > 0);
+    // Whoever comes back finds what it has said itself. Nobody shares anything here.
+    assert_eq!((counters.prefix_queries, counters.prefix_hits), (4 * 20, 0));
     for answer in &answers {
         assert_eq!(answer.tokens.len(), 100);
         let in_turn = |(i, token): (usize, &u32)| (token % 2 == 1) == (i % 2 == 0);

@@ -96,6 +96,14 @@ fn forms_that_cannot_be_compiled_are_refused_and_the_engine_lives() {
             json!({"json": {"type": "array", "minItems": 100_000, "items": {"type": "integer"}}}),
             true,
         ),
+        // Rules of which each leads to the next take stack, as brackets in brackets do.
+        (json!({"grammar": rules(4_000, "start", "r")}), true),
+        (json!({"grammar": rules(3_000, "start: T0\nT0", "T")}), true),
+        (json!({"json": references(1_500, |next| next)}), true),
+        (
+            json!({"json": references(900, |next| json!({"type": "object", "properties": {"a": next}}))}),
+            true,
+        ),
     ] {
         let begun = Instant::now();
         let body = json!({"prompt": STORY, "structured_outputs": outputs, "max_tokens": 4});
@@ -112,6 +120,36 @@ fn forms_that_cannot_be_compiled_are_refused_and_the_engine_lives() {
         }
         let alive = server.complete(json!({"prompt": STORY, "max_tokens": 1}));
         assert_eq!(alive.status, 200, "after {outputs}: {}", alive.text);
+    }
+}
+
+/// Lark's rules, each of which is the next.
+fn rules(count: usize, start: &str, name: &str) -> String {
+    let first = format!("{start}: {name}1\n");
+    let each = (1..count).map(|i| format!("{name}{i}: {name}{}\n", i + 1));
+    let last = format!("{name}{count}: \"a\"\n");
+    std::iter::once(first).chain(each).chain([last]).collect()
+}
+
+/// A schema of definitions, each of which has the next in it somehow.
+fn references(count: usize, within: impl Fn(Value) -> Value) -> Value {
+    let next = |i: usize| json!({"$ref": format!("#/$defs/{i}")});
+    let each = (0..count).map(|i| (i.to_string(), within(next(i + 1))));
+    let all: serde_json::Map<_, _> =
+        each.chain([(count.to_string(), json!({"type": "string"}))]).collect();
+    json!({"$defs": all, "$ref": "#/$defs/0"})
+}
+
+#[test]
+fn a_form_that_nothing_can_begin_is_refused() {
+    let server = Server::shared();
+    for outputs in [
+        json!({"json": {"$ref": "#"}}),
+        json!({"json": {"anyOf": [{"$ref": "#"}]}}),
+        json!({"grammar": "start: a\na: b\nb: a\n"}),
+    ] {
+        let body = json!({"prompt": STORY, "structured_outputs": outputs, "max_tokens": 4});
+        server.complete(body).is_refused(400, Some("structured_outputs"));
     }
 }
 

@@ -158,3 +158,20 @@ fn an_answer_that_goes_on_is_what_it_was() {
     // A mark that is only spoken of.
     assert_eq!(go_on("The mark <think> means"), (false, true));
 }
+
+#[test]
+fn how_long_to_think_is_told_to_the_template() {
+    let server = Server::speaking("{{ reasoning_effort | default('as ever') }}.");
+    let prompt = |more: Value| {
+        let mut body = json!({"messages": question(), "max_tokens": 1, "return_token_ids": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let tokens = server.chat(body).json()["prompt_token_ids"].clone();
+        let text = server.post("/detokenize", &json!({"tokens": tokens})).json()["prompt"].clone();
+        text.as_str().unwrap().to_owned()
+    };
+    assert_eq!(prompt(json!({})), "as ever.");
+    assert_eq!(prompt(json!({"reasoning_effort": "low"})), "low.");
+    let both =
+        json!({"reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "no"}});
+    assert_eq!(prompt(both), "no.");
+}

@@ -5,9 +5,11 @@ use embedded_models::TARGET;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn serve(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
@@ -200,4 +202,38 @@ fn an_answer_ends_when_its_time_is_up() {
     assert!(choices.iter().all(|choice| choice["finish_reason"] == "length"), "{answer}");
     let written = answer["usage"]["completion_tokens"].as_u64().unwrap();
     assert!(written < 64 * 500, "no server writes {written} tokens in a twentieth of a second");
+}
+
+/// Many systems let a process have few files at first; a connection is one.
+#[test]
+fn where_files_run_out_connections_make_room_for_each_other() {
+    // The system's own limit is above what the process begins with: it asks for more.
+    let server = Server::start_in_shell("ulimit -Sn 256", &[]);
+    assert!(
+        server.said.iter().all(|line| !line.contains("files may be open")),
+        "{:?}",
+        server.said
+    );
+    // It is not: there are fewer places.
+    let server = Server::start_in_shell("ulimit -n 256", &[]);
+    server.logs("256 files may be open, so 64 connections at once");
+    let address = server.url.strip_prefix("http://").unwrap();
+    let ask = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut said = [0; 12];
+        stream.read_exact(&mut said).unwrap();
+        assert!(said.ends_with(b"200"), "{:?}", String::from_utf8_lossy(&said));
+        stream
+    };
+    // None of them goes away.
+    let kept: Vec<TcpStream> = (0..300).map(ask).collect();
+    assert_eq!(kept.len(), 300);
+}
+
+#[test]
+fn an_embedded_model_is_called_as_whoever_serves_it_did() {
+    let server = Server::start(&["--model", "draft"]);
+    assert_eq!(server.get("/v1/models")["data"][0]["id"], "draft");
 }

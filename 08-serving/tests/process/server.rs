@@ -33,7 +33,17 @@ impl Server {
 
     /// The same with variables of the environment.
     pub(crate) fn start_in(more: &[&str], variables: &[(&str, &str)]) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+        Server::start_by(Command::new(env!("CARGO_BIN_EXE_ladder")), more, variables)
+    }
+
+    /// The same from a shell that says something before, such as `ulimit -n 256`.
+    pub(crate) fn start_in_shell(before: &str, more: &[&str]) -> Server {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_ladder")]);
+        Server::start_by(shell, more, &[])
+    }
+
+    fn start_by(mut command: Command, more: &[&str], variables: &[(&str, &str)]) -> Server {
         let port: &[&str] = if more.contains(&"--port") { &[] } else { &["--port", "0"] };
         command.args(["serve", "--device", "cpu"]).args(port).args(more).env("NO_COLOR", "1");
         command.env_remove("HF_HUB_OFFLINE").env_remove("RUST_LOG").envs(variables.iter().copied());
