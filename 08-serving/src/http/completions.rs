@@ -103,9 +103,18 @@ impl Completions {
 
     /// The prompt's tokens with what is known of them; of the first, which nothing comes before, nothing.
     fn prompt_told(&self, index: usize, events: Vec<TokenEvent>) -> Result<Vec<Told>, ApiError> {
-        let first = self.prompt(index).tokens.first().copied();
+        let (prompt, tokenizer) = (self.prompt(index), &self.frame.app.tokenizer);
+        let first = prompt.tokens.first().copied();
         let first = first.map(|token| TokenEvent { token, logprob: None, top: Vec::new() });
-        let mut writer = Writer::new(&self.frame.app.tokenizer, &[], &Style::default());
+        // Special tokens that the text has are part of it; one that the tokenizer has set before it is not.
+        let is_text = |tokens: &&[u32]| {
+            tokenizer.decode_with_special(tokens).is_ok_and(|text| text == prompt.text)
+        };
+        let whole = [0, 1].into_iter().filter_map(|from| prompt.tokens.get(from..)).find(is_text);
+        let marks = whole.unwrap_or_default().iter().copied();
+        let marks = marks.filter(|&token| tokenizer.is_silent(token)).collect();
+        let style = Style { marks, ..Style::default() };
+        let mut writer = Writer::new(tokenizer, &[], &style);
         let mut told = Vec::new();
         for TokenEvent { token, logprob, top } in first.into_iter().chain(events) {
             let written = writer.write(Told { token, logprob, top, offset: 0 });

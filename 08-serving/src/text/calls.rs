@@ -6,7 +6,9 @@
 
 use super::overlap;
 use crate::api::tools::ToolCall;
-use serde_json::{Deserializer, Value};
+use serde::Deserialize;
+use serde_json::Deserializer;
+use serde_json::value::RawValue;
 
 /// What a call begins with, and what it ends with if that is not the answer's end.
 #[derive(Debug, PartialEq, Eq)]
@@ -222,14 +224,15 @@ pub fn calls(text: &str, names: &[String]) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let mut values = Deserializer::from_str(rest).into_iter::<Value>();
-        match values.next()?.ok()? {
-            Value::Array(several) => {
-                for value in &several {
+        let mut values = Deserializer::from_str(rest).into_iter::<&RawValue>();
+        let value = values.next()?.ok()?;
+        match value.get().starts_with('[') {
+            true => {
+                for value in serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()? {
                     calls.push(call(value, names)?);
                 }
             }
-            value => calls.push(call(&value, names)?),
+            false => calls.push(call(value, names)?),
         }
         let after = rest[values.byte_offset()..].trim_start();
         // Llama 3 writes `;` between two.
@@ -238,10 +241,22 @@ pub fn calls(text: &str, names: &[String]) -> Option<Vec<ToolCall>> {
     (!calls.is_empty()).then_some(calls)
 }
 
-fn call(value: &Value, names: &[String]) -> Option<ToolCall> {
-    let name = value["name"].as_str().filter(|name| names.iter().any(|known| known == name))?;
-    let arguments = value.get("arguments").or_else(|| value.get("parameters"))?;
-    arguments.is_object().then(|| ToolCall::new(name, arguments))
+/// A call as a model writes it. Its arguments stay as they are written: numbers may be longer than any that are kept here.
+#[derive(Deserialize)]
+struct Said<'t> {
+    name: String,
+    #[serde(borrow)]
+    arguments: Option<&'t RawValue>,
+    #[serde(borrow)]
+    parameters: Option<&'t RawValue>,
+}
+
+fn call(value: &RawValue, names: &[String]) -> Option<ToolCall> {
+    let is_object = |value: &&RawValue| value.get().starts_with('{');
+    let value = Some(value).filter(is_object)?;
+    let Said { name, arguments, parameters } = serde_json::from_str(value.get()).ok()?;
+    let arguments = arguments.or(parameters).filter(is_object)?;
+    names.contains(&name).then(|| ToolCall::new(name, arguments.get()))
 }
 
 #[cfg(test)]
@@ -263,7 +278,7 @@ mod tests {
     #[test]
     fn calls_are_told_from_text_however_it_is_cut() {
         let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
-        let is = ("weather".to_owned(), "{\"city\":\"Köln\"}".to_owned());
+        let is = ("weather".to_owned(), "{\"city\": \"Köln\"}".to_owned());
         for letters in 1..40 {
             let hermes = format!("Let me see. <tool_call>\n{call}\n</tool_call>");
             assert_eq!(run(&hermes, letters), ("Let me see. ".into(), vec![is.clone()]));
@@ -282,7 +297,7 @@ mod tests {
     fn calls_are_found_in_each_model_s_way_of_writing_them() {
         let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
         let llama = call.replace("arguments", "parameters");
-        let is = ("weather".to_owned(), "{\"city\":\"Köln\"}".to_owned());
+        let is = ("weather".to_owned(), "{\"city\": \"Köln\"}".to_owned());
         for letters in 1..40 {
             for (answer, text, calls) in [
                 // Mistral-7B-Instruct-v0.3, with the mark and where it is not written out.
@@ -305,6 +320,17 @@ mod tests {
                 let expected = (text.to_owned(), vec![is.clone(); calls]);
                 assert_eq!(run(&answer, letters), expected, "{answer}");
             }
+        }
+    }
+
+    #[test]
+    fn arguments_are_told_as_they_are_written() {
+        let arguments = r#"{ "id": 12345678901234567890123, "at": 1e999, "z": 1.0, "a": [] }"#;
+        for call in ["arguments", "parameters"] {
+            let answer = format!(r#"{{"name": "weather", "{call}": {arguments}}}"#);
+            let (text, calls) = run(&answer, 7);
+            assert_eq!((text.as_str(), calls.len()), ("", 1));
+            assert_eq!(calls[0].1, arguments);
         }
     }
 
@@ -352,6 +378,8 @@ mod tests {
             "[{\"name\": \"weather\", \"arguments\": {}}, {\"city\": 1}]",
             "{\"name\": \"weather\", \"arguments\": {}} and more",
             "[]",
+            "[[\"weather\", {}]]",
+            "{\"name\": \"weather\", \"arguments\": [\"Rome\"]}",
         ] {
             for letters in 1..20 {
                 assert_eq!(run(text, letters), (text.to_owned(), Vec::new()));

@@ -244,3 +244,21 @@ fn a_token_after_bytes_that_are_no_character_comes_after_them() {
     assert_eq!(choice["text"], "\u{FFFD}b\u{FFFD}\u{FFFD}c");
     assert_eq!(choice["logprobs"]["text_offset"], json!([0, 1, 2, 3, 4]));
 }
+
+#[test]
+fn special_tokens_that_are_echoed_take_their_place_in_the_text() {
+    let server = Server::shared();
+    let prompt = "Ada <|end|> Bob";
+    let body =
+        json!({"prompt": prompt, "max_tokens": 2, "echo": true, "logprobs": 0, "temperature": 0});
+    let choice = server.complete(body).json()["choices"][0].clone();
+    let text = choice["text"].as_str().unwrap();
+    assert!(text.starts_with(prompt), "{text}");
+    let logprobs = &choice["logprobs"];
+    let [tokens, offsets] = ["tokens", "text_offset"].map(|key| logprobs[key].as_array().unwrap());
+    assert!(tokens.contains(&json!("<|end|>")), "{tokens:?}");
+    for (token, offset) in tokens.iter().zip(offsets) {
+        let at = offset.as_u64().unwrap() as usize;
+        assert!(text[at..].starts_with(token.as_str().unwrap()), "{token} at {at} of {text}");
+    }
+}
