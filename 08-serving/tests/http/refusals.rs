@@ -188,7 +188,7 @@ fn contradictions_in_a_chat_are_named() {
             "tools",
         ),
         (
-            json!({"tools": [tool], "tool_choice": "required", "response_format": {"type": "json_object"}}),
+            json!({"tools": [tool], "tool_choice": "required", "structured_outputs": {"regex": "a"}}),
             "tools",
         ),
         (json!({"response_format": {"type": "xml"}}), "response_format"),
