@@ -16,6 +16,7 @@
 //! | `http/auth.rs` | API keys |
 //! | `http/hosts.rs` | names that a server is called by |
 //! | `http/origins.rs` | pages of others, and what their browsers let them ask |
+//! | `http/bodies.rs` | bodies of requests, as they are read |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
 //! | `http/aside.rs` | work that would hold up others |
@@ -40,6 +41,7 @@ mod answer;
 mod app;
 mod aside;
 mod auth;
+mod bodies;
 mod chat;
 mod completions;
 mod dialect;

@@ -3,7 +3,7 @@
 use super::aside::Aside;
 use super::dialect::Dialect;
 use super::share::Share;
-use super::{Grammars, Hosts, Keys, Metrics, Origin, kv_events};
+use super::{Grammars, Hosts, Keys, Metrics, Origin, bodies, kv_events};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
 use axum::body::Bytes;
@@ -54,6 +54,8 @@ pub struct App {
     pub(super) share: Share,
     /// Places for those who listen to KV events.
     pub(super) kv_listeners: Arc<Semaphore>,
+    /// Places for large bodies.
+    pub(super) large_bodies: Arc<Semaphore>,
     aside: Aside,
     draining: watch::Sender<bool>,
 }
@@ -78,6 +80,7 @@ impl App {
             metrics: Metrics::new(&name),
             share: Share::of(engine.limits().queue),
             kv_listeners: Arc::new(Semaphore::new(kv_events::MOST_LISTENERS)),
+            large_bodies: Arc::new(Semaphore::new(bodies::LARGE_AT_ONCE)),
             aside: Aside::new(),
             keys: Keys::default(),
             answer_in: None,

@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 /// From this many bytes on a body is large: as English, some sixty thousand tokens.
-const LARGE: usize = 256 << 10;
+pub(super) const LARGE: usize = 256 << 10;
 
 /// Small bodies that are worked on at once.
 const SMALL_AT_ONCE: usize = 3;

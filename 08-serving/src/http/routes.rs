@@ -1,34 +1,34 @@
 //! Paths and what answers them.
 
 use super::{
-    App, auth, chat, completions, embeddings, hosts, kv_events, metrics, openapi, origins, page,
-    prefill, small, watch,
+    App, auth, bodies, chat, completions, embeddings, hosts, kv_events, metrics, openapi, origins,
+    page, prefill, small, watch,
 };
-use crate::api::{ApiError, MOST_BODY_BYTES};
-use axum::body::HttpBody;
+use crate::api::ApiError;
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::handler::Handler;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{self, MethodRouter, get};
-use axum::{Router, body};
-use futures_util::StreamExt;
+use axum::routing::{MethodRouter, get, post};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::info;
 
 /// Every path there is. All but `/health` want a key, if there are keys; what is answered to a path that is
 /// not there does as well.
 pub fn router(app: Arc<App>) -> Router {
+    let whole_body = |handler: MethodRouter<_>| {
+        handler.route_layer(from_fn_with_state(app.clone(), bodies::whole))
+    };
     let router = Router::new()
-        .route("/v1/chat/completions", post(chat::chat_completions))
-        .route("/v1/completions", post(completions::completions))
-        .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/chat/completions", whole_body(post(chat::chat_completions)))
+        .route("/v1/completions", whole_body(post(completions::completions)))
+        .route("/v1/embeddings", whole_body(post(embeddings::embeddings)))
         .route("/v1/models", get(small::models))
         .route("/v1/models/{*model}", get(small::model))
-        .route("/tokenize", post(small::tokenize))
-        .route("/detokenize", post(small::detokenize))
+        .route("/tokenize", whole_body(post(small::tokenize)))
+        .route("/detokenize", whole_body(post(small::detokenize)))
         .route("/health", get(small::health))
         .route("/version", get(small::version))
         .route("/metrics", get(metrics::metrics))
@@ -38,7 +38,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/page.css", get(page::style))
         .route("/page.js", get(page::script));
     let router = match app.reads_for_others {
-        true => router.route(prefill::PATH, post(prefill::prefill)),
+        true => router.route(prefill::PATH, whole_body(post(prefill::prefill))),
         false => router,
     };
     let router = match app.tells_kv_events {
@@ -84,9 +84,15 @@ fn ended_by(mut response: Response) -> Response {
     response
 }
 
-/// Answers `POST`, once the whole body is there.
-fn post<H: Handler<T, Arc<App>>, T: 'static>(handler: H) -> MethodRouter<Arc<App>> {
-    routing::post(handler).route_layer(from_fn(whole_body))
+/// Ends the connection where a request was refused before its body was read, and says so: otherwise the client sends
+/// its next request on a connection that is being closed, and has no answer.
+async fn close_after_unread(request: Request, next: Next) -> Response {
+    let has_body = bodies::is_there(&request);
+    let response = next.run(request).await;
+    match has_body && !bodies::was_read(&response) {
+        true => ended_by(response),
+        false => response,
+    }
 }
 
 async fn nothing_there(request: Request) -> ApiError {
@@ -99,87 +105,6 @@ async fn wrong_method(request: Request) -> ApiError {
     let (method, path) = (request.method(), request.uri().path());
     let message = format!("{path} does not answer {method}");
     ApiError::refused(StatusCode::METHOD_NOT_ALLOWED, message)
-}
-
-/// Reads a request's body, as much as may come, and no longer than it may take.
-async fn whole_body(request: Request, next: Next) -> Result<Response, ApiError> {
-    if !is_json(request.headers()) {
-        let found = kind(request.headers()).unwrap_or("missing");
-        let message = format!("content-type is {found}, expected application/json");
-        return Err(ApiError::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-    }
-    let (parts, sent) = request.into_parts();
-    let whole = tokio::time::timeout(BODY_IN, read(sent)).await.map_err(|_| {
-        let message = format!("the body did not come within {} seconds", BODY_IN.as_secs());
-        ApiError::refused(StatusCode::REQUEST_TIMEOUT, message)
-    })??;
-    let mut response = next.run(Request::from_parts(parts, whole.into())).await;
-    response.extensions_mut().insert(BodyRead);
-    Ok(response)
-}
-
-/// The request's body was read to its end.
-#[derive(Clone, Copy)]
-struct BodyRead;
-
-/// Ends the connection where a request was refused before its body was read, and says so: otherwise the client sends
-/// its next request on a connection that is being closed, and has no answer.
-async fn close_after_unread(request: Request, next: Next) -> Response {
-    let has_body = !request.body().is_end_stream();
-    let response = next.run(request).await;
-    match has_body && response.extensions().get::<BodyRead>().is_none() {
-        true => ended_by(response),
-        false => response,
-    }
-}
-
-/// All of a body.
-///
-/// # Errors
-/// 413 if it is too large, 400 if it breaks off or is none that HTTP knows.
-async fn read(sent: body::Body) -> Result<Vec<u8>, ApiError> {
-    let mut chunks = sent.into_data_stream();
-    let (mut whole, mut bytes) = (Vec::new(), 0);
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|problem| {
-            let message = format!("the body could not be read to its end: {problem}");
-            ApiError::refused(StatusCode::BAD_REQUEST, message)
-        })?;
-        bytes += chunk.len();
-        if bytes <= MOST_BODY_BYTES {
-            whole.extend_from_slice(&chunk);
-        } else {
-            // Many clients read no answer before they have sent everything.
-            whole = Vec::new();
-        }
-        if bytes > MOST_BYTES_PASSED_OVER {
-            break;
-        }
-    }
-    match bytes <= MOST_BODY_BYTES {
-        true => Ok(whole),
-        false => {
-            let message = format!("the body is larger than {MOST_BODY_BYTES} bytes");
-            Err(ApiError::refused(StatusCode::PAYLOAD_TOO_LARGE, message))
-        }
-    }
-}
-
-/// Bytes of a body that is too large that are read all the same, and forgotten.
-const MOST_BYTES_PASSED_OVER: usize = 4 * MOST_BODY_BYTES;
-
-/// How long a client may take to send a body.
-const BODY_IN: Duration = Duration::from_secs(30);
-
-/// Other kinds a page of somebody else's may send without asking (CSRF).
-fn is_json(headers: &HeaderMap) -> bool {
-    kind(headers).is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"))
-}
-
-/// What a body says that it is.
-fn kind(headers: &HeaderMap) -> Option<&str> {
-    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    Some(kind.split(';').next().unwrap_or_default().trim())
 }
 
 /// Writes a line for each answer, and counts it.
