@@ -86,5 +86,5 @@ pub use residual::{AddThenNorm, Residual};
 pub use rope::Rope;
 pub use rung::{NAIVE, Rung, Settings};
 pub use sampler::{Sampler, Sampling, argmax};
-pub use softmax_attention::{KeyValues, Partial, SPLIT, attend_span};
+pub use softmax_attention::{KeyValues, Partial, SPLIT, attend_span, low_bits};
 pub use tokenizer::{Disguise, TokenStream, Tokenizer};

@@ -297,7 +297,8 @@ impl Tiles {
 }
 
 /// Bits of the lanes whose slots, counted from `first`, lie below `end`.
-fn low_bits(end: usize, first: usize) -> u16 {
+#[inline]
+pub fn low_bits(end: usize, first: usize) -> u16 {
     match end.saturating_sub(first) {
         lanes @ 0..LANES => (1 << lanes) - 1,
         _ => u16::MAX,

@@ -170,7 +170,7 @@ fn decode(shape: Shape, bar: &ProgressBar) -> Result<Vec<Series>> {
             let isa = Isa::best();
             let sizes = vec![Some(shape.size()); layers];
             let mut slab = Cached::new(ContiguousStore::new(kept, past + 1, 1), isa);
-            let mut tiles = FlashCache::of_sizes(&sizes, element.into(), isa, past + 1, 1);
+            let mut tiles = FlashCache::of_sizes(&sizes, element.into(), isa, past + 1, 1)?;
             fill(shape, &mut slab, past, element)?;
             fill(shape, &mut tiles, past, element)?;
             for _ in 0..ROUNDS {

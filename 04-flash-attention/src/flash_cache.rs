@@ -55,7 +55,7 @@ impl FlashCache {
     /// Sets aside room for `sequences` sequences of `capacity` tokens each.
     ///
     /// # Errors
-    /// If the first layer makes no keys and values: such a model cannot run.
+    /// If the first layer makes no keys and values, as such a model cannot run, or the system does not give the memory.
     pub fn new(model: &Model, capacity: usize, sequences: usize) -> Result<Self> {
         FlashCache::with_kept(model, model.kv_element.into(), capacity, sequences)
     }
@@ -76,38 +76,38 @@ impl FlashCache {
             return Err(Error::invalid("layer 0's keys and values", "none", expected));
         }
         kept.check_made(model.kv_element)?;
-        sizes.iter().flatten().try_for_each(|&size| kept.check(size))?;
-        Ok(FlashCache::of_sizes(&sizes, kept, model.isa, capacity, sequences))
+        FlashCache::of_sizes(&sizes, kept, model.isa, capacity, sequences)
     }
 
     /// The same for layers of these sizes, whatever model they are of; none for a layer that shares an
     /// earlier one's keys and values.
     ///
-    /// # Panics
-    /// If a layer's cannot be kept so ([`KvType::check`]).
+    /// # Errors
+    /// If a layer's cannot be kept so ([`KvType::check`]), or the system does not give the memory.
     pub fn of_sizes(
         sizes: &[Option<KvSize>],
         kept: KvType,
         isa: Isa,
         capacity: usize,
         sequences: usize,
-    ) -> Self {
-        let check = |&size| kept.check(size);
-        sizes.iter().flatten().try_for_each(check).expect("keys that can be kept so");
-        let layer = |size: KvSize| match kept {
-            KvType::Exact(Element::F32) => Layer::F32(Tiled::new(size, capacity, sequences)),
-            KvType::Exact(Element::Bf16) => Layer::Bf16(Tiled::new(size, capacity, sequences)),
-            KvType::Exact(Element::F16) => Layer::F16(Tiled::new(size, capacity, sequences)),
-            KvType::Bf16Fast => Layer::Bf16Fast(Tiled::new(size, capacity, sequences)),
-            KvType::Int8 => Layer::Int8(Tiled::new(size, capacity, sequences)),
+    ) -> Result<Self> {
+        let layer = |size: KvSize| {
+            kept.check(size)?;
+            Ok(match kept {
+                KvType::Exact(Element::F32) => Layer::F32(Tiled::new(size, capacity, sequences)?),
+                KvType::Exact(Element::Bf16) => Layer::Bf16(Tiled::new(size, capacity, sequences)?),
+                KvType::Exact(Element::F16) => Layer::F16(Tiled::new(size, capacity, sequences)?),
+                KvType::Bf16Fast => Layer::Bf16Fast(Tiled::new(size, capacity, sequences)?),
+                KvType::Int8 => Layer::Int8(Tiled::new(size, capacity, sequences)?),
+            })
         };
-        FlashCache {
-            layers: sizes.iter().map(|size| size.map(layer)).collect(),
+        Ok(FlashCache {
+            layers: sizes.iter().map(|size| size.map(layer).transpose()).collect::<Result<_>>()?,
             lengths: Lengths::new(sequences, capacity),
             bytes_per_token: sizes.iter().flatten().map(|&size| kept.bytes(size)).sum(),
             isa,
             workers: Workers::on(Pool::shared()),
-        }
+        })
     }
 
     /// The same, with attention shared out among the threads of this pool instead of the process's.

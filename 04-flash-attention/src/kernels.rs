@@ -178,10 +178,13 @@ impl Simd {
     }
 
     /// Runs a loop, compiled for these instructions.
+    ///
+    /// # Safety
+    /// Whatever the kernel's fields point to is valid, as in [`Kernel::run`].
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) {
+    unsafe fn run<K: Kernel>(self, kernel: K) {
         match self.0 {
-            // SAFETY: plain numbers are everywhere.
+            // SAFETY: plain numbers are everywhere; here and in what follows, the caller vouches for the kernel.
             Path::Scalar if const { K::SUMS <= SUMS_FEW } => unsafe { kernel.run::<[f32; 16]>() },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `Simd` exists only where its instructions were detected.
@@ -280,7 +283,7 @@ trait Kernel {
     /// then each instruction in one is a call.
     ///
     /// # Safety
-    /// The instruction set of `V` must be present, and whatever the kernel's fields point to valid.
+    /// The instruction set of `V` must be present, and whatever the kernel's fields point to valid and as large as they say.
     unsafe fn run<V: Lanes>(self);
 }
 

@@ -28,10 +28,11 @@ use cores::Cores;
 use counter::Counter;
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 /// Threads that run regions together. The one that calls is one of them.
 ///
@@ -48,6 +49,7 @@ struct Shared {
     /// The region at hand. Written by the calling thread while no worker runs, read by workers between
     /// their `start` and their `done`.
     task: UnsafeCell<Option<Task>>,
+    /// One for each worker that was asked for: those of the pool come first.
     workers: Vec<Worker>,
     /// The calling thread's first, then the workers'.
     cores: Cores,
@@ -76,9 +78,17 @@ unsafe impl Send for Shared {}
 impl Pool {
     /// A pool of so many threads, the calling one included; 0 means 1.
     ///
-    /// # Panics
-    /// If the system gives no more threads.
+    /// Where the system gives fewer, as it does to processes that may have only so many together, the pool has those:
+    /// results do not depend on their number.
     pub fn new(threads: usize) -> Arc<Self> {
+        Pool::begin(threads, |builder, work| builder.spawn(work))
+    }
+
+    /// The same with threads from `spawn`, until it gives none.
+    fn begin(
+        threads: usize,
+        mut spawn: impl FnMut(Builder, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
+    ) -> Arc<Self> {
         let workers = threads.max(1) - 1;
         let shared = Arc::new(Shared {
             task: UnsafeCell::new(None),
@@ -87,13 +97,12 @@ impl Pool {
             panic: Mutex::new(None),
             closing: AtomicBool::new(false),
         });
-        let spawn = |index: usize| {
+        let worker = |index: usize| {
             let shared = shared.clone();
-            let name = format!("pool-{}", index + 1);
-            let builder = std::thread::Builder::new().name(name);
-            builder.spawn(move || shared.work(index)).expect("the system gives threads")
+            let builder = Builder::new().name(format!("pool-{}", index + 1));
+            spawn(builder, Box::new(move || shared.work(index))).ok()
         };
-        let workers = (0..workers).map(spawn).collect();
+        let workers = (0..workers).map_while(worker).collect();
         Arc::new(Pool { shared, workers, begun: Mutex::new(0) })
     }
 
@@ -113,6 +122,11 @@ impl Pool {
     /// Threads of a region, the calling one included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// What the workers that there are count.
+    fn workers(&self) -> &[Worker] {
+        &self.shared.workers[..self.workers.len()]
     }
 
     /// Runs `task(thread)` for every thread from 0 to [`Pool::threads`], and returns when all are done.
@@ -163,7 +177,7 @@ impl Pool {
             unsafe { std::mem::transmute(task as *const (dyn Fn(usize) + Sync)) };
         // SAFETY: every worker has finished the region before (or none has begun), so nobody reads.
         unsafe { *self.shared.task.get() = Some(Task(erased)) };
-        let Shared { workers, cores, panic, .. } = &*self.shared;
+        let (Shared { cores, panic, .. }, workers) = (&*self.shared, self.workers());
         cores.note(0);
         workers.iter().for_each(|worker| worker.start.raise(region));
         let mine = catch_unwind(AssertUnwindSafe(|| task(0)));
@@ -202,7 +216,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Relaxed);
         let next = *self.begun.get_mut().unwrap_or_else(PoisonError::into_inner) + 1;
-        self.shared.workers.iter().for_each(|worker| worker.start.raise(next));
+        self.workers().iter().for_each(|worker| worker.start.raise(next));
         for worker in self.workers.drain(..) {
             worker.join().expect("a worker catches what its parts say");
         }

@@ -62,13 +62,19 @@ impl Crowd {
     /// Requests for a model and its empty cache.
     ///
     /// # Errors
-    /// If a request asks for nothing, or for more than the whole pool or one sequence can hold.
+    /// If the cache is not empty, or a request asks for nothing, or for more than the whole pool or one sequence can hold.
     pub fn new(
         model: Arc<Model>,
         cache: PagedCache,
         requests: Vec<Request>,
         preemption: Preemption,
     ) -> Result<Self> {
+        // Nobody here would ever give them back, and a request might wait for them for ever.
+        let used = cache.blocks().used();
+        if used > 0 {
+            let expected = "0: an empty cache for the crowd";
+            return Err(Error::invalid("blocks of the cache in use", used, expected));
+        }
         for (number, request) in requests.iter().enumerate() {
             check(&cache, &model, number, request)?;
         }

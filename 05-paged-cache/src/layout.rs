@@ -81,10 +81,7 @@ impl Layout {
     /// If `tokens` is not a power of two from 1 to 256, no layer makes keys and values, or some have no heads or no numbers,
     /// or cannot be kept so.
     pub fn of(made: &[Option<Maker>], tokens: usize, kept: KvType) -> Result<Self> {
-        if !tokens.is_power_of_two() || tokens > 256 {
-            let expected = "a power of two from 1 to 256";
-            return Err(Error::invalid("block size in tokens", tokens, expected));
-        }
+        check_block_tokens(tokens)?;
         let groups = groups(made);
         if groups.is_empty() {
             let what = "layers that make keys and values";
@@ -189,6 +186,17 @@ impl Layout {
             Error::invalid("layer of keys and values", layer, expected)
         })
     }
+}
+
+/// Whether blocks can have so many tokens.
+///
+/// # Errors
+/// If it is not a power of two from 1 to 256.
+pub fn check_block_tokens(tokens: usize) -> Result<()> {
+    if tokens.is_power_of_two() && tokens <= 256 {
+        return Ok(());
+    }
+    Err(Error::invalid("block size in tokens", tokens, "a power of two from 1 to 256"))
 }
 
 /// Layers of equal windows together, as many to a group as the rarest window has layers.

@@ -32,7 +32,7 @@ mod table;
 pub mod waste;
 
 pub use blocks::{BlockId, Blocks};
-pub use layout::{Behind, Group, Layout};
+pub use layout::{Behind, Group, Layout, check_block_tokens};
 pub use paged_cache::{PagedCache, Room};
 pub use parking::Parked;
 pub use rung::PAGED;

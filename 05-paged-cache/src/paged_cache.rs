@@ -108,8 +108,8 @@ impl PagedCache {
     /// Sets the pool aside; no sequence is open yet.
     ///
     /// # Errors
-    /// If the block size is none, the pool has no room for one block or is larger than the system's memory, or
-    /// the model's first layer makes no keys and values.
+    /// If the block size is none, the pool has no room for one block, is larger than the system's memory or has more blocks
+    /// than can be numbered, or the model's first layer makes no keys and values.
     pub fn new(model: &Model, room: Room) -> Result<Self> {
         let layout = Layout::new(model, room.block, room.kept, room.behind)?;
         PagedCache::over(layout, room, model.isa)
@@ -124,7 +124,7 @@ impl PagedCache {
     /// The same over a layout of one's own.
     ///
     /// # Errors
-    /// If the pool has no room for one block, or is larger than the system's memory.
+    /// If the pool has no room for one block, is larger than the system's memory, or has more blocks than can be numbered.
     pub fn over(layout: Layout, room: Room, isa: Isa) -> Result<Self> {
         let count = room.bytes / layout.block_bytes();
         if count == 0 {
@@ -138,7 +138,7 @@ impl PagedCache {
             KvType::Bf16Fast => Pool::Bf16Fast(Pages::new(&layout, count)?),
             KvType::Int8 => Pool::Int8(Pages::new(&layout, count)?),
         };
-        let mut cache = PagedCache::with_pool(layout, pool, count, room.capacity, isa);
+        let mut cache = PagedCache::with_pool(layout, pool, count, room.capacity, isa)?;
         cache.rollback = room.rollback;
         Ok(cache)
     }
@@ -148,7 +148,7 @@ impl PagedCache {
     /// write, rollback and parking are as ever. Attention is the device's; the cache's own `attend` refuses.
     ///
     /// # Errors
-    /// If `tokens` of a block is not a power of two from 1 to 256, or there is no block.
+    /// If `tokens` of a block is not a power of two from 1 to 256, or there is no block, or more than can be numbered.
     pub fn elsewhere(
         memory: Box<dyn BlockMemory>,
         layers: &[KvSize],
@@ -171,12 +171,22 @@ impl PagedCache {
             ));
         }
         let pool = Pool::Elsewhere(memory);
-        Ok(PagedCache::with_pool(layout, pool, count, capacity, Isa::best()))
+        PagedCache::with_pool(layout, pool, count, capacity, Isa::best())
     }
     // ANCHOR_END: elsewhere
 
-    fn with_pool(layout: Layout, pool: Pool, count: usize, capacity: usize, isa: Isa) -> Self {
-        PagedCache {
+    fn with_pool(
+        layout: Layout,
+        pool: Pool,
+        count: usize,
+        capacity: usize,
+        isa: Isa,
+    ) -> Result<Self> {
+        if u32::try_from(count).is_err() {
+            let expected = format!("at most {}, as blocks are numbered in 32 bits", u32::MAX);
+            return Err(Error::invalid("blocks of the pool", count, expected));
+        }
+        Ok(PagedCache {
             layout,
             pool,
             blocks: Blocks::new(count),
@@ -185,7 +195,7 @@ impl PagedCache {
             rollback: 0,
             isa,
             workers: Workers::on(threads::Pool::shared()),
-        }
+        })
     }
 
     /// The same, with attention shared out among the threads of this pool instead of the process's.

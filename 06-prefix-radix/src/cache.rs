@@ -127,17 +127,6 @@ pub trait PrefixCache: Send {
 }
 // ANCHOR_END: seam
 
-/// A block size that all of this works with: a power of two, 1 to 256.
-///
-/// # Errors
-/// If it is another.
-pub(crate) fn check_block_tokens(block_tokens: usize) -> Result<()> {
-    if block_tokens.is_power_of_two() && block_tokens <= 256 {
-        return Ok(());
-    }
-    Err(Error::invalid("tokens in a block", block_tokens, "a power of two from 1 to 256"))
-}
-
 /// Whether a cache holds each block once, and none that is free.
 pub(crate) fn check_held(held: &[BlockId], blocks: &Blocks) -> Result<()> {
     let mut sorted = held.to_vec();

@@ -19,13 +19,12 @@ mod entry;
 mod evict;
 mod integrity;
 
-use crate::cache::check_block_tokens;
 use crate::queue::Queue;
 use crate::{BlockHash, Chain, Evicted, Prefix, PrefixCache, Salt, Statistics};
 use entry::{Entry, Parent};
 use naive_decode::Result;
 use paged_cache::offload::Key;
-use paged_cache::{BlockId, Blocks};
+use paged_cache::{BlockId, Blocks, check_block_tokens};
 use std::collections::HashMap;
 
 // ANCHOR: policy

@@ -34,12 +34,11 @@ mod walk;
 
 pub use outline::Branch;
 
-use crate::cache::check_block_tokens;
 use crate::queue::Queue;
 use crate::{BlockHash, Chain, Evicted, Prefix, PrefixCache, Salt, Statistics};
 use naive_decode::Result;
 use nodes::{NodeId, Nodes};
-use paged_cache::{BlockId, Blocks};
+use paged_cache::{BlockId, Blocks, check_block_tokens};
 use std::collections::HashMap;
 
 // ANCHOR: tree

@@ -87,7 +87,8 @@ impl Shape {
     /// A cache of `layers` layers that holds [`PAST`] tokens.
     pub(crate) fn cache(self, layers: usize, kept: KvType) -> FlashCache {
         let sizes = vec![Some(self.size()); layers];
-        let mut cache = FlashCache::of_sizes(&sizes, kept, Isa::best(), PAST + CHUNK, 1);
+        let mut cache = FlashCache::of_sizes(&sizes, kept, Isa::best(), PAST + CHUNK, 1)
+            .expect("keys that can be kept so, and memory");
         let pass = Pass::one(Span::new(0, 0, &[0; PAST], Want::Nothing));
         cache.begin(&pass).expect("the past fits");
         let mut k = self.numbers(1, PAST, self.kv_heads, self.key_dim);

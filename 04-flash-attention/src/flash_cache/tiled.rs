@@ -1,8 +1,9 @@
 //! Keys and values of one layer in one stretch of memory.
 
 use crate::tile_attention::{Gathered, Run, TileElement, TileSource, put_key, put_value};
-use naive_decode::KvSize;
+use bytemuck::allocation::try_zeroed_vec;
 use naive_decode::numerics::LANES;
+use naive_decode::{Error, KvSize, Result};
 use ndarray::{ArrayView1, ArrayView3};
 
 // ANCHOR: layout
@@ -27,21 +28,30 @@ pub(super) struct Tiled<E> {
 // ANCHOR_END: layout
 
 impl<E: TileElement> Tiled<E> {
-    pub(super) fn new(size: KvSize, capacity: usize, sequences: usize) -> Self {
+    /// Room for so many sequences of `capacity` tokens each.
+    ///
+    /// # Errors
+    /// If the system does not give that much memory.
+    pub(super) fn new(size: KvSize, capacity: usize, sequences: usize) -> Result<Self> {
         let tiles = capacity.div_ceil(LANES);
         let width = size.value_dim.next_multiple_of(LANES);
-        let heads = sequences * size.heads;
-        let slots = heads * tiles * LANES;
-        let scales = |kept: bool| vec![0.0; if E::SCALED && kept { slots } else { 0 }];
-        Tiled {
+        // More than can be counted is more than there is.
+        let all_tiles = sequences.saturating_mul(size.heads).saturating_mul(tiles);
+        let slots = all_tiles.saturating_mul(LANES);
+        let refused = |()| {
+            let asked = format!("{sequences} of {capacity} tokens");
+            Error::invalid("sequences of a cache", asked, "no more than the system has memory for")
+        };
+        let scales = |kept: bool| try_zeroed_vec(if E::SCALED && kept { slots } else { 0 });
+        Ok(Tiled {
             size,
             tiles,
             width,
-            keys: vec![[E::default(); LANES]; heads * tiles * size.key_dim],
-            values: vec![E::default(); slots * width],
-            key_scales: scales(true),
-            value_scales: scales(width > 0),
-        }
+            keys: try_zeroed_vec(all_tiles.saturating_mul(size.key_dim)).map_err(refused)?,
+            values: try_zeroed_vec(slots.saturating_mul(width)).map_err(refused)?,
+            key_scales: scales(true).map_err(refused)?,
+            value_scales: scales(width > 0).map_err(refused)?,
+        })
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {

@@ -3,8 +3,8 @@
 use super::graph::{Graph, Node, Op, Wire};
 use crate::traffic::{Bytes, Traffic};
 use crate::{attend_heads, standard};
-use naive_decode::kernels::silu_gate;
-use naive_decode::numerics::{interleaved_sum, rms_norm};
+use naive_decode::kernels::{add_norm, silu_gate};
+use naive_decode::numerics::rms_norm;
 use naive_decode::{
     Config, DenseLinear, Isa, LayerSpec, Linear, Result, Rope, Span, Tensors, Want,
 };
@@ -142,17 +142,13 @@ impl Program {
 
     /// Row by row: summed, and normed while the row is in fast memory.
     fn add_norm(&self, x: &Array2<f32>, y: &Array2<f32>, weight: &str) -> [Array2<f32>; 2] {
-        let (mut sum, mut normed) = (x.clone(), Array2::zeros(x.dim()));
+        // What is added becomes the norm.
+        let (mut sum, mut normed) = (x.clone(), y.clone());
         let (weight, epsilon) = (&self.norms[weight], self.config.rms_norm_eps);
-        for ((mut row, y), mut normed) in
-            sum.rows_mut().into_iter().zip(y.rows()).zip(normed.rows_mut())
-        {
-            row += &y;
-            let mean_square = interleaved_sum(row.iter().map(|v| v * v)) / weight.len() as f32;
-            let scale = 1.0 / (mean_square + epsilon).sqrt();
-            for ((to, v), w) in normed.iter_mut().zip(&row).zip(weight) {
-                *to = v * scale * w;
-            }
+        for (mut sum, mut normed) in sum.rows_mut().into_iter().zip(normed.rows_mut()) {
+            let contiguous = "results are contiguous";
+            let sum = sum.as_slice_mut().expect(contiguous);
+            add_norm(self.isa, sum, normed.as_slice_mut().expect(contiguous), weight, epsilon);
         }
         [sum, normed]
     }

@@ -65,7 +65,8 @@ pub(crate) fn quantise<T: Tile, const R: usize>(
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + groups.len() <= width.div_ceil(GROUP), "groups of a row");
-    simd.run(Quantise::<T, R> { scaling, x, width, first, groups, tile: PhantomData });
+    // SAFETY: its fields are slices, and every access to them is checked.
+    unsafe { simd.run(Quantise::<T, R> { scaling, x, width, first, groups, tile: PhantomData }) };
 }
 
 struct Quantise<'a, T, const R: usize> {
@@ -110,10 +111,12 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
     }
 }
 
-/// Bits of the largest activation of a row, in size.
+/// Bits of the largest number of a row, in size: they are in the order of sizes. As signed ones, of which every instruction
+/// set finds the largest of many at a time.
 #[inline(always)]
-pub(super) fn largest_bits(row: &[f32]) -> u32 {
-    row.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff))
+pub(crate) fn largest_bits(row: &[f32]) -> u32 {
+    let size = |x: &f32| (x.to_bits() & 0x7fff_ffff) as i32;
+    row.iter().map(size).fold(0, i32::max) as u32
 }
 
 /// Quantises group `i` of each row, whatever is shared.
@@ -199,7 +202,8 @@ pub(crate) fn interleave<const R: usize>(
     let (rows, turned) = (R / 4 * 4, columns.len() / 4 * 4);
     if rows > 0 {
         let columns = columns.as_chunks_mut().0;
-        simd.run(Turn { x: &x[first..], width, columns });
+        // SAFETY: its columns are in fours of `R` numbers each, and slices are checked.
+        unsafe { simd.run(Turn { x: &x[first..], width, columns }) };
     }
     for (r, row) in x.chunks_exact(width).enumerate() {
         let done = if r < rows { turned } else { 0 };

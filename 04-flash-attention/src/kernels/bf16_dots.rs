@@ -61,7 +61,8 @@ pub(crate) fn round_to_pairs<const R: usize>(
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + blocks.len() <= width.div_ceil(BLOCK), "blocks of a row");
-    simd.run(Round { x, width, first, crossed: !simd.has_tiles(), blocks });
+    // SAFETY: its fields are slices, and every access to them is checked.
+    unsafe { simd.run(Round { x, width, first, crossed: !simd.has_tiles(), blocks }) };
 }
 
 struct Round<'a, const R: usize> {
@@ -108,7 +109,8 @@ pub(crate) unsafe fn multiply<const P: usize, const R: usize>(
     assert!(bytes.len().is_multiple_of(beside), "a block of weights for each of activations");
     assert!(!simd.has_tiles(), "pairs for tiles");
     let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
-    sums::run(simd, Multiply::<P, R> { panels, near, crossed, count, blocks, to });
+    // SAFETY: the panels are as long as was checked, and the caller vouches for `to`.
+    unsafe { sums::run(simd, Multiply::<P, R> { panels, near, crossed, count, blocks, to }) };
 }
 
 /// The same in tiles, of all blocks of `R` rows, each row `each` blocks of inputs long; false if there are no tiles.
@@ -144,7 +146,8 @@ pub(crate) unsafe fn multiply_in_tiles<const R: usize>(
 pub(crate) fn cross_panels(simd: Simd, panels: &[u8], to: &mut Vec<u8>) {
     assert!(panels.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
     to.resize(panels.len(), 0);
-    simd.run(Cross { panels, to });
+    // SAFETY: its fields are slices, cut into whole pieces.
+    unsafe { simd.run(Cross { panels, to }) };
 }
 
 struct Cross<'a> {

@@ -40,10 +40,10 @@ const SCALES: usize = OUTPUTS * size_of::<f32>();
 /// How many low digits there are: what a high one counts.
 const BASE: i32 = 128;
 
-/// Most inputs of a row: so many products of a digit and a weight, each at most `127 · 128` in size, are a whole number of
-/// 32 bits.
-pub(crate) const MOST_INPUTS: usize = 132_000;
-const _: () = assert!(MOST_INPUTS * 127 * 128 <= i32::MAX as usize);
+/// Most inputs of a row: so many products of a digit and a weight are a whole number of 32 bits. Each is at most `128 · 128`
+/// in size: weights may be stored as -128, and high digits of what is no number are any byte.
+pub(crate) const MOST_INPUTS: usize = 131_000;
+const _: () = assert!(MOST_INPUTS * 128 * 128 <= i32::MAX as usize);
 
 /// The largest activation of a row in size, in steps: 127 of the high digit, and as much of the low one as rounds down.
 const MOST: f32 = 16_319.0;
@@ -110,7 +110,8 @@ pub(crate) fn to_digits<const R: usize>(
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + blocks.len() <= width.div_ceil(BLOCK), "blocks of a row");
-    simd.run(ToDigits { x, width, first, blocks });
+    // SAFETY: its fields are slices, and every access to them is checked.
+    unsafe { simd.run(ToDigits { x, width, first, blocks }) };
 }
 
 struct ToDigits<'a, const R: usize> {
@@ -209,7 +210,8 @@ pub(crate) unsafe fn multiply<const R: usize>(
     let (PanelsAt { bytes, near, .. }, panel_bytes) = (panels, panel_bytes(blocks.len() * BLOCK));
     assert!(bytes.len().is_multiple_of(panel_bytes), "a tile for each block");
     let (count, panels) = (bytes.len() / panel_bytes, bytes.as_ptr());
-    simd.run(Multiply { panels, near, count, blocks, to });
+    // SAFETY: the panels are as long as was checked, and the caller vouches for `to`.
+    unsafe { simd.run(Multiply { panels, near, count, blocks, to }) };
 }
 
 struct Multiply<'a, const R: usize> {

@@ -170,7 +170,8 @@ pub(crate) unsafe fn multiply<F: Float, const P: usize, const R: usize>(
     let (bytes, beside) = (panels.bytes, P * F::panel_bytes(columns.len()));
     assert!(bytes.len().is_multiple_of(beside), "a weight for each input");
     let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
-    simd.run(Multiply::<F, P, R> { panels, count, columns, to, float: PhantomData });
+    // SAFETY: the panels are as long as was checked, and the caller vouches for `to`.
+    unsafe { simd.run(Multiply::<F, P, R> { panels, count, columns, to, float: PhantomData }) };
 }
 
 struct Multiply<'a, F, const P: usize, const R: usize> {

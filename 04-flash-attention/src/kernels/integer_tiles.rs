@@ -196,7 +196,10 @@ pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
     let (PanelsAt { bytes, near, .. }, beside) = (panels, P * groups.len() * T::BYTES);
     assert!(bytes.len().is_multiple_of(beside), "a tile for each group");
     let (count, panels) = (bytes.len() / beside, bytes.as_ptr());
-    simd.run(Multiply::<T, P, R> { panels, near, soon, count, groups, to, tile: PhantomData });
+    // SAFETY: the panels are as long as was checked, and the caller vouches for `to`.
+    unsafe {
+        simd.run(Multiply::<T, P, R> { panels, near, soon, count, groups, to, tile: PhantomData })
+    };
 }
 
 struct Multiply<'a, T, const P: usize, const R: usize> {

@@ -68,7 +68,11 @@ impl Scaled {
 fn best_scales(format: Format, weights: &[f32], seen: &Seen) -> Vec<f32> {
     let tried: Vec<Vec<f32>> =
         (0..TRIED).map(|i| scales(seen, i as f32 / (TRIED - 1) as f32)).collect();
-    let loss = |scales: &Vec<f32>| loss(format, weights, seen, scales);
+    let loss = |scales: &Vec<f32>| match loss(format, weights, seen, scales) {
+        // Infinity over infinity, say: of either sign, as the instruction set has it, and below or above all numbers by it.
+        loss if loss.is_nan() => f64::INFINITY,
+        loss => loss,
+    };
     let losses: Vec<f64> = tried.par_iter().map(loss).collect();
     // The first of equals: no scaling, if nothing is gained by any.
     let best = (0..TRIED).min_by(|&a, &b| losses[a].total_cmp(&losses[b]));
@@ -194,6 +198,15 @@ mod tests {
             squares: vec![1.0; inputs],
         };
         assert_eq!(best_scales(Format::Q4_0, &noise(16 * inputs), &even), vec![1.0; inputs]);
+    }
+
+    #[test]
+    fn scales_that_lose_what_is_no_number_are_not_the_best() {
+        let inputs = 64;
+        let weights = noise(16 * inputs);
+        let mut seen = seen(inputs);
+        seen.sizes[7] = f32::INFINITY;
+        assert_eq!(best_scales(Format::Q4_0, &weights, &seen), vec![1.0; inputs]);
     }
 
     #[test]

@@ -61,8 +61,10 @@ pub struct PackedFile {
 impl PackedFile {
     /// Maps a file and checks all of it but the blocks.
     ///
-    /// The file must stay as it is while it is mapped. [`Packer::write`](super::Packer::write) keeps to that: it writes a
-    /// new one and puts it in the old one's place.
+    /// The file must stay as it is while it is mapped: bytes that change under a slice are undefined behaviour, and those past
+    /// a new end stop the program. No type can hold the system to that, and this function is safe all the same: an
+    /// exception that decision 10 gives the reasons for. [`Packer::write`](super::Packer::write) keeps to it: it writes a new
+    /// file and puts it in the old one's place.
     ///
     /// # Errors
     /// If it cannot be read, is no whole file of packed weights, or was packed from something else.
@@ -74,8 +76,8 @@ impl PackedFile {
             return Err(Error::file(name, "is no file, expected packed weights"));
         }
         let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only, and nobody may change or shorten the file while it is mapped:
-        // that is this function's stated condition, and writers here put new files in place of old.
+        // SAFETY: the map is read-only, and nobody may change or shorten the file while it is mapped: that is this function's
+        // stated condition, the accepted exception of decision 10. Writers here put new files in place of old.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let header = Header::read(&map).map_err(|problem| Error::file(&name, problem))?;
         header.check_from(from).map_err(|problem| Error::file(&name, problem))?;

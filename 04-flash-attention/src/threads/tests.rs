@@ -28,6 +28,25 @@ fn every_part_runs_once_in_every_region() {
 }
 
 #[test]
+fn a_pool_has_as_many_threads_as_the_system_gives() {
+    for given in 0..5 {
+        let mut left = given;
+        let pool = Pool::begin(4, |builder, work| {
+            left = usize::checked_sub(left, 1).ok_or(io::ErrorKind::WouldBlock)?;
+            builder.spawn(work)
+        });
+        assert_eq!(pool.threads(), 1 + given.min(3));
+        for _ in 0..10 {
+            let mut items = [usize::MAX; 6];
+            pool.run_chunks(&mut items, 1, &|first, items| {
+                (first..).zip(items).for_each(|(i, item)| *item = i);
+            });
+            assert_eq!(items, [0, 1, 2, 3, 4, 5], "{given} given");
+        }
+    }
+}
+
+#[test]
 fn threads_that_fell_asleep_wake() {
     let pool = Pool::new(3);
     for _ in 0..3 {
@@ -224,16 +243,19 @@ fn processor_ticks() -> u64 {
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn a_pool_that_waits_burns_no_core() {
+    const IT_WAITED: &str = "the pool has waited";
     // Other tests of this process run beside this one, so look at a fresh process.
     if std::env::var_os("POOL_WAITS_HERE").is_none() {
         let own = std::env::current_exe().unwrap();
         let test = "threads::tests::a_pool_that_waits_burns_no_core";
         let child = std::process::Command::new(own)
-            .args(["--exact", test, "--test-threads=1"])
+            .args(["--exact", test, "--test-threads=1", "--nocapture"])
             .env("POOL_WAITS_HERE", "1")
             .output()
             .unwrap();
-        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        let said = String::from_utf8_lossy(&child.stdout);
+        // Without the line, no test of this name has run.
+        assert!(child.status.success() && said.contains(IT_WAITED), "{said}");
         return;
     }
     let pool = Pool::new(4);
@@ -244,6 +266,7 @@ fn a_pool_that_waits_burns_no_core() {
     let spent = processor_ticks() - before;
     // A tick is a hundredth of a second: three spinning threads would spend up to 120 of them.
     assert!(spent <= 4, "{spent} ticks in {:?}", began.elapsed());
+    println!("{IT_WAITED}");
 }
 
 #[test]

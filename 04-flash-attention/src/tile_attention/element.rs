@@ -2,6 +2,7 @@
 
 use super::codes::InDigits;
 use super::ways::{InFloats, InPairs, Way};
+use crate::kernels::activations::largest_bits;
 use crate::kernels::digits::rows::Code;
 use crate::kernels::lanes::SMALLEST;
 use bytemuck::{Pod, Zeroable};
@@ -92,7 +93,8 @@ impl KvType {
     /// Whether numbers that a model rounds to `made` can be kept so.
     ///
     /// # Errors
-    /// If it is F16 and the model does not round to that: not every number has one that is near.
+    /// If it is F16 and the model does not round to that: not every number has one that is near. BF16 has one for nearly all:
+    /// those beyond its largest are kept as that.
     pub fn check_made(self, made: Element) -> Result<()> {
         if self == KvType::Exact(Element::F16) && made != Element::F16 {
             let expected = format!("{}, or another that holds its range", KvType::Exact(made));
@@ -130,8 +132,8 @@ pub trait TileElement: Pod + Default + Send + Sync {
     fn scale(_row: &[f32]) -> f32 {
         1.0
     }
-    /// The nearest number that this type holds. Unless it is a code, nothing is lost: keys and values were
-    /// rounded to the type where they were made.
+    /// The nearest finite number that this type holds. Unless it is a code, nothing is lost where the model rounded keys and
+    /// values to the type as it made them.
     fn narrow(value: f32, scale: f32) -> Self;
 
     /// Where a tile of `lanes` keys has number `d` of the one in `lane`.
@@ -229,7 +231,7 @@ impl TileElement for Paired {
     type Way = InPairs;
     const TOGETHER: usize = 2;
     fn narrow(value: f32, _scale: f32) -> Self {
-        Paired(to_bf16(value))
+        Paired(finite_bf16(value))
     }
 }
 
@@ -251,8 +253,15 @@ impl Widened for f32 {
 impl TileElement for bf16 {
     type Way = InFloats;
     fn narrow(value: f32, _scale: f32) -> Self {
-        to_bf16(value)
+        finite_bf16(value)
     }
+}
+
+/// The nearest finite number of BF16. Beyond its largest one, floats would round to infinity, and infinity times the weight
+/// zero of a place that is not seen is no number.
+#[inline(always)]
+fn finite_bf16(value: f32) -> bf16 {
+    to_bf16(value.clamp(f32::from(bf16::MIN), f32::from(bf16::MAX)))
 }
 
 impl Widened for bf16 {
@@ -288,10 +297,8 @@ impl TileElement for Code {
     type Way = InDigits;
     const SCALED: bool = true;
     const TOGETHER: usize = 4;
-    /// Sizes are in the order of their bits, of which the largest is found for many at a time.
     fn scale(row: &[f32]) -> f32 {
-        let size = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32;
-        let largest = f32::from_bits(row.iter().map(size).fold(0, i32::max) as u32);
+        let largest = f32::from_bits(largest_bits(row));
         if largest >= SMALLEST { largest / 127.0 } else { 1.0 }
     }
     /// Halves away from zero, as `round` has them, which the compiler calls for one number at a time.
@@ -316,6 +323,20 @@ mod tests {
         }
         assert_eq!(Code::scale(&[0.5, -254.0, 3.0]), 2.0);
         assert_eq!(Code::scale(&[0.0, -0.0]), 1.0);
+    }
+
+    #[test]
+    fn what_bf16_would_round_to_infinity_is_its_largest_number() {
+        for value in [bf16::MAX.to_f32().next_up(), 3.4e38, f32::MAX] {
+            assert_eq!(bf16::narrow(value, 1.0), bf16::MAX, "{value:e}");
+            assert_eq!(bf16::narrow(-value, 1.0), bf16::MIN, "{value:e}");
+            assert_eq!(Paired::narrow(-value, 1.0).0, bf16::MIN, "{value:e}");
+        }
+        // Whatever BF16 has itself stays what it is.
+        let all = (0..=u16::MAX).map(bf16::from_bits).filter(|number| number.is_finite());
+        for number in all {
+            assert_eq!(bf16::narrow(number.into(), 1.0).to_bits(), number.to_bits(), "{number:e}");
+        }
     }
 
     #[test]

@@ -50,7 +50,10 @@ pub(super) fn score(
         let scores = &mut scores[first * keys.len()..][..rows * keys.len()];
         on_rows!(rows, |R, _WIDE, T| {
             let row = |r: usize| &queries[(first + r) * pairs..][..pairs];
-            run(simd, Scores::<R, T> { queries: std::array::from_fn(row), keys, after, scores });
+            // SAFETY: every tile has as many pairs as a query, and there is room for its scores, as was checked.
+            unsafe {
+                run(simd, Scores::<R, T> { queries: std::array::from_fn(row), keys, after, scores })
+            };
         });
     }
 }
@@ -213,7 +216,8 @@ fn add_tiles(
         on_rows!(rows, |R, _WIDE, C| {
             let row = |r: usize| &weights[(first + r) * row + at..][..values.len() * PLACES];
             let weights = std::array::from_fn(row);
-            run(simd, AddValues::<R, C> { weights, values, before, sums, width });
+            // SAFETY: tiles are whole, there is a weight for each place, and columns are in whole registers, as was checked.
+            unsafe { run(simd, AddValues::<R, C> { weights, values, before, sums, width }) };
         });
     }
 }

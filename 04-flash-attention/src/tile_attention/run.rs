@@ -9,7 +9,7 @@ use super::ways::{Packed, Way, WayRoom};
 use crate::kernels::Simd;
 use naive_decode::kernels::{Kernel, Vector, soft_cap, softmax_weights};
 use naive_decode::numerics::LANES;
-use naive_decode::{Isa, Partial, SPLIT};
+use naive_decode::{Isa, Partial, SPLIT, low_bits};
 use std::ops::Range;
 
 /// Consecutive places of one key-value head that lie together, from the beginning of a tile on.
@@ -198,14 +198,6 @@ fn seen_of_tiles(seen: &Range<usize>, first: usize, tiles: &mut [u16]) {
     let whole_from = seen.start.saturating_sub(first).div_ceil(LANES);
     for (tile, lanes) in tiles.iter_mut().enumerate().take(whole_from) {
         *lanes &= !low_bits(seen.start, place(tile));
-    }
-}
-
-/// Bits of the lanes whose places, counted from `first`, lie below `end`.
-fn low_bits(end: usize, first: usize) -> u16 {
-    match end.saturating_sub(first) {
-        lanes @ 0..LANES => (1 << lanes) - 1,
-        _ => u16::MAX,
     }
 }
 

@@ -39,7 +39,7 @@ fn at_most_one_worker_for_each_split() {
 fn a_weight_is_rounded_once_it_has_been_added() {
     let answer = |kept: KvType| {
         let size = KvSize { heads: 1, key_dim: 4, value_dim: 1 };
-        let mut cache = FlashCache::of_sizes(&[Some(size)], kept, Isa::best(), 2, 1);
+        let mut cache = FlashCache::of_sizes(&[Some(size)], kept, Isa::best(), 2, 1).unwrap();
         let pass = Pass::one(Span::new(0, 0, &[0, 0], Want::All));
         let scale = 1.0 / std::f32::consts::LOG2_E;
         let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale, score_cap: None };
@@ -69,6 +69,7 @@ fn a_byte_serves_as_many_queries_as_share_it() {
 #[test]
 fn room_comes_in_whole_tiles() {
     let size = KvSize { heads: 2, key_dim: 64, value_dim: 64 };
-    let cache = FlashCache::of_sizes(&[Some(size)], Element::F32.into(), Isa::best(), 161, 1);
+    let cache =
+        FlashCache::of_sizes(&[Some(size)], Element::F32.into(), Isa::best(), 161, 1).unwrap();
     assert_eq!(cache.allocated_bytes() / cache.bytes_per_token(), 176);
 }

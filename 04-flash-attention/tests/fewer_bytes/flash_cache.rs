@@ -79,6 +79,7 @@ impl Case {
         let shape = KvShape { layers: LAYERS, kv_heads, key_dim, value_dim, element: self.element };
         Pair {
             tiles: FlashCache::of_sizes(&sizes, self.element.into(), isa, CAPACITY, SEQUENCES)
+                .unwrap()
                 .on_threads(Pool::new(self.threads)),
             slab: Cached::new(ContiguousStore::new(shape, CAPACITY, SEQUENCES), Isa::best()),
         }
@@ -173,7 +174,7 @@ fn a_row_that_sees_nothing_is_answered_with_zeros() {
         let size = KvSize { heads: 2, key_dim: 24, value_dim: if absorbed { 0 } else { 20 } };
         for kept in exact.into_iter().chain([KvType::Int8, KvType::Bf16Fast]) {
             for isa in Isa::available() {
-                let mut cache = FlashCache::of_sizes(&[Some(size)], kept, isa, 40, 1);
+                let mut cache = FlashCache::of_sizes(&[Some(size)], kept, isa, 40, 1).unwrap();
                 let mut attend = |pass: &Pass| {
                     let q = heads.queries(1, pass.rows());
                     let (k, v) = heads.keys_values(2, pass.rows());
@@ -198,7 +199,7 @@ fn bytes_are_what_the_model_keeps() {
     let size = |value_dim| Some(KvSize { heads: 2, key_dim: 64, value_dim });
     let cache = |value_dim, element: Element, capacity| {
         let sizes = [size(value_dim), None, size(value_dim)];
-        FlashCache::of_sizes(&sizes, element.into(), Isa::best(), capacity, 3)
+        FlashCache::of_sizes(&sizes, element.into(), Isa::best(), capacity, 3).unwrap()
     };
     // Whole tiles of whole registers: exactly the formula's bytes.
     for (value_dim, element) in [(64, Element::F32), (64, Element::Bf16), (0, Element::F16)] {
@@ -216,7 +217,8 @@ fn bytes_are_what_the_model_keeps() {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let size = KvSize { heads: 1, key_dim: 4, value_dim: 4 };
-    let mut cache = FlashCache::of_sizes(&[Some(size)], Element::F32.into(), Isa::best(), 10, 1);
+    let mut cache =
+        FlashCache::of_sizes(&[Some(size)], Element::F32.into(), Isa::best(), 10, 1).unwrap();
     let mut refuse = |pass: &Pass, words: &str| {
         let said = cache.begin(pass).unwrap_err().to_string();
         assert!(said.contains(words), "{said}");
@@ -227,6 +229,21 @@ fn what_does_not_fit_is_refused_by_name() {
     refuse(&Pass { spans: vec![span(0, 0, 1, None), span(0, 0, 1, None)] }, "two, expected one");
     let said = cache.truncate(0, 1).unwrap_err().to_string();
     assert!(said.contains("length to truncate sequence 0 to is 1"), "{said}");
+}
+
+#[test]
+fn more_than_the_system_has_memory_for_is_refused() {
+    let size = KvSize { heads: 2, key_dim: 16, value_dim: 16 };
+    for kept in [Element::F32.into(), Element::Bf16.into(), KvType::Int8] {
+        for (capacity, sequences) in
+            [(usize::MAX, 1), (1 << 60, 1), (1, usize::MAX), (1 << 40, 1 << 40)]
+        {
+            let made = FlashCache::of_sizes(&[Some(size)], kept, Isa::best(), capacity, sequences);
+            let said = made.err().unwrap().to_string();
+            let asked = format!("is {sequences} of {capacity} tokens, expected no more than");
+            assert!(said.contains(&asked), "{said}");
+        }
+    }
 }
 
 /// Half precision has no room for most numbers of a model that rounds to another type.
@@ -245,7 +262,7 @@ fn half_precision_is_for_models_that_round_to_it() {
 fn a_query_that_is_no_row_of_the_pass_is_refused() {
     let size = KvSize { heads: 1, key_dim: 16, value_dim: 16 };
     let kept = Element::F32.into();
-    let mut cache = FlashCache::of_sizes(&[Some(size)], kept, Isa::best(), 16, 1);
+    let mut cache = FlashCache::of_sizes(&[Some(size)], kept, Isa::best(), 16, 1).unwrap();
     let one = Array3::zeros((1, 1, 16));
     let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 1.0, score_cap: None };
     let _ = cache.attend(layer, &Pass { spans: Vec::new() }, one.view(), one.view(), one.view());

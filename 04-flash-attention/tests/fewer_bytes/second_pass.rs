@@ -77,6 +77,7 @@ impl Case {
         let isa = Isa::available()[self.isa % Isa::available().len()];
         let capacity = self.held + self.rows;
         let mut cache = FlashCache::of_sizes(&[Some(size)], kept, isa, capacity, 1)
+            .unwrap()
             .on_threads(Pool::new(self.threads));
         let mut attend = |span: Span, q: ArrayView3<f32>| {
             let rows = span.start..span.start + span.rows();

@@ -8,7 +8,7 @@ use naive_decode::{
     random_tensors,
 };
 use serde_json::Value;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -89,6 +89,26 @@ fn mapped_is_packed_to_the_bit_in_every_format_at_any_number_of_threads() {
             assert_eq!(found.weight_bytes(), packed(1, &from, None).weight_bytes());
         }
     }
+}
+
+/// A start that is killed while it packs leaves a hidden file as large as the model.
+#[test]
+fn what_a_killed_start_has_left_is_removed_and_what_another_writes_is_not() {
+    let from = from(Weights::As(Format::Q8_0), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let [left, written, own] =
+        [".packing-a1B2c3", ".packing-d4E5f6", "x.packed"].map(|name| folder.path().join(name));
+    std::fs::write(&left, "half of it").unwrap();
+    let writer = File::create(&written).unwrap();
+    writer.lock().unwrap();
+    packed(1, &from, Some(&own));
+    assert!(!left.exists() && written.exists());
+    PackedFile::open(&own, &from).unwrap();
+    drop(writer);
+    packed(1, &from, Some(&own));
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["x.packed"]);
 }
 
 #[test]

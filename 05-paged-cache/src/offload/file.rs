@@ -5,10 +5,12 @@
 //! whole. That makes every moment a good moment to be killed: at worst the slot that was being
 //! written is lost, and what was in it is computed again.
 //!
-//! Two things keep one model's bytes from another: the header has a fingerprint that the caller gives, and
-//! a file with another one is refused and left as it is; and a block is checked each time that it is read,
-//! against a checksum of its name and its bytes. The checksum guards against accidents, not against
-//! somebody who may write to the file.
+//! Two things keep one model's bytes from another: the header has a fingerprint that the caller gives, and nothing
+//! is read of a file with another one; and a block is checked each time that it is read, against a checksum of its
+//! name and its bytes. The checksum guards against accidents, not against somebody who may write to the file.
+//!
+//! A file with another fingerprint, or that is none of ours at all, [`FileTier::open`] refuses and leaves as it is.
+//! [`FileTier::open_or_empty`] empties it.
 //!
 //! Nothing is flushed to the disk. After a kill the operating system still has what was written; after a
 //! power cut some blocks may be gone, and the checksums find out which.
@@ -34,7 +36,7 @@ use std::path::Path;
 #[derive(Debug, Clone)]
 pub struct FileOptions {
     /// A digest of everything that decides what a block's bytes mean: weights, layers and heads, element
-    /// type, tokens to a block. Files with another one are refused.
+    /// type, tokens to a block. Nothing is read of files with another one.
     pub fingerprint: [u8; 32],
     /// The most bytes that a block has.
     pub block_bytes: usize,

@@ -222,6 +222,19 @@ fn blocks_to_begin_with_must_be_as_many_as_the_tokens_need() {
 }
 
 #[test]
+fn a_crowd_begins_with_an_empty_cache() {
+    let model = model();
+    let mut cache = PagedCache::new(&model, room(&model, 3, 4)).unwrap();
+    let sequence = cache.open();
+    model.forward(&pass(sequence, 0, 5), &mut cache).unwrap();
+    // There is one block left for a request that needs two.
+    let request = Request { prompt: vec![1; 5], tokens: 1, end_tokens: vec![] };
+    let crowd = Crowd::new(model, cache, vec![request], Preemption::Recompute);
+    let said = crowd.err().unwrap().to_string();
+    assert_eq!(said, "blocks of the cache in use is 2, expected 0: an empty cache for the crowd");
+}
+
+#[test]
 fn requests_that_can_never_be_answered_are_refused() {
     let model = model();
     let said = |prompt: usize, tokens: usize| {

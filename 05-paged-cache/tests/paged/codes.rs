@@ -77,7 +77,8 @@ fn what_is_in_blocks_is_what_is_in_one_stretch() {
         for block in [1, 2, 4, 16, 32, 256] {
             for isa in Isa::available() {
                 let passes = passes(&[1, 30, 500, 17, 1, 9]);
-                let mut tiles = FlashCache::of_sizes(&[Some(size)], kept, isa, CAPACITY, 1);
+                let mut tiles =
+                    FlashCache::of_sizes(&[Some(size)], kept, isa, CAPACITY, 1).unwrap();
                 let expected = answers(&mut tiles, size, &passes);
                 let found = answers(&mut paged(size, block, kept, isa), size, &passes);
                 for (pass, (found, expected)) in found.iter().zip(&expected).enumerate() {

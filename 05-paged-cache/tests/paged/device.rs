@@ -89,6 +89,19 @@ fn slots(cache: &mut PagedCache, sequence: usize) -> Vec<u8> {
 }
 
 #[test]
+fn more_blocks_than_can_be_numbered_are_refused() {
+    let sizes = [KvSize { heads: 1, key_dim: 1, value_dim: 0 }];
+    for (count, expected) in [(0, "at least 1"), (1 << 32, "at most 4294967295")] {
+        let device = Device { blocks: Vec::new(), is_broken: Arc::default() };
+        let kept = (TOKENS, Element::F32.into());
+        let made = PagedCache::elsewhere(Box::new(device), &sizes, kept, count, 64);
+        let said = made.err().unwrap().to_string();
+        let words = format!("blocks of the pool is {count}, expected {expected}");
+        assert!(said.starts_with(&words), "{said}");
+    }
+}
+
+#[test]
 fn what_cannot_be_brought_back_keeps_no_block() {
     let (mut cache, sequence, is_broken) = ten_tokens();
     let mut tier = Shelf::default();

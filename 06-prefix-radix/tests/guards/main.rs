@@ -188,7 +188,7 @@ fn a_block_size_that_cannot_be_is_refused() {
         ];
         for error in errors {
             let expected =
-                format!("tokens in a block is {size}, expected a power of two from 1 to 256");
+                format!("block size in tokens is {size}, expected a power of two from 1 to 256");
             assert_eq!(error.to_string(), expected);
         }
     }

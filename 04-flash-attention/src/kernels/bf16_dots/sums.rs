@@ -16,19 +16,23 @@ pub(crate) trait PairKernel {
     /// The loop; implementations are `#[inline(always)]`. It may be run again, with the same result.
     ///
     /// # Safety
-    /// The instructions of `S` must be present, and whatever the kernel's fields point to valid.
+    /// The instructions of `S` must be present, and whatever the kernel's fields point to valid and as large as they say.
     unsafe fn run<S: Sums>(&mut self);
 }
 
 /// Runs a loop with these instructions, AMX's aside. Its pairs are crossed ([`round_row`]).
-pub(crate) fn run<K: PairKernel>(simd: Simd, kernel: K) {
+///
+/// # Safety
+/// Whatever the kernel's fields point to is valid, as in [`PairKernel::run`].
+pub(crate) unsafe fn run<K: PairKernel>(simd: Simd, kernel: K) {
     #[cfg(target_arch = "x86_64")]
     if simd.has_bf16_instructions() {
-        // SAFETY: the instructions are there, and whoever made the kernel vouches for what it points to.
+        // SAFETY: the instructions are there, and the caller vouches for the kernel.
         unsafe { native::run(kernel) };
         return;
     }
-    simd.run(Stepwise(kernel));
+    // SAFETY: the caller vouches for the kernel.
+    unsafe { simd.run(Stepwise(kernel)) };
 }
 
 struct Stepwise<K>(K);
@@ -71,7 +75,8 @@ pub(crate) fn round(simd: Simd, x: &[f32], by: f32, to: &mut [Pair]) {
         unsafe { native::round(x, by, to) };
         return;
     }
-    simd.run(Round { x, by, crossed: !simd.has_tiles(), to });
+    // SAFETY: its fields are slices, and every access to them is checked.
+    unsafe { simd.run(Round { x, by, crossed: !simd.has_tiles(), to }) };
 }
 
 struct Round<'a> {

@@ -78,7 +78,8 @@ impl DigitRows {
         self.digits.resize(first + width.div_ceil(BLOCK) * 2 * R, [[0; STEP]; STEPS]);
         let blocks = self.digits[first..].as_chunks_mut().0.as_chunks_mut().0;
         let mut own = [Row::default(); R];
-        simd.run(Quantise::<R> { rows, blocks, own: &mut own });
+        // SAFETY: its fields are slices, and every access to them is checked.
+        unsafe { simd.run(Quantise::<R> { rows, blocks, own: &mut own }) };
         self.rows.extend(own);
     }
 
@@ -106,7 +107,8 @@ impl DigitRows {
         let numbers = tiles[0].len();
         assert!(tiles.iter().all(|tile| tile.len() == numbers) && to.len() == R * tiles.len());
         let rows = self.handful::<R>(first, numbers / STEP);
-        simd.run(Meet { rows, tiles, after, by, to });
+        // SAFETY: every tile is as long as a row, and `to` has its outputs, as was checked.
+        unsafe { simd.run(Meet { rows, tiles, after, by, to }) };
     }
 
     /// Sums over all tiles, each `[4 steps][width][4]`, of their products with the handful of `R` rows from `first` on, into
@@ -125,7 +127,8 @@ impl DigitRows {
         assert!(width.is_multiple_of(OUTPUTS) && to.len() == R * width, "whole registers");
         assert!(tiles.iter().all(|tile| tile.len() == OUTPUTS * width), "whole tiles");
         let rows = self.handful::<R>(first, tiles.len() * TILE_STEPS);
-        simd.run(Add { rows, tiles, width, asks, to });
+        // SAFETY: tiles are whole, of columns in whole registers, as was checked.
+        unsafe { simd.run(Add { rows, tiles, width, asks, to }) };
     }
 }
 
@@ -161,7 +164,8 @@ impl<const R: usize> Kernel for Quantise<'_, R> {
 /// If `to` is not a tile of so many columns.
 pub(crate) fn turn(simd: Simd, tile: OutputTile, width: usize, to: &mut [Code]) {
     assert_eq!(to.len(), OUTPUTS * width, "a tile");
-    simd.run(Turn { tile: tile.as_flattened(), width, to });
+    // SAFETY: its fields are slices, and every access to them is checked.
+    unsafe { simd.run(Turn { tile: tile.as_flattened(), width, to }) };
 }
 
 struct Turn<'a> {

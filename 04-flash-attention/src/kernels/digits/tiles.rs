@@ -61,7 +61,10 @@ pub(super) unsafe fn multiply<const R: usize>(
                 }
             }
             let (sums, starts, row_scales) = (sums.as_ptr(), &starts[j], &blocks[0].scales);
-            simd.run(Finish { sums, starts, row_scales, panels, panel_bytes, products: part });
+            // SAFETY: `meet` has written the sums of these panels and rows, and the caller vouches for `products`.
+            unsafe {
+                simd.run(Finish { sums, starts, row_scales, panels, panel_bytes, products: part })
+            };
         }
     }
 }

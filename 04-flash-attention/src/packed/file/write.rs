@@ -7,10 +7,14 @@ use crate::packed::memory::Block;
 use crate::packed::packer::Packed;
 use naive_decode::{Error, Result};
 use rayon::prelude::*;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
+use tempfile::NamedTempFile;
+
+/// How the name of a file begins that is not whole yet.
+const HIDDEN: &str = ".packing-";
 
 /// A stretch begins at a multiple of this: the largest page that systems map files in.
 const PAGE: usize = 1 << 16;
@@ -25,7 +29,7 @@ pub(in crate::packed) struct Kept {
 }
 
 /// Writes a file of these matrices. Whoever has an older one at `path` mapped keeps what they have;
-/// a program that is stopped half-way leaves the older one in place.
+/// a program that is stopped half-way leaves the older one in place, and a hidden one that the next removes.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -34,17 +38,49 @@ pub(in crate::packed) fn write(path: &Path, from: &PackedFrom, kept: &[Kept]) ->
         Error::file(path.display().to_string(), format!("cannot be written: {e}"))
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut builder = tempfile::Builder::new();
-    // Readable by whoever can read the model, if that is what the user's new files are.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let new = builder.prefix(".packing-").tempfile_in(folder.unwrap_or(Path::new(".")));
-    let new = new.map_err(refused)?;
+    let folder = folder.unwrap_or(Path::new("."));
+    remove_left_overs(folder);
+    let new = hidden(folder).map_err(refused)?;
     write_to(new.as_file(), from, kept).map_err(refused)?;
     // On disk before it has the name under which it is believed.
     new.as_file().sync_all().map_err(refused)?;
     new.persist(path).map_err(|e| refused(e.error))?;
     Ok(())
+}
+
+/// A new hidden file, locked for as long as it is open: the lock says that somebody writes it, and goes with who does.
+fn hidden(folder: &Path) -> std::io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    // Readable by whoever can read the model, if that is what the user's new files are.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.prefix(HIDDEN);
+    loop {
+        let new = builder.tempfile_in(folder)?;
+        // Where there are no locks, nobody gets one to remove it either.
+        let _ = new.as_file().lock();
+        // Before it was locked, another program may have taken it for one that was left over.
+        if new.path().try_exists()? {
+            return Ok(new);
+        }
+    }
+}
+
+/// Removes the hidden files of programs that were stopped: those that nobody has locked. What cannot be removed is left.
+fn remove_left_overs(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(HIDDEN.as_bytes());
+        // To open a pipe would wait for somebody to read from it.
+        if !hidden || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        // Open until it is gone, so that it stays locked.
+        if let Ok(file) = OpenOptions::new().write(true).open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn write_to(file: &File, from: &PackedFrom, kept: &[Kept]) -> std::io::Result<()> {
