@@ -1,12 +1,12 @@
 //! `ladder chat`: a conversation in the terminal, with an engine in the same program.
 
-use crate::api::fresh_seed;
+use crate::api::{Generation, fresh_seed};
 use crate::engine::{EngineHandle, EngineRequest, Refused};
 use crate::served::{EngineArgs, Exchanging, Served};
 use crate::text::{Answer, Piece, Style};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use model_files::{ChatTemplate, Message};
+use model_files::{ChatTemplate, Message, SamplingDefaults};
 use naive_decode::{Sampling, Tokenizer};
 use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
 use std::sync::Arc;
@@ -23,9 +23,10 @@ pub struct ChatArgs {
     /// Most tokens of an answer; as many as fit if not given
     #[arg(long)]
     tokens: Option<usize>,
-    /// 0 always takes the likeliest token; higher is more varied
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    temperature: f32,
+    /// 0 always takes the likeliest token; higher is more varied. What the model's own files say if not given, and 0 if they
+    /// say nothing
+    #[arg(long, allow_negative_numbers = true)]
+    temperature: Option<f32>,
     /// Seed of the random draws; another one each time if not given
     #[arg(long)]
     seed: Option<u64>,
@@ -50,10 +51,11 @@ struct Conversation<'a> {
 /// # Errors
 /// Whatever is wrong with the model, a model without a chat template, or parameters out of range.
 pub fn chat(args: &ChatArgs) -> Result<()> {
-    let seed = args.seed.unwrap_or_else(fresh_seed);
-    let sampling = Sampling { temperature: args.temperature, seed, ..Sampling::default() };
-    sampling.validate()?;
+    // Nobody waits for a model to hear of it.
+    Sampling { temperature: args.temperature.unwrap_or(0.0), ..Sampling::default() }.validate()?;
     let served = args.engine.start(Exchanging::default())?;
+    let of_model = served.sampling.as_ref().map_err(|malformed| anyhow!("{malformed}"))?;
+    let sampling = args.sampling(of_model, served.engine.limits().vocabulary)?;
     let Some(template) = &served.template else {
         bail!("{} has no chat template; `ladder generate` continues texts", served.name);
     };
@@ -95,6 +97,17 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
                 }
             }
         }
+    }
+}
+
+impl ChatArgs {
+    /// What was asked for, and else what the model's own files say.
+    fn sampling(&self, of_model: &SamplingDefaults, vocabulary: usize) -> Result<Sampling> {
+        let temperature = self.temperature.or(of_model.temperature).unwrap_or(0.0);
+        let asked = Generation { temperature: Some(temperature), ..Generation::default() };
+        let sampling = asked.sampling(of_model, vocabulary);
+        let sampling = sampling.map_err(|refused| anyhow!("{}", refused.error.message))?;
+        Ok(Sampling { seed: self.seed.unwrap_or_else(fresh_seed), ..sampling })
     }
 }
 

@@ -112,7 +112,7 @@ pub fn kv_on_gpu(kept: Option<KvType>) -> Option<String> {
 }
 
 /// Rows of a pass on a GPU, at most: enough to be limited by arithmetic, and still a few milliseconds.
-const ROWS: usize = 1024;
+pub const ROWS: usize = 1024;
 
 /// How an engine on a GPU is set up, if nothing is said.
 ///

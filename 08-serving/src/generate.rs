@@ -19,9 +19,9 @@ pub struct GenerateArgs {
     /// Text to continue
     #[arg(long)]
     prompt: String,
-    /// Most tokens to generate
-    #[arg(long, default_value_t = 200)]
-    tokens: usize,
+    /// Most tokens to generate; 200, or as many as there is room for, if not given
+    #[arg(long)]
+    tokens: Option<usize>,
     /// 0 always takes the likeliest token; higher is more varied
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
@@ -42,6 +42,9 @@ pub struct GenerateArgs {
     seed: u64,
 }
 
+/// Most tokens to generate, if nothing is said.
+const TOKENS: usize = 200;
+
 /// Generates with a cached decoder and prints the text as it comes; speed goes to standard
 /// error.
 ///
@@ -57,9 +60,9 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
         seed: args.seed,
         ..Sampling::default()
     })?;
-    let Ready { mut decoder, prompt, tokenizer, end_tokens } = args.ready()?;
+    let Ready { mut decoder, prompt, tokens, tokenizer, end_tokens } = args.ready()?;
     let mut text = tokenizer.stream_after(&prompt);
-    let request = Request { prompt: prompt.clone(), tokens: args.tokens, end_tokens };
+    let request = Request { prompt: prompt.clone(), tokens, end_tokens };
     let mut times: Vec<Duration> = Vec::new();
     let steps = start(&mut *decoder, sampler, request)?;
     let mut out = std::io::stdout().lock();
@@ -79,6 +82,7 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
 struct Ready {
     decoder: Box<dyn Decoder>,
     prompt: Vec<u32>,
+    tokens: usize,
     tokenizer: Tokenizer,
     end_tokens: Vec<u32>,
 }
@@ -87,18 +91,21 @@ impl GenerateArgs {
     fn ready(&self) -> Result<Ready> {
         let files = self.model.files()?;
         let prompt = encode(&files.tokenizer, &self.prompt)?;
-        let capacity = prompt.len().saturating_add(self.tokens);
+        let room = files.longest_context().saturating_sub(prompt.len());
+        let tokens = self.tokens.unwrap_or(TOKENS.min(room).max(1));
+        let capacity = prompt.len().saturating_add(tokens);
         let room = |llama: &PlainLlama| Ok(text_room(llama, capacity));
         if let Some(on_gpu) = self.device.gpu(&files, None, None, room)? {
             let decoder = Box::new(on_gpu.decoder(&files)?);
             let ModelFiles { tokenizer, config, .. } = files;
-            return Ok(Ready { decoder, prompt, tokenizer, end_tokens: config.end_tokens });
+            let end_tokens = config.end_tokens;
+            return Ok(Ready { decoder, prompt, tokens, tokenizer, end_tokens });
         }
         let loaded = Loaded::load(files)?;
         let settings = Settings { capacity, prefill_chunk: None, threads: None };
         let decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
         let end_tokens = loaded.model.config.end_tokens.clone();
-        Ok(Ready { decoder, prompt, tokenizer: loaded.tokenizer, end_tokens })
+        Ok(Ready { decoder, prompt, tokens, tokenizer: loaded.tokenizer, end_tokens })
     }
 }
 

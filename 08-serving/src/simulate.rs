@@ -19,6 +19,7 @@ pub use drive::{Driven, Task, drive};
 pub use machine::this_machine;
 pub use subject::{of_files, storage_of};
 
+use crate::device;
 use crate::engine::EngineOptions;
 use crate::engine::policy::Budget;
 use crate::load::Load;
@@ -70,9 +71,9 @@ pub struct SimulateArgs {
     /// How requests share passes
     #[arg(long, value_enum, default_value_t = Batching::Continuous)]
     batching: Batching,
-    /// Rows of a pass, at most
-    #[arg(long, default_value_t = 256)]
-    rows: usize,
+    /// Rows of a pass, at most; as many as `ladder serve` takes if not given, 1,024 on a card and 256 on this machine
+    #[arg(long)]
+    rows: Option<usize>,
     /// Requests that run at once, at most
     #[arg(long, default_value_t = 32)]
     running: usize,
@@ -130,7 +131,8 @@ struct StorageArgs {
     /// Bits of each number that is kept; 16 if not given
     #[arg(long, value_name = "BITS")]
     kv_bits: Option<f64>,
-    /// Tokens back that every layer looks, if not what the model says
+    /// Tokens back that every layer looks, if not what the model says. What lies behind is let go of here; `ladder serve`
+    /// keeps it, as prefixes are shared
     #[arg(long, value_name = "N")]
     window: Option<usize>,
 }
@@ -154,7 +156,7 @@ struct GuessArgs {
 /// # Errors
 /// Whatever is wrong with the model, the numbers, or their going together.
 pub fn run(args: &SimulateArgs) -> Result<()> {
-    let is_here = args.hardware.hardware == "this";
+    let is_here = args.hardware.is_this_machine();
     let deployment = match (&args.shape, is_here) {
         (Some(name), _) => {
             let model = subject::of_shape(subject::named(name)?, args.storage.asked())?;
@@ -186,6 +188,13 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
 }
 
 impl SimulateArgs {
+    fn rows(&self) -> usize {
+        self.rows.unwrap_or(match self.hardware.is_this_machine() {
+            true => EngineOptions::ROWS,
+            false => device::ROWS,
+        })
+    }
+
     fn workload(&self, longest: usize) -> Result<Workload> {
         let spread = match self.lengths {
             Lengths::Exponential => Spread::Exponential,
@@ -202,7 +211,7 @@ impl SimulateArgs {
             pass_time: PassTime::Roofline(hardware.machine()),
             hardware,
             policy: self.batching.policy(),
-            budget: Budget { rows: self.rows, running: self.running },
+            budget: Budget { rows: self.rows(), running: self.running },
             block: BLOCK,
             pool_tokens: self.pool_tokens,
             speculation: self.guesses.asked(),
@@ -233,7 +242,7 @@ impl SimulateArgs {
         // No more are timed side by side than will ever be there.
         let side_by_side = self.running.min(self.clients.unwrap_or(self.load.requests)).max(1);
         let options = EngineOptions {
-            rows: self.rows,
+            rows: self.rows(),
             running: side_by_side,
             queue: side_by_side,
             ..EngineOptions::for_model(&model)?
@@ -257,12 +266,16 @@ impl SimulateArgs {
 }
 
 impl HardwareArgs {
+    fn is_this_machine(&self) -> bool {
+        self.hardware == "this"
+    }
+
     /// This machine, or cards.
     fn open(&self) -> Result<Hardware> {
         let memory_bytes = self.memory.map(|gb| gb * 1e9);
-        let mut one = match self.hardware.as_str() {
-            "this" => this_machine(Pool::shared().threads(), memory_bytes)?,
-            name => Hardware::from(Card::named(name)?),
+        let mut one = match self.is_this_machine() {
+            true => this_machine(Pool::shared().threads(), memory_bytes)?,
+            false => Hardware::from(Card::named(&self.hardware)?),
         };
         one.memory_bytes = memory_bytes.unwrap_or(one.memory_bytes);
         one.bytes_per_second = self.bandwidth.map_or(one.bytes_per_second, |gb| gb * 1e9);

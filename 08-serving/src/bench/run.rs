@@ -121,7 +121,9 @@ impl Run {
         }
         if self.decode > 0 {
             if self.depth > 0 {
-                timed(model, cache, &pass(self.batch, 0, self.depth, Want::Nothing))?;
+                for next in prompts(self.batch, self.depth, ROWS, Want::Nothing) {
+                    timed(model, cache, &next)?;
+                }
             }
             let mut time = Duration::ZERO;
             for step in 0..self.decode {

@@ -93,6 +93,10 @@ impl Inbox {
         requests: Vec<EngineRequest>,
     ) -> Result<Vec<Ticket>, Refused> {
         requests.iter().try_for_each(|request| self.check(request))?;
+        let (asked, limit) = (requests.len(), self.limits.queue);
+        if asked > limit {
+            return Err(Refused::TooMany { asked, limit });
+        }
         let mut mail = self.mail();
         if mail.has_ended {
             return Err(Refused::Ended);
@@ -101,8 +105,7 @@ impl Inbox {
             return Err(Refused::Draining);
         }
         let waiting = mail.waiting + mail.new.len();
-        if waiting + requests.len() > self.limits.queue {
-            let (asked, limit) = (requests.len(), self.limits.queue);
+        if waiting + asked > limit {
             return Err(Refused::Full { waiting, asked, limit });
         }
         let at = Instant::now();

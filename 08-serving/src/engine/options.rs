@@ -74,6 +74,9 @@ pub struct KvFile {
 }
 
 impl EngineOptions {
+    /// Rows of a pass on the processor, if nothing is said.
+    pub const ROWS: usize = 256;
+
     /// Continuous batching over a pool for four texts of the model's whole context, or 2 GiB if that is less;
     /// keys and values are kept as the model makes them.
     ///
@@ -114,7 +117,7 @@ impl EngineOptions {
             context: None,
             block: BLOCK,
             kept: KvType::Exact(Element::F32),
-            rows: 256,
+            rows: EngineOptions::ROWS,
             running: 32,
             queue: 256,
             events: 256,

@@ -138,6 +138,14 @@ pub enum Refused {
         /// How many may.
         limit: usize,
     },
+    /// More at once than may ever wait.
+    #[error("{asked} requests were asked for at once, expected at most {limit}, as many as may wait")]
+    TooMany {
+        /// How many were to be taken together.
+        asked: usize,
+        /// How many may wait.
+        limit: usize,
+    },
     /// Prompt and answer together are more than the model's context, or than the whole pool can hold.
     #[error(
         "a prompt of {prompt} tokens and {max_tokens} more do not fit: {limit} tokens at most in all"

@@ -40,7 +40,11 @@ struct Following {
 /// gone.
 pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces, ApiError> {
     let Work { prompts, choices, requests, style, end_tokens, named, param } = work;
-    let tickets = app.engine.submit_all(requests).map_err(|refused| refusal(refused, param))?;
+    let refused = |refused| match refused {
+        Refused::TooMany { .. } if choices > 1 => refusal(refused, "n"),
+        refused => refusal(refused, param),
+    };
+    let tickets = app.engine.submit_all(requests).map_err(refused)?;
     let longest = || Arc::new(app.metrics.longest_of(choices));
     let longest: Vec<_> = prompts.iter().map(|_| longest()).collect();
     let (sender, pieces) = mpsc::channel(WAITING);
@@ -115,6 +119,7 @@ async fn follow(
 pub(super) fn refusal(refused: Refused, param: &str) -> ApiError {
     match refused {
         Refused::Full { .. } => ApiError::full(refused.to_string()),
+        Refused::TooMany { .. } => ApiError::parameter(param, refused.to_string()),
         Refused::Draining => ApiError::draining(),
         Refused::Ended => ApiError::failed(refused),
         Refused::TooLong { .. } => {

@@ -2,6 +2,7 @@
 
 use super::server::{STORY, Server, question};
 use serde_json::{Value, json};
+use serving::engine::EngineRequest;
 
 #[test]
 fn parameters_out_of_range_are_named() {
@@ -312,10 +313,22 @@ fn more_than_the_queue_holds_is_refused_and_nothing_of_it_runs() {
         },
         &[],
     );
-    let many = json!({"prompt": STORY, "n": 100, "max_tokens": 50});
-    let refused = server.complete(many);
+    // Nobody need try again what can never be taken.
+    let ask = |more: Value| {
+        let mut body = json!({"prompt": STORY, "max_tokens": 50});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.complete(body)
+    };
+    ask(json!({"n": 100})).is_refused(400, Some("n"));
+    ask(json!({"prompt": vec![STORY; 5]})).is_refused(400, Some("prompt"));
+    // What could be taken at another time, they may.
+    let long = || EngineRequest::new(vec![5; 4], 400);
+    let waiting: Vec<_> = (0..3).map(|_| server.engine.submit(long()).unwrap()).collect();
+    let refused = ask(json!({"n": 4}));
     refused.is_refused(429, None);
     assert_eq!(refused.json()["error"]["code"], "queue_full");
+    server.wait_until("none of them runs", |server| server.engine.state().running > 0);
+    drop(waiting);
     server.wait_until_idle();
     assert_eq!(server.complete(json!({"prompt": STORY, "n": 2, "max_tokens": 5})).status, 200);
 }

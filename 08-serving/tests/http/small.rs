@@ -142,14 +142,14 @@ fn what_is_refused_is_counted_by_route_and_status() {
     let key = [("authorization", "Bearer ada"), ("content-type", "application/json")];
     let many = json!({"prompt": STORY, "n": 3}).to_string();
     for _ in 0..3 {
-        server.post_with("/v1/completions", &many, &key).is_refused(429, None);
+        server.post_with("/v1/completions", &many, &key).is_refused(400, Some("n"));
     }
     server.post("/v1/completions", &json!({"prompt": STORY})).is_refused(401, None);
     server.get_with("/nowhere", &key).is_refused(404, None);
     server.get_with("/v1/models/target", &key);
     let text = server.get_with("/metrics", &key).text;
     for (route, status, times) in [
-        ("/v1/completions", 429, 3.0),
+        ("/v1/completions", 400, 3.0),
         ("/v1/completions", 401, 1.0),
         ("none", 404, 1.0),
         ("/v1/models/{*model}", 200, 1.0),
