@@ -180,8 +180,8 @@ impl Driver {
             block_dim: (launch.threads, 1, 1),
             shared_mem_bytes: launch.shared_bytes,
         };
-        // SAFETY: a `Launch` is made and checked by the crate that has the kernels: as many parameters as the kernel has,
-        // of its types, a grid that it takes. What its addresses point at is for whoever made it to say; the interpreter
+        // SAFETY: a `Launch` is made and checked by the crate that has the kernels, and nobody else can make or change one: as
+        // many parameters as the kernel has, of its types, a grid that it takes. What its addresses point at is for whoever made it to say; the interpreter
         // runs the same launches in the tests, and ends at any access outside of what was allocated.
         let launched = unsafe { builder.launch(config) };
         launched.map(|_| ()).map_err(said(&format!("launch {}", launch.entry)))

@@ -44,8 +44,8 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
     /// Brings a model's weights to the device and sets memory aside. No sequence is open yet.
     ///
     /// # Errors
-    /// If the kernels do not fit the model's sizes or the device, a tensor is missing or has another shape, the room is empty
-    /// or longer than the model's context, or the device has too little memory.
+    /// If the kernels do not fit the model's sizes or the device, a tensor is missing or has another shape, the room is empty,
+    /// longer than the model's context or for passes of more rows than can be launched, or the device has too little memory.
     pub fn new(
         mut gpu: G,
         config: Config,
@@ -54,9 +54,7 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
         room: Room,
     ) -> Result<Self> {
         let heads = check(&config)?;
-        if room.tokens == 0 || room.rows == 0 || room.capacity == 0 {
-            return Err(Error::invalid("room on the device", format!("{room:?}"), "none of it 0"));
-        }
+        room.check(&config)?;
         if room.capacity > rope.positions() {
             let (capacity, asked) = (rope.positions(), room.capacity);
             return Err(Error::Capacity { what: "the model's context".into(), capacity, asked });

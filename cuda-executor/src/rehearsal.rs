@@ -6,7 +6,7 @@ use crate::shared::failed;
 use crate::staging::Staged;
 use crate::weights::{Weights, check};
 use cuda_kernels::{Gpu, Launch};
-use naive_decode::{Config, Result};
+use naive_decode::{Config, Error, Result};
 
 /// Makes the kernels that a model's passes launch ready on a device. So kernels that the driver cannot compile are found out
 /// before anything is set aside, and no request waits for the compiler. (Hopper's own kernel for prompts is none of them: it
@@ -21,11 +21,25 @@ pub fn prepare<G: Gpu>(gpu: &mut G, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// What a pass of so many rows of one sequence launches, one of which wants logits. No address in it means anything.
+/// Whether passes of a room's size can be launched at all: grids and the kernels' 32-bit indices have an end.
+///
+/// # Errors
+/// If the kernels do not fit the model's sizes, or passes of so many rows do not fit the kernels; names what does not.
+pub(crate) fn check_rows(config: &Config, rows: usize) -> Result<()> {
+    // A model that fits no pass has to be told from a room that is too large.
+    launches(config, 1)?;
+    launches(config, rows).map(|_| ()).map_err(|problem| {
+        let expected = format!("as many as the kernels take ({problem})");
+        Error::invalid("rows of a room on the device", rows, expected)
+    })
+}
+
+/// What a pass of so many rows of one sequence launches, of which as many want logits as the head takes at a time. No address in
+/// it means anything.
 pub(crate) fn launches(config: &Config, rows: usize) -> Result<Vec<Launch>> {
     let heads = check(config)?;
-    let nowhere = &mut |_| Ok(0);
-    let scratch = Scratch::new(nowhere, config, heads, (rows, rows)).map_err(failed)?;
+    // Nothing is set aside, so its size does not matter.
+    let scratch = Scratch::new(&mut |_| Ok(0), config, heads, (1, 1)).map_err(failed)?;
     let forward = Forward {
         config: config.clone(),
         heads,
@@ -36,5 +50,5 @@ pub(crate) fn launches(config: &Config, rows: usize) -> Result<Vec<Launch>> {
         blocks: 1,
         prompts: PromptKernel::Usual,
     };
-    forward.step(&Staged::nowhere(rows), 1)
+    forward.step(&Staged::nowhere(rows), rows.min(FEW_ROWS))
 }

@@ -8,7 +8,7 @@ use crate::shared::failed;
 use crate::staging::most_bytes;
 use crate::weights::{Weights, check};
 use cuda_kernels::cache::BLOCK_TOKENS;
-use naive_decode::{Config, Result};
+use naive_decode::{Config, Error, Result};
 
 /// How much a device is to hold beside the weights.
 #[derive(Debug, Clone, Copy)]
@@ -17,18 +17,33 @@ pub struct Room {
     pub tokens: usize,
     /// Most tokens of one sequence; at most the model's context.
     pub capacity: usize,
-    /// Most rows of a pass.
+    /// Most rows of a pass; at most 65,535, and fewer where a matrix has so many outputs that their product is 2^31.
     pub rows: usize,
 }
 
 impl Room {
-    /// Bytes of a device's memory that a model and this room for it take together: what is set aside at the start, and what
-    /// recorded steps take as they come.
+    /// Whether a model's passes can be run in it.
     ///
     /// # Errors
-    /// If the kernels do not fit the model's sizes; names what does not.
+    /// If the kernels do not fit the model's sizes, the room is empty, or its passes have more rows than can be launched; names
+    /// what does not fit.
+    pub(crate) fn check(&self, config: &Config) -> Result<()> {
+        if self.tokens == 0 || self.rows == 0 || self.capacity == 0 {
+            return Err(Error::invalid("room on the device", format!("{self:?}"), "none of it 0"));
+        }
+        rehearsal::check_rows(config, self.rows)
+    }
+
+    /// Bytes of a device's memory that a model and this room for it take together: what is set aside at the start, and what
+    /// recorded steps take as they come. Not in it is what a Hopper tries its own kernel for prompts with
+    /// ([`PromptKernel`](crate::PromptKernel)), less than two megabytes.
+    ///
+    /// # Errors
+    /// If the kernels do not fit the model's sizes, the room is empty, or its passes have more rows than can be launched; names
+    /// what does not fit.
     pub fn bytes(&self, config: &Config) -> Result<usize> {
         let heads = check(config)?;
+        self.check(config)?;
         let pool = self.tokens.div_ceil(BLOCK_TOKENS) * BlockShape::of(config, heads).bytes();
         let turns = self.capacity * heads.wide * size_of::<f32>();
         let staged = most_bytes(self.rows, self.capacity);
@@ -44,7 +59,7 @@ impl Room {
     /// Bytes that steps may take once one of every size has been recorded.
     ///
     /// # Errors
-    /// As [`Room::bytes`].
+    /// If the kernels do not fit the model's sizes; names what does not.
     pub fn recorded_bytes(&self, config: &Config) -> Result<usize> {
         let launches = rehearsal::launches(config, 1)?.len();
         Ok(StepSize::count(self.rows, self.capacity) * launches * LAUNCH_BYTES)

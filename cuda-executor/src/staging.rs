@@ -209,6 +209,9 @@ fn batch(
 const NOWHERE: i64 = -1;
 
 /// For each row of a span which of the span's own rows it sees, as bits; 0 for all rows if each sees all up to itself.
+///
+/// Marks hide slots and move none. So a row has the bits that its tokens have alone where what it sees stands in line, as all of
+/// a chain does; a row of a tree that sees across another branch's slots has them up to rounding.
 fn marks(span: &Span) -> Result<Vec<u64>> {
     // What is seen counts, not how it is written down: a recorded step has no place for marks.
     let is_causal = |(slot, sees): (usize, &Visible)| {

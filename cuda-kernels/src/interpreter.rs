@@ -59,6 +59,19 @@ impl Interpreter {
         self.run(&Module::parse(ptx)?, launch)
     }
 
+    /// Runs a kernel with another number of blocks in x than its launch's.
+    ///
+    /// # Errors
+    /// Whatever the kernel does wrong.
+    pub fn launch_across(&mut self, launch: &Launch, blocks: u32) -> DeviceResult<()> {
+        let module = module_of(launch)?;
+        let kernel = module.kernel(launch.entry).map_err(said)?;
+        let mut given = launch.interpreted();
+        given.grid[0] = blocks;
+        self.counts = ptx_interpreter::run(kernel, &mut self.device, &given).map_err(said)?.counts;
+        Ok(())
+    }
+
     /// The buffer that so many bytes lie in, and where in it.
     fn find(&self, address: Address, bytes: usize) -> DeviceResult<(Buffer<u8>, usize)> {
         let after = self.buffers.partition_point(|buffer| buffer.address() <= address);

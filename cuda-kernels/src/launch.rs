@@ -7,6 +7,8 @@ pub mod rows;
 pub mod sampling;
 pub mod steps;
 
+use std::ops::Deref;
+
 /// CUDA's limit for the first dimension of a grid.
 const MAX_GRID_X: usize = i32::MAX as usize;
 /// CUDA's limit for the second and third dimension of a grid.
@@ -66,8 +68,23 @@ pub struct TensorMap {
 }
 
 /// All that a driver, or an interpreter, needs to run a kernel once.
+///
+/// It is made and checked here, and only read elsewhere: whoever gives it to a device relies on it that a kernel gets as many
+/// parameters as it takes, of its types, and a grid that it is for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Launch {
+pub struct Launch(Parts);
+
+impl Deref for Launch {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+/// What a [`Launch`] says, to be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parts {
     /// The module's text.
     pub ptx: &'static str,
     /// The kernel's name in the module.
@@ -99,6 +116,16 @@ fn within(
 /// A count as the kernels take it.
 fn count(kernel: &'static str, what: &'static str, found: usize) -> Result<Argument, Error> {
     within(kernel, what, found, MAX_WIDTH).map(|found| Argument::I32(found as i32))
+}
+
+/// What a kernel reads several of at once.
+fn multiple(
+    kernel: &'static str,
+    what: &'static str,
+    found: usize,
+    of: usize,
+) -> Result<(), Error> {
+    must(found.is_multiple_of(of), kernel, what, found, format!("a multiple of {of}"))
 }
 
 fn must(

@@ -31,5 +31,6 @@ pub use gpu::{DeviceError, DeviceResult, Gpu, Recording, Rows};
 #[cfg(feature = "interpreter")]
 pub use interpreter::Interpreter;
 pub use launch::{
-    Address, Argument, Error, Launch, TensorMap, attention, cache, gemm, rows, sampling, steps,
+    Address, Argument, Error, Launch, Parts, TensorMap, attention, cache, gemm, rows, sampling,
+    steps,
 };

@@ -317,4 +317,58 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     }
     assert!(PagedAttention { scale: f32::NAN, ..PAGED }.prefill().is_err());
     assert!(PagedAttention { scale: 0.0, ..PAGED }.prefill().is_err());
+    for scale in [0.0, -0.125, f32::NAN, f32::INFINITY] {
+        let refused = refused(HopperAttention { scale, ..HOPPER }.launch());
+        assert!(
+            refused.starts_with("attention_06_hopper_64: the scale, rounded is "),
+            "{scale}: {refused}"
+        );
+    }
+}
+
+/// Heads are read 16 bytes at a time.
+#[test]
+fn what_does_not_begin_at_16_bytes_is_refused_by_name() {
+    let refused = |cache| {
+        let paged = PagedAttention { cache, ..PAGED };
+        let said = paged.prefill().unwrap_err().to_string();
+        let decode = paged.decode(WORKSPACE).unwrap_err().to_string();
+        assert_eq!(said.replace("prefill", "decode"), decode);
+        said
+    };
+    assert_eq!(
+        refused(Cache { head_stride: 1025, ..CACHE }),
+        "paged_prefill_64: elements from a kv head to the next is 1025; it must be a multiple of 8"
+    );
+    assert_eq!(
+        refused(Cache { block_stride: -2052, ..CACHE }),
+        "paged_prefill_64: elements from a block to the next is 2052; it must be a multiple of 8"
+    );
+    assert_eq!(
+        refused(Cache { values: 24, ..CACHE }),
+        "paged_prefill_64: where values begin is 24; it must be a multiple of 16"
+    );
+    assert!(refused(Cache { keys: 8, ..CACHE }).contains("where keys begin is 8"));
+    // Of bytes, twice as many elements lie in 16.
+    let code = Code::Int8;
+    let scales = Some(CacheScales { code, keys: 0, values: 0, block_stride: 0, head_stride: 0 });
+    let in_bytes = |head_stride| Cache { head_stride, scales, ..CACHE };
+    assert!(refused(in_bytes(1032)).contains("is 1032; it must be a multiple of 16"));
+    PagedAttention { cache: in_bytes(1040), ..PAGED }.prefill().unwrap();
+    for paged in [PagedAttention { out: 2, ..PAGED }, PagedAttention { queries: 2, ..PAGED }] {
+        let said = paged.prefill().unwrap_err().to_string();
+        assert!(said.ends_with("is 2; it must be a multiple of 16"), "{said}");
+    }
+    let cache = Cache { values: 8, head_stride: 1024, block_stride: 2048, ..CACHE };
+    let hopper = PagedAttention { cache, ..PAGED }.prefill_hopper(99, 1000);
+    assert!(hopper.unwrap_err().to_string().contains("where values begin is 8"));
+    for mla in [
+        MlaAttention { block_stride: 9217, ..MLA },
+        MlaAttention { latents: 8, ..MLA },
+        MlaAttention { queries: 8, ..MLA },
+        MlaAttention { out: 8, ..MLA },
+    ] {
+        assert!(mla.prefill().unwrap_err().to_string().contains("must be a multiple of"));
+        assert!(mla.decode(WORKSPACE).unwrap_err().to_string().contains("must be a multiple of"));
+    }
 }

@@ -1,7 +1,9 @@
 //! Who may touch which byte of shared memory: happens-before, by vector clocks.
 //!
 //! Every warp has a clock, which goes on whenever the warp lets others know what it has done: at a barrier, at an arrival
-//! at an mbarrier, at the start of an asynchronous copy. A warp that waits takes over the clocks of those it waited for.
+//! at an mbarrier, at the start of an asynchronous copy. A warp that waits takes over the clocks of those it waited for. What
+//! writes or reads by itself has clocks too: the tensor cores of each warp group, and bulk copies, which are known to whoever
+//! has waited at the mbarrier that they report to, and not to whoever has only heard that they began.
 //! Of every byte the last write and the reads since are kept as (warp, clock), and who changed it atomically since. An
 //! access is fine if the warp has taken over the clock of what it conflicts with; atomics do not conflict with each other. The method is FastTrack (Flanagan and Freund, 2009). It does not depend on
 //! the order in which the interpreter happens to run warps: a missing barrier is found even where the result is right.
@@ -11,8 +13,10 @@
 use crate::error::{FaultKind, Problem};
 use std::collections::HashMap;
 
-/// Whose clocks there are: 32 warps, and the tensor cores of eight warp groups.
-pub(crate) const AGENTS: usize = 40;
+/// Whose clocks there are: 32 warps, the tensor cores of eight warp groups, and bulk copies by their mbarriers.
+pub(crate) const AGENTS: usize = 1 << AGENT_BITS;
+/// The first agent of bulk copies.
+const COPIES: usize = 40;
 
 /// What somebody knows of each of the others.
 pub(crate) type Clock = [u32; AGENTS];
@@ -20,6 +24,12 @@ pub(crate) type Clock = [u32; AGENTS];
 /// The tensor cores' agent of the warp group that a warp belongs to: their products read shared memory by themselves.
 pub(crate) fn tensor_agent(warp: u32) -> u32 {
     32 + warp / 4
+}
+
+/// The agent of the copies that report to the block's mbarrier of this number. Of more mbarriers than there are agents, some share
+/// one: who has waited at either then seems to have waited at both, so that a race may be missed and none is made up.
+pub(crate) fn copies_agent(mbarrier: usize) -> u32 {
+    (COPIES + mbarrier % (AGENTS - COPIES)) as u32
 }
 
 /// Takes over everything that `other` knows.
@@ -228,9 +238,9 @@ impl Shadow {
         Ok(())
     }
 
-    /// The copy has landed: written as of `clock` of the warp that began it.
-    pub(crate) fn end_copy(&mut self, at: usize, len: usize, warp: u32, clock: u32) {
-        self.writes[at..at + len].fill(epoch(warp, clock));
+    /// The copy has landed: written by an agent as of its `clock`.
+    pub(crate) fn end_copy(&mut self, at: usize, len: usize, agent: u32, clock: u32) {
+        self.writes[at..at + len].fill(epoch(agent, clock));
     }
 
     /// Reading by an asynchronous operation begins, or ends.
@@ -273,7 +283,10 @@ fn race(does: &str, byte: usize, did: &str, epoch: u32) -> Problem {
     let agent = epoch & AGENT;
     let who = match agent.checked_sub(32) {
         None => format!("warp {agent}"),
-        Some(group) => format!("a wgmma of warps {} to {}", 4 * group, 4 * group + 3),
+        Some(group) if (agent as usize) < COPIES => {
+            format!("a wgmma of warps {} to {}", 4 * group, 4 * group + 3)
+        }
+        Some(_) => "a bulk copy".into(),
     };
     let text = format!(
         "{does} byte {byte:#x} of shared memory, which {who} {did}, with no barrier between the two"

@@ -94,7 +94,7 @@ impl Modules {
         if let Some(module) = self.modules.get(&place) {
             return Ok(Arc::clone(module));
         }
-        check(launch, self.capability)?;
+        check(launch.entry, launch.ptx, self.capability)?;
         let module = self.context.load_module(Ptx::from_src(launch.ptx));
         let module = module.map_err(|error| {
             let DeviceError(problem) = said(&format!("load the module of {}", launch.entry))(error);
@@ -117,13 +117,13 @@ fn first_line(log: &[u8]) -> Option<String> {
 }
 
 /// PTX for an architecture runs on all newer ones too, unless it is for one alone: `sm_90a` is for 9.0 and no other.
-fn check(launch: &Launch, capability: (i32, i32)) -> DeviceResult<()> {
-    let target = launch.ptx.lines().find_map(|line| line.trim().strip_prefix(".target "));
+fn check(entry: &str, ptx: &str, capability: (i32, i32)) -> DeviceResult<()> {
+    let target = ptx.lines().find_map(|line| line.trim().strip_prefix(".target "));
     let target = target.map_or("", |target| target.split(',').next().unwrap_or("").trim());
     let number = target.strip_prefix("sm_").unwrap_or("");
     let is_alone = number.ends_with('a');
     let number: i32 = number.trim_end_matches('a').parse().map_err(|_| {
-        DeviceError(format!("{}: its PTX names no architecture (.target sm_80, say)", launch.entry))
+        DeviceError(format!("{entry}: its PTX names no architecture (.target sm_80, say)"))
     })?;
     let (major, minor) = (number / 10, number % 10);
     let fits = match is_alone {
@@ -135,7 +135,6 @@ fn check(launch: &Launch, capability: (i32, i32)) -> DeviceResult<()> {
     }
     let which = if is_alone { "and for no other" } else { "and newer" };
     let (has, has_minor) = capability;
-    let entry = launch.entry;
     Err(DeviceError(format!(
         "{entry} is for compute capability {major}.{minor} {which}; this GPU has {has}.{has_minor}"
     )))
@@ -159,9 +158,9 @@ mod tests {
     fn ptx_of_one_architecture_is_not_given_to_another() {
         let swiglu = SwiGlu { out: 0, x: 0, rows: 1, width: 8 }.launch().unwrap();
         for capability in [(8, 0), (8, 9), (9, 0), (12, 0)] {
-            check(&swiglu, capability).unwrap();
+            check(swiglu.entry, swiglu.ptx, capability).unwrap();
         }
-        let refused = check(&swiglu, (7, 5)).unwrap_err().to_string();
+        let refused = check(swiglu.entry, swiglu.ptx, (7, 5)).unwrap_err().to_string();
         assert_eq!(refused, "swiglu is for compute capability 8.0 and newer; this GPU has 7.5");
 
         let hopper = HopperAttention {
@@ -177,14 +176,12 @@ mod tests {
             scale: 0.1,
         };
         let hopper = hopper.launch().unwrap();
-        check(&hopper, (9, 0)).unwrap();
+        check(hopper.entry, hopper.ptx, (9, 0)).unwrap();
         for capability in [(8, 0), (10, 0)] {
-            let refused = check(&hopper, capability).unwrap_err().to_string();
+            let refused = check(hopper.entry, hopper.ptx, capability).unwrap_err().to_string();
             assert!(refused.contains("9.0 and for no other"), "{refused}");
         }
-        let nameless = Launch { ptx: ".version 8.4", ..swiglu };
-        assert!(
-            check(&nameless, (9, 0)).unwrap_err().to_string().contains("names no architecture")
-        );
+        let nameless = check("swiglu", ".version 8.4", (9, 0)).unwrap_err().to_string();
+        assert!(nameless.contains("names no architecture"), "{nameless}");
     }
 }

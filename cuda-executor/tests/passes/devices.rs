@@ -253,3 +253,15 @@ fn what_a_model_takes_is_known_before_there_is_a_device() {
     }
     assert!(room.bytes(&Config { vocab_size: 81, ..config() }).is_err());
 }
+
+#[test]
+fn a_hopper_s_trial_takes_little_memory_beside() {
+    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+    for config in [config(), Config { head_dim: 128, ..config() }] {
+        let expected = ROOM.bytes(&config).unwrap() - ROOM.recorded_bytes(&config).unwrap();
+        let gpu = Odd { gpu: interpreter(true), ..Odd::default() };
+        let executor = CudaExecutor::new(gpu, config.clone(), rope, &tensors, ROOM).unwrap();
+        let trial = executor.gpu().allocated - expected;
+        assert!((1..2 << 20).contains(&trial), "{trial} bytes");
+    }
+}

@@ -53,3 +53,28 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     );
     assert!(room(Room { rows: 0, ..ROOM }, config()).contains("none of it 0"));
 }
+
+#[test]
+fn a_room_whose_passes_could_not_be_launched_is_refused_at_the_start() {
+    let refused = |rows: usize, config: Config| {
+        let room = Room { rows, ..ROOM };
+        let said = room.bytes(&config).unwrap_err().to_string();
+        let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+        let made = CudaExecutor::new(Interpreter::new(), config, rope, &tensors, room);
+        assert_eq!(made.err().unwrap().to_string(), said);
+        said
+    };
+    // Rows are the second dimension of a grid.
+    assert_eq!(
+        refused(65_536, config()),
+        "rows of a room on the device is 65536, expected as many as the kernels take (CUDA: rope_cache: number of rows is 65536; it must be from 1 to 65535)"
+    );
+    assert!(Room { rows: 65_535, ..ROOM }.bytes(&config()).is_ok());
+    // Products are counted in 32 bits: 40,000 rows of gates of 2 * 30,000.
+    let wide = refused(40_000, Config { intermediate_size: 30_000, ..config() });
+    assert!(wide.contains("gemm_prefill: rows times outputs is 2400000000"), "{wide}");
+    assert!(refused(usize::MAX, config()).contains("rows of a room on the device"));
+    assert!(refused(0, config()).contains("none of it 0"));
+    // A model that the kernels do not fit is not called a room that is too large.
+    assert!(refused(1, Config { heads: 0, ..config() }).contains("number of heads is 0"));
+}

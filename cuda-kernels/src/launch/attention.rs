@@ -11,10 +11,10 @@ mod mla;
 pub use mla::{MLA_KEY, MLA_VALUE, MlaAttention};
 
 use super::Argument::{F32, I32, I64, Pointer};
-use super::cache::{BLOCK_TOKENS, Cache};
+use super::cache::{BLOCK_TOKENS, Cache, check_bases};
 use super::{
-    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, MAX_WIDTH, TensorMap, count, must,
-    within,
+    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, MAX_WIDTH, Parts, TensorMap, count,
+    must, within,
 };
 use std::f32::consts::LOG2_E;
 
@@ -47,7 +47,9 @@ pub struct Batch {
     /// `[requests + 1]` in i32: a request's first row among the queries, and the number of rows.
     pub query_starts: Address,
     /// `[rows]` in u64, if some requests' queries are trees: bit j says that the row sees node j of its tree, itself
-    /// included; a request with n queries has them as nodes behind its first length - n keys. 0 for a causal row.
+    /// included; a request with n queries has them as nodes behind its first length - n keys. 0 for a causal row. Keys that are
+    /// not seen keep their places in the order of sums: where some lie between those that are, a row is that of its own tokens
+    /// up to rounding.
     pub ancestors: Option<Address>,
     /// Number of requests.
     pub requests: usize,
@@ -107,14 +109,15 @@ fn check_heads(entry: &'static str, heads: usize, kv_heads: usize) -> Result<usi
     Ok(heads / kv_heads)
 }
 
-fn check_scale(entry: &'static str, scale: f32) -> Result<f32, Error> {
+pub(super) fn check_scale(entry: &'static str, scale: f32) -> Result<f32, Error> {
     let is_fine = scale > 0.0 && scale.is_finite();
     must(is_fine, entry, "the scale, rounded", scale as usize, "positive and finite")?;
     Ok(scale * LOG2_E)
 }
 
 impl PagedAttention {
-    /// The kernel's name, of those for heads of 64 and those for heads of 128 elements.
+    /// The kernel's name, of those for heads of 64 and those for heads of 128 elements, once its arrays are where it can
+    /// read them.
     fn entry(
         &self,
         narrow: [&'static str; 3],
@@ -123,14 +126,23 @@ impl PagedAttention {
         let entry = self.cache.entry(if self.head_dim == 64 { narrow } else { wide });
         let is_known = [64, 128].contains(&self.head_dim);
         must(is_known, entry, "head size", self.head_dim, "64 or 128")?;
+        self.check_aligned(entry)?;
         Ok(entry)
+    }
+
+    fn check_aligned(&self, entry: &'static str) -> Result<(), Error> {
+        check_bases(
+            entry,
+            [("where the output begins", self.out), ("where queries begin", self.queries)],
+        )?;
+        self.cache.check_aligned(entry)
     }
 
     /// One block of threads for each 64 rows of queries and heads of a group.
     ///
     /// # Errors
-    /// If the head size is not 64 or 128, if heads are no multiple of kv heads, if there is nothing to do, or more than a
-    /// grid or a 32-bit index can hold.
+    /// If the head size is not 64 or 128, if heads are no multiple of kv heads, if an array or a head in it does not begin at a
+    /// multiple of 16 bytes, if there is nothing to do, or more than a grid or a 32-bit index can hold.
     pub fn prefill(&self) -> Result<Launch, Error> {
         let entry = self.entry(
             ["paged_prefill_64", "paged_prefill_int8_64", "paged_prefill_fp8_64"],
@@ -153,7 +165,7 @@ impl PagedAttention {
             .chain([F32(check_scale(entry, self.scale)?)])
             .collect();
         let shared_bytes = ((PREFILL_ROWS + 4 * TILE) * self.head_dim * 2) as u32;
-        Ok(Launch { ptx: PREFILL, entry, grid, threads: THREADS, shared_bytes, arguments })
+        Ok(Launch(Parts { ptx: PREFILL, entry, grid, threads: THREADS, shared_bytes, arguments }))
     }
 
     /// For Hopper (compute capability 9.0): one block of threads for each 128 queries of a head. It adds the products
@@ -170,6 +182,7 @@ impl PagedAttention {
         must([64, 128].contains(&self.head_dim), entry, "head size", self.head_dim, "64 or 128")?;
         let is_bf16 = self.cache.scales.is_none();
         must(is_bf16, entry, "bytes of a key's element", 1, "2, which is bf16")?;
+        self.check_aligned(entry)?;
         check_heads(entry, self.heads, self.kv_heads)?;
         let batch = self.batch.check(entry)?;
         let row = self.head_dim * 2;
@@ -208,7 +221,7 @@ impl PagedAttention {
         let tiles = self.batch.most_queries.div_ceil(HOPPER_ROWS) as u32;
         let elements = (HOPPER_ROWS + 2 * HOPPER_STAGES * TILE) * self.head_dim;
         let barriers = 1 + 4 * HOPPER_STAGES;
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: HOPPER,
             entry,
             grid: [tiles, self.heads as u32, self.batch.requests as u32],
@@ -223,7 +236,7 @@ impl PagedAttention {
                 .chain([I64(self.cache.head_stride)])
                 .chain([F32(check_scale(entry, self.scale)?)])
                 .collect(),
-        })
+        }))
     }
 
     /// One block of threads for each [`SPLIT`] keys and 16 rows of queries and heads of a group, or for several splits of them
@@ -250,14 +263,14 @@ impl PagedAttention {
             .chain([F32(scale)])
             .collect();
         let tile = DECODE_ROWS * self.head_dim + 4 * TILE * self.head_dim;
-        let decode = Launch {
+        let decode = Launch(Parts {
             ptx: DECODE,
             entry,
             grid: self.batch.decode_grid(entry, tiles)?,
             threads: THREADS,
             shared_bytes: (tile * 2) as u32 + shared_tile_bytes(DECODE_ROWS),
             arguments,
-        };
+        });
         Ok([decode, self.batch.join(self.out, workspace, self.heads, self.head_dim, scale)?])
     }
 }
@@ -305,7 +318,7 @@ impl Batch {
         let pointers =
             [out, workspace.parts, workspace.states, self.lengths, self.query_starts].map(Pointer);
         let counts = [splits(self.most_keys), width].map(|n| I32(n as i32));
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: DECODE,
             entry,
             grid: [
@@ -316,6 +329,6 @@ impl Batch {
             threads: THREADS,
             shared_bytes: 0,
             arguments: pointers.into_iter().chain(counts).chain([F32(scale)]).collect(),
-        })
+        }))
     }
 }

@@ -1,7 +1,7 @@
 //! Keys and values in the paged cache, and the kernel that writes them.
 
 use super::Argument::{self, I32, I64, Pointer};
-use super::{Address, Error, Launch, MAX_GRID_YZ, must, within};
+use super::{Address, Error, Launch, MAX_GRID_YZ, Parts, multiple, must, within};
 
 /// Tokens of a block of the cache.
 pub const BLOCK_TOKENS: usize = 16;
@@ -49,6 +49,14 @@ pub struct CacheScales {
     pub head_stride: i64,
 }
 
+/// That arrays begin at a multiple of 16 bytes, as [`Address`] says of all.
+pub(super) fn check_bases<const N: usize>(
+    kernel: &'static str,
+    bases: [(&'static str, Address); N],
+) -> Result<(), Error> {
+    bases.into_iter().try_for_each(|(what, base)| multiple(kernel, what, base as usize, 16))
+}
+
 impl Cache {
     /// Keys, values, and their scales if they have some.
     pub(super) fn pointers(&self) -> impl Iterator<Item = Argument> {
@@ -63,6 +71,18 @@ impl Cache {
             Some(Code::Int8) => int8,
             Some(Code::Fp8) => fp8,
         }
+    }
+
+    /// That every head begins where kernels can read 16 bytes at a time.
+    pub(super) fn check_aligned(&self, kernel: &'static str) -> Result<(), Error> {
+        let elements = if self.scales.is_some() { 16 } else { 8 };
+        for (what, stride) in [
+            ("elements from a block to the next", self.block_stride),
+            ("elements from a kv head to the next", self.head_stride),
+        ] {
+            multiple(kernel, what, stride.unsigned_abs() as usize, elements)?;
+        }
+        check_bases(kernel, [("where keys begin", self.keys), ("where values begin", self.values)])
     }
 
     /// The strides of both.
@@ -114,7 +134,7 @@ impl RopeCache {
         let rows = within(entry, "number of rows", self.rows, MAX_GRID_YZ)?;
         let inputs = [self.qkv, self.turns, self.positions, self.slots].map(Pointer);
         let numbers = [heads, kv_heads, self.head_dim as u32].map(|n| I32(n as i32));
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: ROPE_CACHE,
             entry,
             grid: [heads + 2 * kv_heads, rows, 1],
@@ -127,6 +147,6 @@ impl RopeCache {
                 .chain(numbers)
                 .chain(self.cache.strides())
                 .collect(),
-        })
+        }))
     }
 }

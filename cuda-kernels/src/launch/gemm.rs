@@ -4,7 +4,9 @@
 //! dozen rows the weights' bytes are what takes time, and `decode` reads them with all multiprocessors.
 
 use super::Argument::{I32, Pointer};
-use super::{Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, count, must, within};
+use super::{
+    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, Parts, count, multiple, must, within,
+};
 
 /// Inputs after which a sum is closed; `GEMM_SPLIT` in `cuda/gemm.cuh`.
 pub const SPLIT: usize = 256;
@@ -102,12 +104,10 @@ pub fn splits(inputs: usize) -> usize {
 
 impl Gemm {
     fn check(&self, entry: &'static str) -> Result<[Argument; 3], Error> {
-        let whole = |what, found: usize, of: usize| {
-            must(found.is_multiple_of(of), entry, what, found, format!("a multiple of {of}"))
-        };
         let is_in_blocks = matches!(self.weights, Weights::Int4 { .. } | Weights::Fp8 { .. });
-        whole("number of outputs", self.outputs, 8)?;
-        whole("number of inputs", self.inputs, if is_in_blocks { BLOCK } else { 8 })?;
+        multiple(entry, "number of outputs", self.outputs, 8)?;
+        let of = if is_in_blocks { BLOCK } else { 8 };
+        multiple(entry, "number of inputs", self.inputs, of)?;
         let counts = [
             count(entry, "number of rows", self.rows)?,
             count(entry, "number of outputs", self.outputs)?,
@@ -159,14 +159,14 @@ impl Gemm {
         let (rows, outputs, stages) = (128, 128, 3);
         let across =
             within(entry, "tiles of outputs", self.outputs.div_ceil(outputs), MAX_GRID_YZ)?;
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: PREFILL,
             entry,
             grid: [self.rows.div_ceil(rows) as u32, across, 1],
             threads: 256,
             shared_bytes: (stages * (rows + outputs) * STEP * 2) as u32,
             arguments: self.arguments(self.out, counts),
-        })
+        }))
     }
 
     /// One block of threads for each 64 outputs, 16 rows and [`SPLIT`] inputs, and the kernel that adds the splits. Room
@@ -196,26 +196,26 @@ impl Gemm {
             within(entry, "splits of inputs", splits(self.inputs), MAX_GRID_YZ)?,
             within(entry, "tiles of outputs", self.outputs.div_ceil(outputs), MAX_GRID_YZ)?,
         ];
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: DECODE,
             entry,
             grid,
             threads: 128,
             shared_bytes: (SPLIT * (rows + outputs) * 2) as u32,
             arguments: self.arguments(parts, counts),
-        })
+        }))
     }
 
     fn add(&self, entry: &'static str, parts: Address) -> Result<Launch, Error> {
         let count = self.rows * self.outputs;
         let counts = [splits(self.inputs), count].map(|n| I32(n as i32));
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: DECODE,
             entry,
             grid: [(count as u32).div_ceil(super::THREADS), 1, 1],
             threads: super::THREADS,
             shared_bytes: 0,
             arguments: [self.out, parts].map(Pointer).into_iter().chain(counts).collect(),
-        })
+        }))
     }
 }

@@ -1,7 +1,9 @@
 //! Kernels that work through rows: norms, SwiGLU, embeddings, argmax.
 
 use super::Argument::{F32, Pointer, U32};
-use super::{Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, THREADS, count, within};
+use super::{
+    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, Parts, THREADS, count, within,
+};
 
 const RMS_NORM: &str = include_str!("../../ptx/rms_norm.ptx");
 const SWIGLU: &str = include_str!("../../ptx/swiglu.ptx");
@@ -16,7 +18,14 @@ fn by_row(
     arguments: Vec<Argument>,
 ) -> Result<Launch, Error> {
     let rows = within(entry, "number of rows", rows, MAX_GRID_X)?;
-    Ok(Launch { ptx, entry, grid: [rows, 1, 1], threads: THREADS, shared_bytes: 0, arguments })
+    Ok(Launch(Parts {
+        ptx,
+        entry,
+        grid: [rows, 1, 1],
+        threads: THREADS,
+        shared_bytes: 0,
+        arguments,
+    }))
 }
 
 /// RMSNorm.
@@ -107,7 +116,7 @@ impl SwiGlu {
         let rows = within(entry, "number of rows", self.rows, MAX_GRID_YZ)?;
         let grid = [(self.width as u32).div_ceil(THREADS), rows, 1];
         let arguments = vec![Pointer(self.out), Pointer(self.x), width];
-        Ok(Launch { ptx: SWIGLU, entry, grid, threads: THREADS, shared_bytes: 0, arguments })
+        Ok(Launch(Parts { ptx: SWIGLU, entry, grid, threads: THREADS, shared_bytes: 0, arguments }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Drawing the next token.
 
 use super::Argument::{Pointer, U32};
-use super::{Address, Error, Launch, MAX_GRID_X, THREADS, within};
+use super::{Address, Error, Launch, MAX_GRID_X, Parts, THREADS, within};
 
 const SAMPLE: &str = include_str!("../../ptx/sample.ptx");
 
@@ -38,13 +38,13 @@ impl Sample {
         let vocabulary = within(entry, "vocabulary", self.vocabulary, 1 << 23)?;
         let pointers =
             [self.tokens, self.scores, self.temperatures, self.top_ks, self.top_ps, self.draws];
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: SAMPLE,
             entry,
             grid: [rows, 1, 1],
             threads: THREADS,
             shared_bytes: 0,
             arguments: pointers.map(Pointer).into_iter().chain([U32(vocabulary)]).collect(),
-        })
+        }))
     }
 }

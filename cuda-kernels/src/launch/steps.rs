@@ -1,7 +1,8 @@
 //! Attention from its simplest form to Hopper, a kernel for each idea.
 
 use super::Argument::{self, F32, I32, Pointer};
-use super::{Address, Error, Launch, MAX_GRID_X, TensorMap, count, must, within};
+use super::attention::check_scale;
+use super::{Address, Error, Launch, MAX_GRID_X, Parts, TensorMap, count, must, within};
 use std::f32::consts::LOG2_E;
 
 /// Elements of a head in steps 1 to 5.
@@ -77,14 +78,14 @@ impl StepAttention {
         let pointers = [self.out, self.queries, self.keys, self.values].map(Pointer);
         let heads_argument = count(entry, "number of heads", self.heads)?;
         let rest = [tokens, heads_argument, kv_heads, F32(self.scale * LOG2_E)];
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx,
             entry,
             grid: [tiles, heads, 1],
             threads,
             shared_bytes: 0,
             arguments: pointers.into_iter().chain(rest).collect(),
-        })
+        }))
     }
 }
 
@@ -109,7 +110,7 @@ pub struct HopperAttention {
     pub head_dim: usize,
     /// Whether a query sees only the keys up to its own.
     pub is_causal: bool,
-    /// What a score is multiplied with before the softmax.
+    /// What a score is multiplied with before the softmax; positive, because the largest score is found first.
     pub scale: f32,
 }
 
@@ -117,8 +118,8 @@ impl HopperAttention {
     /// The launch.
     ///
     /// # Errors
-    /// If the head size is not 64 or 128, if heads are no multiple of kv heads, if there is nothing to do, or more than a
-    /// grid can hold.
+    /// If the head size is not 64 or 128, if heads are no multiple of kv heads, if the scale is not positive and finite, if there
+    /// is nothing to do, or more than a grid can hold.
     pub fn launch(&self) -> Result<Launch, Error> {
         let (_, ptx) = module!("attention_06_hopper");
         let entry = match self.head_dim {
@@ -141,7 +142,7 @@ impl HopperAttention {
                 box_sizes: [64, 1, box_tokens],
             })
         };
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx,
             entry,
             grid: [self.tokens.div_ceil(rows) as u32, heads, 1],
@@ -156,8 +157,8 @@ impl HopperAttention {
                 I32(heads as i32),
                 kv_heads,
                 I32(self.is_causal.into()),
-                F32(self.scale * LOG2_E),
+                F32(check_scale(entry, self.scale)?),
             ],
-        })
+        }))
     }
 }

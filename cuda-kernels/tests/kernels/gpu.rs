@@ -63,6 +63,12 @@ impl Gpu {
         self.device.counts
     }
 
+    /// Runs a kernel, which should run, with another number of blocks in x than its launch's.
+    pub(crate) fn run_across(&mut self, launch: &Launch, blocks: u32) {
+        let ran = self.device.launch_across(launch, blocks);
+        ran.unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// Runs a kernel of another text than its launch's.
     pub(crate) fn try_run(&mut self, ptx: &str, launch: &Launch) -> Result<Counts, Error> {
         self.device.launch_text(ptx, launch)?;

@@ -111,12 +111,12 @@ fn to_integer(value: f64, i: &Convert) -> u64 {
         Type::U32 => u64::from(value as u32),
         _ => value as u64,
     };
-    found & register_mask(to)
+    in_register(found, i)
 }
 
-/// Of a type of 8 bits, which lies in registers of at least 16.
-fn register_mask(to: Type) -> u64 {
-    if to == Type::S8 { 0xffff } else { to.mask() }
+/// A value that has been widened to 64 bits, cut to the register that it goes to.
+fn in_register(value: u64, i: &Convert) -> u64 {
+    value & (u64::MAX >> (64 - 8 * i.dst_bytes))
 }
 
 fn from_integer(i: &Convert, value: i128) -> u64 {
@@ -142,7 +142,7 @@ fn from_integer(i: &Convert, value: i128) -> u64 {
                 (true, true) => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
                 (true, false) => (0, (1i128 << bits) - 1),
             };
-            to.extend(value.clamp(least, most) as u64) & register_mask(to)
+            in_register(to.extend(value.clamp(least, most) as u64), i)
         }
     }
 }

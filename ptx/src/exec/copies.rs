@@ -18,7 +18,8 @@ struct Copy {
     data: [u8; 16],
 }
 
-/// A warp's copies under way.
+/// A warp's copies under way. Groups are each thread's own in the ISA: a warp has them in common here because no lane commits or
+/// waits without the others.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     open: Vec<Copy>,

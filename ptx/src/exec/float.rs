@@ -68,9 +68,14 @@ pub(super) fn add(a: f32, b: f32, round: Round) -> f32 {
     if matches!(round, Round::Nearest) {
         return a + b;
     }
-    let (sum, rest) = two_sum(a.into(), b.into());
-    // An exact zero of two opposite numbers is negative when rounding down, and only then.
-    if sum == 0.0 && rest == 0.0 && a != 0.0 {
+    add_directed(a.into(), b.into(), round)
+}
+
+/// `a + b`, each exact, rounded once.
+fn add_directed(a: f64, b: f64, round: Round) -> f32 {
+    let (sum, rest) = two_sum(a, b);
+    // A zero from two opposite signs is negative when rounding down, and only then: also of two zeros.
+    if sum == 0.0 && a.is_sign_negative() != b.is_sign_negative() {
         return if round == Round::Down { -0.0 } else { 0.0 };
     }
     directed(sum, rest, round)
@@ -87,12 +92,8 @@ pub(super) fn fma(a: f32, b: f32, c: f32, round: Round) -> f32 {
     if matches!(round, Round::Nearest) {
         return a.mul_add(b, c);
     }
-    let product = f64::from(a) * f64::from(b);
-    let (sum, rest) = two_sum(product, c.into());
-    if sum == 0.0 && rest == 0.0 && product != 0.0 {
-        return if round == Round::Down { -0.0 } else { 0.0 };
-    }
-    directed(sum, rest, round)
+    // The product of two singles is exact in double precision.
+    add_directed(f64::from(a) * f64::from(b), c.into(), round)
 }
 
 pub(super) fn div(a: f32, b: f32, round: Round) -> f32 {

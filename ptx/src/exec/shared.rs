@@ -87,10 +87,10 @@ impl Shared {
         &self.bytes[at..at + len]
     }
 
-    /// What a copy brings.
-    pub(crate) fn land(&mut self, at: usize, data: &[u8], warp: u32, clock: u32) {
+    /// What a copy brings, written by an agent as of its `clock`.
+    pub(crate) fn land(&mut self, at: usize, data: &[u8], agent: u32, clock: u32) {
         self.bytes[at..at + data.len()].copy_from_slice(data);
-        self.shadow.end_copy(at, data.len(), warp, clock);
+        self.shadow.end_copy(at, data.len(), agent, clock);
     }
 
     /// Counts one access of a warp: each lane's address, `bytes` bytes a lane.

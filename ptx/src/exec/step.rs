@@ -125,8 +125,8 @@ impl<'a> Block<'a> {
                     warp.put_pred(*inverse, mask, no);
                 }
             }
-            Op::Set { compare, ty, float, dst, a, b } => {
-                let found = alu::compare(*compare, *ty, false, &value(warp, *a), &value(warp, *b));
+            Op::Set { compare, ty, ftz, float, dst, a, b } => {
+                let found = alu::compare(*compare, *ty, *ftz, &value(warp, *a), &value(warp, *b));
                 let yes = if *float { u64::from(1f32.to_bits()) } else { 0xffff_ffff };
                 let found = std::array::from_fn(|l| if found >> l & 1 == 1 { yes } else { 0 });
                 warp.put(*dst, mask, &found);
@@ -236,9 +236,16 @@ impl<'a> Block<'a> {
             Op::CopyAsync { to, from, bytes, source_bytes } => {
                 self.copy_async(warp, mask, to, from, *bytes, *source_bytes)?;
             }
-            Op::CopyAsyncCommit => warp.copies.commit(),
-            Op::CopyAsyncWait { most } => self.wait_copies(warp, *most),
+            Op::CopyAsyncCommit => {
+                together(warp, mask, "a group of copies")?;
+                warp.copies.commit();
+            }
+            Op::CopyAsyncWait { most } => {
+                together(warp, mask, "a wait for copies")?;
+                self.wait_copies(warp, *most);
+            }
             Op::CopyAsyncArrive { barrier, counted } => {
+                together(warp, mask, "an arrival after copies")?;
                 self.arrive_copies(warp, mask, barrier, *counted)?
             }
 
@@ -248,8 +255,11 @@ impl<'a> Block<'a> {
                 whole(warp, mask, "a warp group's product")?;
                 self.wgmma(warp, wgmma)?;
             }
-            Op::WgmmaFence => {}
-            Op::WgmmaCommit => warp.products.commit(),
+            Op::WgmmaFence => whole(warp, mask, "a fence before products")?,
+            Op::WgmmaCommit => {
+                whole(warp, mask, "a group of products")?;
+                warp.products.commit();
+            }
             Op::WgmmaWait { most } => {
                 whole(warp, mask, "a wait for products")?;
                 return self.wait_products(warp, *most);
@@ -286,6 +296,18 @@ fn connect(connective: Connective, a: u32, b: u32) -> u32 {
         Connective::Or => a | b,
         Connective::Xor => a ^ b,
     }
+}
+
+/// What the ISA counts for each thread by itself, and this interpreter once for a warp: right where all lanes do it at once.
+fn together(warp: &Warp<'_>, mask: u32, what: &str) -> Result<(), Problem> {
+    let live = warp.live();
+    if mask == live {
+        return Ok(());
+    }
+    let text = format!(
+        "{what} by some lanes alone, {mask:#010x} of {live:#010x}; the interpreter knows it for all of a warp's lanes at once"
+    );
+    Err(Problem::new(FaultKind::Divergence, text))
 }
 
 /// What needs all 32 lanes at the same place.

@@ -2,14 +2,15 @@
 //!
 //! A copy into shared memory lands as late as it can: when nobody in the block can go on, and somebody waits at its own
 //! mbarrier. Devices promise no order between copies, so waiting for one says nothing of another. Which of several lands
-//! first is drawn with a fixed seed. Until then its bytes belong to nobody. A copy out of shared memory holds what
+//! first is drawn with a fixed seed. Until then its bytes belong to nobody, and from then on they are known to whoever waits at that
+//! mbarrier. A copy out of shared memory holds what
 //! it reads until its group is waited for.
 
 use super::tensor_map::{self, TensorMap};
 use crate::error::{FaultKind, Problem};
 use crate::exec::{self, Block, Warp, lanes};
 use crate::isa::{Address, Bulk};
-use crate::races::Clock;
+use crate::races::{self, Clock};
 
 /// A copy into shared memory, under way.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ struct Load {
     pieces: Vec<(usize, Vec<u8>)>,
     bytes: u64,
     barrier: u64,
-    warp: u32,
+    /// What the warp that began it knew.
     known: Clock,
 }
 
@@ -33,13 +34,18 @@ pub(crate) struct BulkRead {
 #[derive(Debug)]
 pub(crate) struct BulkCopies {
     loads: Vec<Load>,
+    /// Mbarriers that copies have reported to, in order: their numbers give the copies' agents.
+    barriers: Vec<u64>,
+    /// How many copies have landed: the last one's clock.
+    landed: u32,
     /// State of an xorshift generator, which decides what lands first.
     random: u64,
 }
 
 impl Default for BulkCopies {
     fn default() -> Self {
-        Self { loads: Vec::new(), random: 0x9e37_79b9_7f4a_7c15 }
+        let random = 0x9e37_79b9_7f4a_7c15;
+        Self { loads: Vec::new(), barriers: Vec::new(), landed: 0, random }
     }
 }
 
@@ -47,6 +53,16 @@ impl BulkCopies {
     /// Bytes that have not landed.
     pub(crate) fn bytes(&self) -> u64 {
         self.loads.iter().map(|load| load.bytes).sum()
+    }
+
+    /// Who writes what reports to an mbarrier.
+    fn agent(&mut self, barrier: u64) -> u32 {
+        let known = self.barriers.iter().position(|&at| at == barrier);
+        let number = known.unwrap_or_else(|| {
+            self.barriers.push(barrier);
+            self.barriers.len() - 1
+        });
+        races::copies_agent(number)
     }
 }
 
@@ -301,7 +317,7 @@ impl<'a> Block<'a> {
         let known = warp.release();
         // That there is a barrier, now and not when the copy lands.
         self.mbarriers.complete(barrier, 0, &known, &mut self.counts)?;
-        self.bulk.loads.push(Load { pieces, bytes, barrier, warp: warp.index, known });
+        self.bulk.loads.push(Load { pieces, bytes, barrier, known });
         Ok(())
     }
 
@@ -329,10 +345,15 @@ impl<'a> Block<'a> {
         *random ^= *random << 13;
         *random ^= *random >> 7;
         *random ^= *random << 17;
-        let load = self.bulk.loads.swap_remove(choice[(*random % choice.len() as u64) as usize]);
+        let index = choice[(*random % choice.len() as u64) as usize];
+        let mut load = self.bulk.loads.swap_remove(index);
+        let agent = self.bulk.agent(load.barrier);
+        self.bulk.landed += 1;
+        let clock = self.bulk.landed;
         for (at, data) in &load.pieces {
-            self.shared.land(*at, data, load.warp, load.known[load.warp as usize]);
+            self.shared.land(*at, data, agent, clock);
         }
+        load.known[agent as usize] = clock;
         // An mbarrier that has gone meanwhile has nobody waiting.
         let _ = self.mbarriers.complete(load.barrier, load.bytes, &load.known, &mut self.counts);
         true

@@ -88,6 +88,8 @@ pub(crate) struct Convert {
     pub(crate) saturate: bool,
     pub(crate) relu: bool,
     pub(crate) dst: Reg,
+    /// Bytes of `dst`, all of which an integer fills: with its sign if it has one.
+    pub(crate) dst_bytes: u32,
     pub(crate) a: Operand,
     /// The lower half of a packed result.
     pub(crate) b: Option<Operand>,

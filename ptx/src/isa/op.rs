@@ -45,6 +45,7 @@ pub(crate) enum Op {
     Set {
         compare: Compare,
         ty: Type,
+        ftz: bool,
         float: bool,
         dst: Reg,
         a: Operand,

@@ -7,7 +7,7 @@ use crate::Error;
 pub(super) enum Token<'a> {
     /// A name, a directive, a mnemonic with its dots, a register.
     Word(&'a str),
-    /// Whole number: its 64 bits.
+    /// Whole number: its 64 bits. One that begins with 0 is octal.
     Integer(u64),
     /// `0f` and eight hexadecimal digits.
     Single(u32),
@@ -47,6 +47,9 @@ fn number(text: &str) -> Option<Token<'static>> {
     }
     if let Some(digits) = whole.strip_prefix("0b") {
         return Some(Token::Integer(u64::from_str_radix(digits, 2).ok()?));
+    }
+    if whole.len() > 1 && whole.starts_with('0') && whole.bytes().all(|b| b.is_ascii_digit()) {
+        return Some(Token::Integer(u64::from_str_radix(whole, 8).ok()?));
     }
     if let Ok(value) = whole.parse::<u64>() {
         return Some(Token::Integer(value));
@@ -106,7 +109,12 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Placed<'_>>, Error> {
                     .iter()
                     .position(|&b| !(b.is_ascii_alphanumeric() || b == b'.'))
                     .unwrap_or(rest.len());
-                number(&source[start..at]).ok_or_else(|| refuse(at, "not a number"))?
+                number(&source[start..at]).ok_or_else(|| {
+                    refuse(
+                        at,
+                        "not a number; those that begin with 0 are octal, after 0x hexadecimal",
+                    )
+                })?
             }
             byte if is_word(byte) => {
                 loop {

@@ -49,6 +49,40 @@ fn waiting_for_one_copy_says_nothing_of_another() {
 }
 
 #[test]
+fn that_a_copy_has_begun_does_not_make_what_it_brings_known() {
+    let copy = |to: u32, barrier: u32| {
+        format!(
+            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [smem+{barrier}], 16;\n\
+             cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [smem+{to}], [%in], 16, [smem+{barrier}];\n"
+        )
+    };
+    let wait = |barrier: u32, label: &str| {
+        format!(
+            "{label}: mbarrier.try_wait.parity.shared::cta.b64 %p2, [smem+{barrier}], 0; @!%p2 bra {label};\n"
+        )
+    };
+    // Warp 0 copies to byte 16, for mbarrier B, and to byte 0, for mbarrier A. Warp 1 waits at A, so that the copy lands;
+    // warp 2 looks at byte 0, and has heard of that copy by `bar.sync` alone unless it waits at A as well.
+    let (a, b) = (16376, 16368);
+    let body = |of_warp_2: &str| {
+        format!(
+            "setp.eq.u32 %p1, %tid, 0; @!%p1 bra W; mbarrier.init.shared::cta.b64 [smem+{a}], 1;\n\
+             mbarrier.init.shared::cta.b64 [smem+{b}], 1; {} {}\n\
+             W: bar.sync 0; setp.lt.u32 %p3, %tid, 32; @%p3 ret; setp.lt.u32 %p3, %tid, 64; @!%p3 bra X;\n\
+             {} ret;\n\
+             X: {of_warp_2} ld.shared.u32 %r1, [smem];",
+            copy(16, b),
+            copy(0, a),
+            wait(a, "U"),
+        )
+    };
+    let (at_a, at_b) = (wait(a, "V"), wait(b, "Y"));
+    run_words(&body(&format!("{at_b}{at_a}")), 96, &[0; 8], 1).unwrap();
+    let part = "reads byte 0x0 of shared memory, which a bulk copy wrote";
+    assert_fault(&body(&at_b), 96, FaultKind::Race, part);
+}
+
+#[test]
 fn bytes_on_the_way_out_are_held_until_the_wait() {
     let body = |wait: &str| {
         format!(

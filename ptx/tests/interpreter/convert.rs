@@ -13,6 +13,13 @@ fn between_integers() {
         ("cvt.s16.s8 %h0, %h1;", [0x80, 0, 0], 0xff80),
         ("cvt.s32.s8 %r0, %r1;", [0x80, 0, 0], 0xffff_ff80),
         ("cvt.u32.u16 %r0, %h1;", [0xffff, 0, 0], 0xffff),
+        // A register that is wider than the type is filled up: with the sign, or with zeros.
+        ("cvt.s16.s32 %r0, %r1;", [0x1_8000, 0, 0], 0xffff_8000),
+        ("cvt.s8.s32 %r0, %r1;", [0x80, 0, 0], 0xffff_ff80),
+        ("cvt.s8.s32 %rd0, %r1;", [0x80, 0, 0], 0xffff_ffff_ffff_ff80),
+        ("cvt.s32.s64 %rd0, %rd1;", [0x8000_0000, 0, 0], 0xffff_ffff_8000_0000),
+        ("cvt.u16.s32 %r0, %r1;", [0xffff_8000, 0, 0], 0x8000),
+        ("cvt.sat.s16.s32 %r0, %r1;", [(-70_000i32) as u32 as u64, 0, 0], 0xffff_8000),
         ("cvt.u16.u32 %h0, %r1;", [0x1_0003, 0, 0], 3),
         ("cvt.sat.s8.s32 %h0, %r1;", [300, 0, 0], 127),
         ("cvt.sat.u8.s32 %h0, %r1;", [(-5i32) as u32 as u64, 0, 0], 0),
@@ -53,6 +60,8 @@ fn to_integers() {
         ("cvt.rzi.s8.f64 %h0, %rd1;", [d(f64::NAN), 0, 0], 0xff80),
         ("cvt.rzi.s32.f64 %r0, %rd1;", [d(-7.5), 0, 0], (-7i32) as u32 as u64),
         ("cvt.rni.s8.f32 %h0, %r1;", [f(-200.0), 0, 0], 0xff80),
+        ("cvt.rni.s8.f32 %r0, %r1;", [f(-200.0), 0, 0], 0xffff_ff80),
+        ("cvt.rzi.s16.f32 %r0, %r1;", [f(-3.0), 0, 0], 0xffff_fffd),
     ]);
 }
 

@@ -119,3 +119,21 @@ fn small_copies_and_their_alignment() {
         "of global memory",
     );
 }
+
+/// Groups are each thread's own: what one lane commits or waits for says nothing of another's copies.
+#[test]
+fn lanes_commit_and_wait_together() {
+    let first_half = "setp.lt.u32 %p1, %lane, 16; @%p1 ";
+    for (alone, what) in [
+        ("cp.async.commit_group;", "a group of copies"),
+        ("cp.async.wait_group 0;", "a wait for copies"),
+        ("cp.async.wait_all;", "a wait for copies"),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64 [smem+16376];", "an arrival after copies"),
+    ] {
+        let part = format!("{what} by some lanes alone, 0x0000ffff of 0xffffffff");
+        assert_fault(&format!("{COPY}{first_half}{alone}"), 32, FaultKind::Divergence, &part);
+    }
+    // Lanes that have returned are not missed.
+    let body = format!("{first_half} ret; {COPY} cp.async.wait_group 0; ld.shared.u32 %r3, [%r2];");
+    run_words(&body, 32, &[0; 128], 1).unwrap();
+}

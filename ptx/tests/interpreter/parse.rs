@@ -67,6 +67,7 @@ fn mistakes_in_statements() {
         (".reg .b32 %big<4000000000>;", "more registers than"),
         (".reg .b33 %x;", "registers need a type"),
         ("mov.u32 %r1, 0x;", "not a number"),
+        ("mov.u32 %r1, 09;", "those that begin with 0 are octal"),
         ("mov.u32 %r1, \"text;", "without its closing quote"),
         ("/* mov.u32 %r1, 0;", "a comment without its end"),
     ] {

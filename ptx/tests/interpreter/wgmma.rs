@@ -238,6 +238,26 @@ fn a_warp_group_needs_all_four_of_its_warps() {
     );
 }
 
+#[test]
+fn a_warp_s_lanes_start_and_commit_products_together() {
+    let product =
+        Product { n: 8, swizzle: Swizzle::Bytes32, a_in_registers: false, b_transposed: false };
+    let mut device = Device::new();
+    let (body, maps) = product.kernel(&mut device, "", "");
+    let out = device.alloc::<u32>(64 * 8);
+    for (instruction, what) in [
+        ("wgmma.fence.sync.aligned;", "a fence before products needs all 32 lanes"),
+        ("wgmma.commit_group.sync.aligned;", "a group of products needs all 32 lanes"),
+    ] {
+        let alone = format!("setp.ne.u32 %p7, %lane, 0; @%p7 {instruction}");
+        let body = body.replace(instruction, &alone);
+        let maps = maps.clone();
+        let fault = Tensors { body: &body, threads: 128, maps }.fault(&mut device, out);
+        assert_eq!(fault.kind, FaultKind::Divergence, "{fault}");
+        assert!(fault.problem.contains(what), "{fault}");
+    }
+}
+
 /// One thread of the group tells the producer that a buffer is free, as kernels do.
 #[test]
 fn one_thread_speaks_for_its_warp_group() {

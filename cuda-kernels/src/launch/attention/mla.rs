@@ -5,7 +5,8 @@ use super::{
     shared_tile_bytes, splits,
 };
 use crate::launch::Argument::{F32, I32, I64, Pointer};
-use crate::launch::{Address, Error, Launch, MAX_GRID_X, within};
+use crate::launch::cache::check_bases;
+use crate::launch::{Address, Error, Launch, MAX_GRID_X, Parts, multiple, within};
 
 /// Elements of a latent with its part for RoPE, as [`MlaAttention`] reads it.
 pub const MLA_KEY: usize = 576;
@@ -36,18 +37,34 @@ pub struct MlaAttention {
 }
 
 impl MlaAttention {
+    /// That queries, outputs and latents begin where the kernels can read and write 16 bytes at a time.
+    fn check_aligned(&self, entry: &'static str) -> Result<(), Error> {
+        let stride = self.block_stride.unsigned_abs() as usize;
+        multiple(entry, "elements from a block to the next", stride, 8)?;
+        check_bases(
+            entry,
+            [
+                ("where the output begins", self.out),
+                ("where queries begin", self.queries),
+                ("where latents begin", self.latents),
+            ],
+        )
+    }
+
     /// One block of threads for each 32 rows of queries and heads. It gives the bits that [`MlaAttention::decode`] gives.
     ///
     /// # Errors
-    /// If there is nothing to do, or more than a grid or a 32-bit index can hold.
+    /// If an array or a block in it does not begin at a multiple of 16 bytes, if there is nothing to do, or more than a grid or a
+    /// 32-bit index can hold.
     pub fn prefill(&self) -> Result<Launch, Error> {
         let entry = "mla_prefill";
+        self.check_aligned(entry)?;
         let group = check_heads(entry, self.heads, 1)?;
         let batch = self.batch.check(entry)?;
         let tiles = (self.batch.most_queries * group).div_ceil(ROWS);
         let slots = TILE + TILE / 2;
         let elements = (ROWS + slots) * MLA_KEY;
-        Ok(Launch {
+        Ok(Launch(Parts {
             ptx: PREFILL,
             entry,
             grid: [
@@ -64,7 +81,7 @@ impl MlaAttention {
                 .chain([I32(self.heads as i32), I64(self.block_stride)])
                 .chain([F32(check_scale(entry, self.scale)?)])
                 .collect(),
-        })
+        }))
     }
 
     /// As [`PagedAttention::decode`](super::PagedAttention::decode); the workspace's parts have [`MLA_VALUE`] elements.
@@ -73,6 +90,7 @@ impl MlaAttention {
     /// As [`MlaAttention::prefill`].
     pub fn decode(&self, workspace: Workspace) -> Result<[Launch; 2], Error> {
         let entry = "mla_decode";
+        self.check_aligned(entry)?;
         let group = check_heads(entry, self.heads, 1)?;
         let batch = self.batch.check(entry)?;
         let scale = check_scale(entry, self.scale)?;
@@ -84,7 +102,7 @@ impl MlaAttention {
             .chain([I64(self.block_stride), F32(scale)])
             .collect();
         let tiles = (self.batch.most_queries * group).div_ceil(DECODE_ROWS);
-        let decode = Launch {
+        let decode = Launch(Parts {
             ptx: DECODE,
             entry,
             grid: self.batch.decode_grid(entry, tiles)?,
@@ -92,7 +110,7 @@ impl MlaAttention {
             shared_bytes: ((DECODE_ROWS + TILE) * MLA_KEY * 2) as u32
                 + shared_tile_bytes(DECODE_ROWS),
             arguments,
-        };
+        });
         Ok([decode, self.batch.join(self.out, workspace, self.heads, MLA_VALUE, scale)?])
     }
 }

@@ -284,6 +284,7 @@ impl<'a> Decoder<'_, 'a> {
         let round =
             integral.or(round).unwrap_or(if to_integer { Round::Zero } else { Round::Nearest });
         let integral = integral.is_some() || to_integer;
+        let dst = self.dst(0)?;
         Ok(Op::Convert(Convert {
             to,
             from,
@@ -292,7 +293,8 @@ impl<'a> Decoder<'_, 'a> {
             ftz,
             saturate,
             relu,
-            dst: self.dst(0)?,
+            dst,
+            dst_bytes: self.width(dst),
             a,
             b,
         }))
@@ -326,7 +328,7 @@ impl<'a> Decoder<'_, 'a> {
     fn set(&mut self, words: &mut Words<'a>) -> Decoded {
         let compare =
             words.one_of(&Compare::WORDS).ok_or("`set` needs a comparison, such as `.lt`")?;
-        words.take("ftz");
+        let ftz = words.take("ftz");
         let (to, ty) = (words.ty()?, words.ty()?);
         self.arity(&[3])?;
         if !matches!(to, Type::F32 | Type::U32 | Type::S32)
@@ -335,7 +337,7 @@ impl<'a> Decoder<'_, 'a> {
             return Err("the interpreter does not know `set` of these types".into());
         }
         let (a, b) = (self.src(1, ty)?, self.src(2, ty)?);
-        Ok(Op::Set { compare, ty, float: to == Type::F32, dst: self.dst(0)?, a, b })
+        Ok(Op::Set { compare, ty, ftz, float: to == Type::F32, dst: self.dst(0)?, a, b })
     }
 
     fn predicate_logic(&mut self, words: &mut Words<'a>) -> Decoded {
