@@ -172,9 +172,11 @@ impl Engine {
     }
 
     /// Whether another request has asked for most of what is not here: answers to one question come together, and the
-    /// prompt of all need be brought once.
+    /// prompt of all need be brought once. What only the system prompt is common to is asked for by itself.
     fn is_on_its_way(&self, member: &Member, known: usize) -> bool {
-        let alike = known * self.options.block + LEAST;
+        let known = known * self.options.block;
+        let unknown = in_blocks(member, self.options.block).len() - known;
+        let alike = known + LEAST.max(unknown / 2 + 1);
         self.members.iter().any(|other| {
             matches!(other.elsewhere, Elsewhere::Asked(_))
                 && other.salt == member.salt

@@ -23,7 +23,7 @@ impl Engine {
         if self.members[index].is_running() {
             return Err(Error::invalid("a request to let in", id, "one that waits"));
         }
-        let (session, brought) = match self.bring_back(index) {
+        let (session, brought) = match self.bring_back(index)? {
             Some(session) => (session, 0),
             None => self.open(index)?,
         };
@@ -41,17 +41,25 @@ impl Engine {
     }
     // ANCHOR_END: admit
 
-    /// What was parked, if it was and there is room for it. Where it was it is not any more.
-    fn bring_back(&mut self, index: usize) -> Option<Session> {
+    /// What was parked, if it was, there is room for it, and the pool has not most of it anyway. Where it was it is not any
+    /// more.
+    fn bring_back(&mut self, index: usize) -> Result<Option<Session>> {
+        let member = &self.members[index];
+        let is_found = finds(member, self.known(member).len() * self.options.block);
         let place = std::mem::replace(&mut self.members[index].place, Place::Waiting);
-        let Place::Parked(parked) = place else { return None };
-        let began = Instant::now();
-        let session = self.pool.unpark(&parked, self.host.as_mut()?).ok();
-        if session.is_some() {
-            self.costs.copied(parked.tokens(), began.elapsed());
+        let Place::Parked(parked) = place else { return Ok(None) };
+        let mut session = None;
+        if let Some(host) = self.host.as_mut().filter(|_| !is_found) {
+            let began = Instant::now();
+            session = self.pool.unpark(&parked, host).ok();
+            if let Some(session) = &session {
+                self.costs.copied(parked.tokens(), began.elapsed());
+                // What the pool knows of it need not be there twice.
+                self.pool.remember(session)?;
+            }
         }
         self.forget(parked);
-        session
+        Ok(session)
     }
 
     /// Makes room in the host's memory: what was parked has come back, or never will.
@@ -66,7 +74,6 @@ impl Engine {
     /// What is known of its text; and how many tokens of it another engine has read for this request.
     fn open(&mut self, index: usize) -> Result<(Session, usize)> {
         let (brought, known_before) = self.members[index].elsewhere.unpack();
-        let bytes: usize = brought.values().map(Vec::len).sum();
         let member = &self.members[index];
         // Where all is to be read, one token is all that is looked up, and it is never found alone.
         let looked_up = if member.reads_all() { 1 } else { member.text.len() };
@@ -89,6 +96,7 @@ impl Engine {
             }
         }
         self.counters.brought_tokens += brought as u64;
+        let bytes = brought / block * self.pool.pool().layout().block_bytes();
         self.counters.brought_bytes += bytes as u64;
         Ok((session, brought))
     }
@@ -96,6 +104,9 @@ impl Engine {
     // ANCHOR: preempt
     /// A request gives up its place. Its blocks are parked if bringing them back is known to take less time than
     /// computing them; otherwise they stay where a lookup finds them, for as long as nobody needs them.
+    ///
+    /// Whoever shares blocks with others inside is not parked: those stay in the pool in any case, and a copy that came back
+    /// would take their room once more. What is the request's own still goes to the host's memory when it is evicted.
     pub(super) fn preempt(&mut self, id: u64) -> Result<()> {
         let index = self.index_of(id)?;
         let member = &mut self.members[index];
@@ -105,8 +116,10 @@ impl Engine {
         member.usage.preemptions += 1;
         self.counters.preemptions += 1;
         let tokens = session.text().len();
+        let tables = self.pool.pool().tables(session.sequence())?;
+        let is_alone = tables.held().all(|block| self.holders.of(block) == 1);
         match &mut self.host {
-            Some(host) if tokens > 0 && self.costs.parking_pays() => {
+            Some(host) if tokens > 0 && is_alone && self.costs.parks() => {
                 let began = Instant::now();
                 // What cannot be parked is computed again.
                 if let Ok(parked) = self.pool.park(session, host) {
@@ -154,6 +167,13 @@ impl Engine {
         self.ended.push((member, Event::Failed(error)));
         Ok(())
     }
+}
+
+/// Whether a request that waits begins with the `known` tokens that the pool has of it. Not if all of it is to be run, and not
+/// if most of it is parked and nowhere else. But where the pool has most of it, reading the rest is little, and bringing it all
+/// back would take blocks for what is there already.
+pub(super) fn finds(member: &Member, known: usize) -> bool {
+    !member.reads_all() && member.parked().is_none_or(|parked| 2 * known > parked.tokens())
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ pub struct Counters {
     pub tier_hits: u64,
     /// Prompt tokens that another engine has read for this one.
     pub brought_tokens: u64,
-    /// Bytes of blocks that came from other engines.
+    /// Bytes of the blocks of those tokens. What came and could not be used is not counted.
     pub brought_bytes: u64,
     /// Bytes of blocks that went to other engines.
     pub lent_bytes: u64,

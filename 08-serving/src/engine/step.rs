@@ -73,10 +73,12 @@ impl Engine {
             let is_saving = !self.unsaved.is_empty();
             return Ok(Step::Idle(if is_saving { Some(began) } else { self.next_alarm() }));
         }
+        let executed = Instant::now();
         let mut logits = self.execute(&decided.pass, &decided.indices)?;
+        let took = executed.elapsed();
         let outcomes = self.choose(&decided, &mut logits);
         let spans = self.take_in(&mut decided, outcomes)?;
-        let record = self.record(decided, spans, began);
+        let record = self.record(decided, spans, began, took);
         self.tell(false);
         self.save(false);
         Ok(Step::Ran(record))
@@ -189,7 +191,15 @@ impl Engine {
         Ok(records)
     }
 
-    fn record(&mut self, decided: Decided, spans: Vec<SpanRecord>, began: Instant) -> PassRecord {
+    /// Notes a step that began then, of which the model took so long. What is learnt is of the model alone: blocks that
+    /// were copied before the pass are no part of what a row costs.
+    fn record(
+        &mut self,
+        decided: Decided,
+        spans: Vec<SpanRecord>,
+        began: Instant,
+        took: Duration,
+    ) -> PassRecord {
         let duration = began.elapsed();
         let rows = decided.pass.rows();
         let of = |kind| spans.iter().filter(|s| s.kind == kind).map(|s| s.rows).sum::<usize>();
@@ -210,8 +220,8 @@ impl Engine {
             admitted: admitted.len(),
             preempted: preempted.len(),
         });
-        self.times.observe(rows, duration);
-        self.costs.computed(prefill_rows, rows, duration);
+        let believed = self.times.observe(rows, took);
+        self.costs.computed(prefill_rows, rows, believed);
         self.counters.passes += 1;
         self.counters.rows += rows as u64;
         PassRecord { start, duration, admitted, preempted, spans, blocks: self.block_counts() }

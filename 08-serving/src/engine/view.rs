@@ -3,11 +3,15 @@
 use super::Engine;
 use super::arrivals::is_queued;
 use super::member::{Member, Place};
+use super::places::finds;
 use super::policy::{State, View};
 use super::request::Limits;
 use naive_decode::Result;
+use paged_cache::BlockId;
+use std::ops::Range;
 
-/// How many of those who wait are looked up in the prefix cache. Of those behind them nothing is known until their turn comes.
+/// How many of those who come in next are looked up in the prefix cache. Of others nothing is taken to be known until their
+/// turn comes: one that begins like them waits a pass at most in vain.
 const LOOKED_UP: usize = 8;
 
 /// Events that a pass may send besides tokens that were guessed, the end included.
@@ -46,38 +50,62 @@ impl Engine {
     /// the prompt; the others wait until it has, and find it.
     fn look_up(&self, views: &mut [View]) {
         let blocks = self.pool.pool().blocks();
-        let mut next: Vec<usize> = (0..views.len())
+        let mut waiting: Vec<usize> = (0..views.len())
             .filter(|&i| is_queued(&self.members[i]) && !views[i].is_stalled)
             .collect();
-        next.sort_unstable_by_key(|&i| views[i].rank);
-        next.truncate(LOOKED_UP);
-        let mut reading: Vec<usize> = (0..views.len())
-            .filter(|&i| views[i].is_running && !views[i].is_stalled && views[i].pending() > 1)
-            .collect();
-        for i in next {
+        waiting.sort_unstable_by_key(|&i| views[i].rank);
+        let reads = |view: &View| view.is_running && !view.is_stalled && view.pending() > 1;
+        let known = |i: usize| (i, self.known(&self.members[i]).len() * self.options.block);
+        // Whoever reads a prompt or is about to, and how many tokens of it are known.
+        let mut reading: Vec<(usize, usize)> =
+            (0..views.len()).filter(|&i| reads(&views[i])).map(known).collect();
+        let mut next = 0;
+        for i in waiting {
             let member = &self.members[i];
-            if !member.reads_all() && !matches!(member.place, Place::Parked(_)) {
-                // The last token is read in any case.
-                let text = &member.text[..member.text.len() - 1];
-                let known = self.pool.known(member.salt, text);
-                views[i].held = known.len() * self.options.block;
-                views[i].shared = known.iter().filter(|b| blocks.references(**b) > 1).count();
-                let more = views[i].held + self.options.block;
-                let ahead = |&other: &usize| {
-                    let other = &self.members[other];
-                    self.options.prefixes
-                        && other.salt == member.salt
-                        && other.text.len() >= more
-                        && text.len() >= more
-                        && other.text[..more] == text[..more]
-                };
-                let behind = reading.iter().copied().find(ahead);
-                views[i].behind = behind.map(|other| views[other].id);
+            let ahead = |&&(other, known): &&_| self.is_behind(member, &self.members[other], known);
+            if let Some(&(other, _)) = reading.iter().find(ahead) {
+                views[i].behind = Some(views[other].id);
+                continue;
             }
-            reading.push(i);
+            if next == self.options.running {
+                break; // no more than that come in at once
+            }
+            let mut tokens = 0;
+            if next < LOOKED_UP {
+                let known = self.known(member);
+                tokens = known.len() * self.options.block;
+                if finds(member, tokens) {
+                    views[i].held = tokens;
+                    views[i].shared = known.iter().filter(|b| blocks.references(**b) > 1).count();
+                }
+            }
+            reading.push((i, tokens));
+            next += 1;
         }
     }
     // ANCHOR_END: look_up
+
+    /// The blocks of what the pool knows of a text. Its last token is read in any case.
+    pub(super) fn known(&self, member: &Member) -> Vec<BlockId> {
+        self.pool.known(member.salt, &member.text[..member.text.len() - 1])
+    }
+
+    /// Whether a text goes on like another beyond the first `known` tokens, by a block at least: then it has only to wait to
+    /// find that block.
+    fn is_behind(&self, member: &Member, other: &Member, known: usize) -> bool {
+        let more = known + self.options.block;
+        // Texts of which the same is known differ most often right behind it.
+        let is_alike = |range: Range<usize>| {
+            other.text.get(range.clone()).is_some_and(|tokens| tokens == &member.text[range])
+        };
+        self.options.prefixes
+            && !member.reads_all()
+            && member.parked().is_none()
+            && other.salt == member.salt
+            && member.text.len() > more
+            && is_alike(known..more)
+            && is_alike(0..known)
+    }
 
     /// Guesses behind every text that has one row left to run.
     pub(super) fn guess(&mut self) {

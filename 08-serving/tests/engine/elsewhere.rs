@@ -1,7 +1,7 @@
 //! Prompts that another engine reads: the same tokens, whatever comes of it.
 
 use crate::world::{
-    Answer, Asked, Dice, assert_as_alone, assert_empty, crowd, engine, options, serve,
+    Answer, Asked, Dice, assert_as_alone, assert_empty, crowd, engine, options, run, serve,
 };
 use flash_attention::tile_attention::KvType;
 use naive_decode::Element;
@@ -224,12 +224,12 @@ fn others_run_while_a_prompt_is_read_elsewhere() {
     let [long, short] = [Asked::new(Dice(1).tokens(90), 5), Asked::new(Dice(2).tokens(20), 30)];
     let mut waits = Answer::of(writer.submit(long.request()).unwrap());
     let mut runs = Answer::of(writer.submit(short.request()).unwrap());
-    crate::world::run(&mut writer, std::slice::from_mut(&mut runs));
+    run(&mut writer, std::slice::from_mut(&mut runs));
     assert_eq!(runs.tokens, short.alone());
     waits.read();
     assert!(waits.cached.is_none() && desk.len() == 1, "it still waits");
     drop(desk.take());
-    crate::world::run(&mut writer, std::slice::from_mut(&mut waits));
+    run(&mut writer, std::slice::from_mut(&mut waits));
     assert_eq!(waits.tokens, long.alone());
 }
 
@@ -248,7 +248,7 @@ fn whoever_waits_may_go_or_run_out_of_time() {
     assert!(pending.iter().all(|pending| pending.is_wanted.strong_count() == 1));
     drop(gone);
     std::thread::sleep(Duration::from_millis(25));
-    crate::world::run(&mut writer, std::slice::from_mut(&mut late));
+    run(&mut writer, std::slice::from_mut(&mut late));
     assert_eq!(late.reason(), FinishReason::Deadline);
     assert!(pending.iter().all(|pending| pending.is_wanted.strong_count() == 0));
     assert_eq!(writer.state().counters.cancelled, 1);
@@ -285,6 +285,44 @@ fn answers_to_one_prompt_have_it_read_once() {
 }
 
 #[test]
+fn whoever_has_only_the_beginning_in_common_asks_for_itself() {
+    let desk = Desk::default();
+    let mut writer = writer(&desk, options(900));
+    let shared = Dice(4).tokens(80);
+    let ask = |seed, own| {
+        let asked = Asked::new([&shared[..], &Dice(seed).tokens(own)].concat(), 3);
+        Answer::of(writer.submit(asked.request()).unwrap())
+    };
+    let _first = ask(5, 100);
+    // Of 80 and 40 most is on its way, of 80 and 100 it is not.
+    let _answers = [ask(6, 40), ask(7, 100)];
+    writer.step().unwrap();
+    assert_eq!(desk.len(), 2);
+}
+
+/// The beginning after which others were to come is gone when they come: none of them is of use.
+#[test]
+fn what_came_and_could_not_be_used_is_not_counted() {
+    let desk = Desk::default();
+    let mut reader = reader(options(900));
+    let mut writer = writer(&desk, options(220));
+    let first = Asked::new(Dice(4).tokens(60), 3);
+    serve(&mut writer, std::slice::from_ref(&first));
+    let next = Asked::new([&first.prompt[..], &Dice(7).tokens(80)].concat(), 8);
+    let mut waits = [Answer::of(writer.submit(next.request()).unwrap())];
+    run(&mut writer, &mut waits);
+    let pending = desk.take();
+    assert_eq!((pending.wanted.known, pending.wanted.names.len()), (15, 19));
+    let other = Asked::new(Dice(8).tokens(60), 150);
+    serve(&mut writer, std::slice::from_ref(&other));
+    pending.courier.deliver(read(&mut reader, &pending.wanted));
+    run(&mut writer, &mut waits);
+    assert_as_alone(&[next], &waits, "without its beginning");
+    let counters = writer.state().counters;
+    assert_eq!((counters.brought_tokens, counters.brought_bytes), (0, 0));
+}
+
+#[test]
 fn short_prompts_and_those_that_must_be_run_are_read_here() {
     let desk = Desk::default();
     let mut writer = writer(&desk, options(900));
@@ -294,12 +332,12 @@ fn short_prompts_and_those_that_must_be_run_are_read_here() {
     let embedded = EngineRequest::embedding(Dice(6).tokens(100));
     let requests = [short.request(), scored];
     let mut answers = requests.map(|request| Answer::of(writer.submit(request).unwrap()));
-    crate::world::run(&mut writer, &mut answers);
+    run(&mut writer, &mut answers);
     assert!(answers.iter().all(|answer| answer.end.is_some()));
     assert_eq!(desk.len(), 0);
     // An embedding's prompt may come from elsewhere, all but its last token.
     let mut embedding = Answer::of(writer.submit(embedded).unwrap());
-    crate::world::run(&mut writer, std::slice::from_mut(&mut embedding));
+    run(&mut writer, std::slice::from_mut(&mut embedding));
     assert_eq!(desk.len(), 1);
 }
 

@@ -147,3 +147,58 @@ fn of_equals_the_later_one_gives_up_its_place() {
     let totals: Vec<_> = answers.iter().map(|answer| answer.usage().total).collect();
     assert!(totals[0] < totals[3]);
 }
+
+/// Whoever comes back from the host's memory with a copy of what others have in the pool takes the room of all of it once
+/// more, and nobody comes in before.
+#[test]
+fn parking_takes_no_room_from_those_who_share() {
+    let mut dice = Dice(51);
+    let shared = dice.tokens(106);
+    let mut ask = |_| Asked::new([&shared[..], &dice.tokens(2)].concat(), 20);
+    let asked: Vec<Asked> = (0..40).map(&mut ask).collect();
+    let passes = |host_bytes| {
+        // Room for what is shared, and for three answers.
+        let options = EngineOptions { host_bytes, draft: 0, ..options(4 * 44) };
+        let mut engine = engine(options);
+        let answers = serve(&mut engine, &asked);
+        assert_as_alone(&asked, &answers, &format!("{host_bytes} bytes of the host"));
+        assert_empty(&engine);
+        let counters = engine.state().counters;
+        assert!(counters.preemptions > 0, "{counters:?}");
+        assert_eq!(counters.parked, 0, "each shares with another");
+        counters.passes
+    };
+    let (without, with) = (passes(0), passes(1 << 26));
+    assert!(
+        with <= without + without / 10,
+        "{with} passes with the host's memory, {without} without"
+    );
+}
+
+/// What was parked when nobody else held it, and is held by somebody when it could come back.
+#[test]
+fn what_others_hold_by_now_is_not_brought_back() {
+    let mut dice = Dice(61);
+    let shared = dice.tokens(100);
+    let parked = Asked::new(shared.clone(), 40);
+    let other = Asked { priority: 1, ..Asked::new(dice.tokens(120), 10) };
+    let sharing = Asked { priority: 1, ..Asked::new(shared, 60) };
+    // Room for one of them and for what a second has for itself, but not for two prompts.
+    let options = EngineOptions { host_bytes: 1 << 24, draft: 0, ..options(4 * 52) };
+    let mut engine = engine(options);
+    let submit =
+        |engine: &Engine, asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
+    let mut answers = vec![submit(&engine, &parked)];
+    (0..5).for_each(|_| drop(engine.step().unwrap()));
+    answers.push(submit(&engine, &other));
+    engine.step().unwrap();
+    answers.push(submit(&engine, &sharing));
+    while answers[2].end.is_none() {
+        engine.step().unwrap();
+        engine.check_integrity().unwrap();
+        answers.iter_mut().for_each(Answer::read);
+    }
+    assert!(answers[0].end.is_some(), "it waited until nobody else was there");
+    assert_as_alone(&[parked, other, sharing], &answers, "one that was parked");
+    assert_eq!(engine.state().counters.parked, 1);
+}

@@ -209,6 +209,22 @@ fn requests_that_begin_alike_read_their_beginning_once() {
     }
 }
 
+/// However many they are: none reads what another is reading, or is about to.
+#[test]
+fn any_number_of_answers_read_the_question_once() {
+    let asked = Asked::new(Dice(9).tokens(200), 10);
+    // In rows of one pass, or of several.
+    for (n, rows) in [(1, 256), (8, 256), (32, 256), (32, 64), (32, 2048), (40, 2048)] {
+        let mut engine = engine(EngineOptions { rows, draft: 0, ..options(ROOMY) });
+        let asked = vec![asked.clone(); n];
+        let answers = serve(&mut engine, &asked);
+        assert_as_alone(&asked, &answers, &format!("{n} answers to one question"));
+        // All but the first find 49 blocks of four. An answer's last token is not run.
+        let expected = 200 + (n - 1) * 4 + n * 9;
+        assert_eq!(engine.state().counters.rows as usize, expected, "{n} answers, {rows} rows");
+    }
+}
+
 #[test]
 fn static_batches_have_the_same_tokens() {
     let asked = crowd(5, 12);

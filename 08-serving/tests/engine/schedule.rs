@@ -242,6 +242,54 @@ fn who_is_behind_waits_for_what_the_first_one_reads() {
     assert_eq!(admitted, [vec![0], vec![], vec![1], vec![]], "60 rows take two passes of 32");
 }
 
+/// Passes until a request of so many tokens of prompt, which comes while a prompt of 400 is being read four rows a pass, has
+/// been read.
+fn passes_until_read(priority: i32, arrived: u64, prompt: usize) -> u64 {
+    let mut world = world(4, 800, 4, 4);
+    world.requests.push(Request { view: view(0, 0, 0, 400, 409), end: 410, preemptions: 0 });
+    for now in 0.. {
+        if now == 3 {
+            let view = view(1, priority, arrived, prompt, prompt + 8);
+            world.requests.push(Request { view, end: prompt + 9, preemptions: 0 });
+        }
+        let plan = Continuous.schedule(&world.state(), world.budget);
+        assert_eq!(plan.rows(), 4, "the pass is full: {plan:?}");
+        world.carry_out(&plan);
+        if now >= 3 && world.request(1).view.text > prompt {
+            assert_eq!(world.request(0).preemptions, 0, "a prompt that pauses keeps its blocks");
+            return now - 2;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_prompt_that_is_read_pauses_for_a_more_urgent_one() {
+    assert_eq!(passes_until_read(1, 3, 12), 3, "it has all rows");
+    assert_eq!(passes_until_read(1, 3, 2), 1, "or as many as it needs");
+    // 400 rows are 100 passes, of which three have run.
+    assert_eq!(passes_until_read(0, 3, 12), 97 + 4, "equals read one after the other");
+    let late = serving::engine::policy::LEVEL.as_millis() as u64 + 1;
+    assert_eq!(passes_until_read(1, late, 12), 97 + 4, "who has waited for a level goes first");
+}
+
+#[test]
+fn nobody_waits_for_one_that_pauses() {
+    let mut world = world(4, 800, 4, 4);
+    for (id, priority) in [(0, 0), (1, 1)] {
+        let view = view(id, priority, id, 40, 49);
+        world.requests.push(Request { view, end: 50, preemptions: 0 });
+    }
+    world.request(0).view.is_running = true;
+    // Behind the one that the urgent one pauses, and more urgent still.
+    let waits = View { behind: Some(0), ..view(2, 2, 2, 8, 9) };
+    world.requests.push(Request { view: waits, end: 10, preemptions: 0 });
+    world.request(1).view.is_running = true;
+    let plan = Continuous.schedule(&world.state(), world.budget);
+    assert_eq!((&plan.admit[..], plan.spans.len()), (&[2][..], 1), "{plan:?}");
+    assert_eq!((plan.spans[0].id, plan.spans[0].rows), (2, 4));
+}
+
 /// Seconds of passes that cost 1 ms, and so much more for each row.
 fn times(per_row: f64) -> PassTimes {
     let mut times = PassTimes::default();

@@ -102,7 +102,7 @@ fn how_much_is_served_at_once_is_as_it_is_told() {
     let refused = server.post_for_error("/v1/completions", &json!({"prompt": vec![7; 101]}));
     assert!(refused.contains("100 tokens at most"), "{refused}");
     let refused = server.post_for_error("/v1/completions", &json!({"prompt": "a", "n": 6}));
-    assert!(refused.contains("no more than 5 may wait"), "{refused}");
+    assert!(refused.contains("at most 5, as many as may wait"), "{refused}");
     assert!(server.said.is_empty(), "{:?}", server.said);
     for (arguments, words) in [
         (["--max-num-seqs", "9", "--max-num-batched-tokens", "8"], "is 8, expected at least 9"),

@@ -1,7 +1,7 @@
 //! Continuous batching: whoever fits comes in, in every pass.
 
 use super::drafts::share_out;
-use super::draw::Draw;
+use super::draw::{Draw, gives_way};
 use super::{Budget, Plan, Policy, State, View};
 
 /// Whoever fits comes in, in every pass, and whoever is done makes room at once.
@@ -15,7 +15,8 @@ use super::{Budget, Plan, Policy, State, View};
 /// for everyone, or the next pass might throw it out again.
 ///
 /// **Going out** happens to the last in rank: when a block is short, and when somebody who does not fit otherwise is
-/// of a higher priority and ranks before it. Priority alone would not do: rank is how whoever waits rises.
+/// of a higher priority and ranks before it. Priority alone would not do: rank is how whoever waits rises. A prompt that is
+/// being read pauses for the same one where rows are short.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Continuous;
 
@@ -50,7 +51,7 @@ fn admit<'a>(draw: &mut Draw<'a>, state: &'a State, budget: Budget) {
         if is_being_read(draw, view.behind) {
             continue; // what it shares with that one will be known soon
         }
-        if draw.prompt_rows == 0 || !make_place(draw, view, budget) {
+        if !make_place(draw, view, budget) {
             break;
         }
         draw.admit(view);
@@ -58,32 +59,30 @@ fn admit<'a>(draw: &mut Draw<'a>, state: &'a State, budget: Budget) {
 }
 // ANCHOR_END: admit
 
-/// Whether the prompt of a request that is inside has rows to run.
+/// Whether rows of a prompt run in this pass.
 fn is_being_read(draw: &Draw, id: Option<u64>) -> bool {
-    draw.inside.iter().any(|view| Some(view.id) == id && view.pending() > 1)
+    let has_rows = |id| draw.plan.spans.iter().any(|span| span.id == id);
+    draw.inside.iter().any(|view| Some(view.id) == id && view.pending() > 1 && has_rows(view.id))
 }
 
-/// Whether there is a place for a request, perhaps because others of lower priority that rank behind give up theirs.
+/// Whether there are a place and rows for a request, perhaps because others of lower priority that rank behind give up theirs.
 fn make_place<'a>(draw: &mut Draw<'a>, view: &View, budget: Budget) -> bool {
-    let below = |draw: &Draw<'a>| {
-        // Whoever came in with this plan has no place to give up yet.
-        let last = draw.inside.last().filter(|last| last.is_running);
-        let gives_way = |last: &View| last.priority < view.priority && view.rank < last.rank;
-        last.is_some_and(|last| last.is_stalled || gives_way(last))
-    };
-    if fits(draw, view, budget) {
-        return true;
-    }
-    // Nobody goes out in vain.
+    // Nobody goes out in vain, and no prompt pauses.
     let mut tried = draw.clone();
-    while below(&tried) {
-        tried.send_out_last();
-        if fits(&tried, view, budget) {
-            *draw = tried;
-            return true;
+    while !fits(&tried, view, budget) {
+        // Whoever came in with this plan has no place to give up yet.
+        let last = tried.inside.last().filter(|last| last.is_running);
+        if !last.is_some_and(|last| last.is_stalled || gives_way(last, view)) {
+            return false;
         }
+        tried.send_out_last();
     }
-    false
+    tried.make_rows(view);
+    if tried.prompt_rows == 0 {
+        return false;
+    }
+    *draw = tried;
+    true
 }
 
 fn fits(draw: &Draw, view: &View, budget: Budget) -> bool {

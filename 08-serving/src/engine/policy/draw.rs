@@ -68,12 +68,32 @@ impl<'a> Draw<'a> {
     pub(super) fn send_out_last(&mut self) {
         let Some(view) = self.inside.pop() else { return };
         self.blocks += view.gives_back;
-        if let Some(at) = self.plan.spans.iter().position(|span| span.id == view.id) {
-            let span = self.plan.spans.remove(at);
-            // Blocks that it was to take in this pass.
-            self.blocks += self.blocks_for(view.held + span.rows).saturating_sub(view.places);
-        }
+        self.take_rows(view, usize::MAX);
         self.plan.preempt.push(view.id);
+    }
+
+    /// Rows for the prompt of somebody who comes in, also those of prompts inside that give way to it: the last in rank
+    /// pauses first.
+    pub(super) fn make_rows(&mut self, view: &View) {
+        for paused in self.inside.clone().into_iter().rev() {
+            if paused.pending() > 1 && gives_way(paused, view) {
+                self.take_rows(paused, view.pending().saturating_sub(self.prompt_rows));
+            }
+        }
+    }
+
+    /// Takes back up to so many rows of a request, and the blocks that they were to take.
+    fn take_rows(&mut self, view: &View, most: usize) {
+        let Some(at) = self.plan.spans.iter().position(|span| span.id == view.id) else { return };
+        let rows = self.plan.spans[at].rows;
+        let left = rows.saturating_sub(most);
+        let taken = |rows| self.blocks_for(view.held + rows).saturating_sub(view.places);
+        self.blocks += taken(rows) - taken(left);
+        self.prompt_rows += rows - left;
+        match left {
+            0 => drop(self.plan.spans.remove(at)),
+            _ => self.plan.spans[at].rows = left,
+        }
     }
 
     /// A request comes in, with as much of its prompt as there are rows for.
@@ -96,4 +116,10 @@ impl<'a> Draw<'a> {
         };
         self.inside.iter().map(rest).sum()
     }
+}
+
+/// Whether a request inside makes room for another: one of a higher priority that ranks before it. Who came in with this plan
+/// has nothing to give up yet.
+pub(super) fn gives_way(inside: &View, other: &View) -> bool {
+    inside.is_running && inside.priority < other.priority && other.rank < inside.rank
 }
