@@ -83,7 +83,7 @@ pub fn load_packed(
     keep: Keep,
 ) -> Result<PackedModel> {
     let origin = files.origin().filter(|_| keep != Keep::Never);
-    let places = origin.map(|origin| Places::of(origin, weights));
+    let places = origin.map(|origin| Places::of(origin, weights, pool.threads()));
     let from = origin.map(|origin| PackedFrom {
         sources: origin.digest,
         weights,

@@ -176,11 +176,12 @@ impl EngineArgs {
     }
 }
 
-/// Tells the model's files from others, and what its weights are kept as.
+/// Tells the model from others, and what its weights are kept as. By content only: another server has a copy with
+/// other times, and so has this one when it has fetched the files again.
 fn digest(files: &ModelFiles, weights: Weights) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     match files.origin() {
-        Some(origin) => hasher.update(&origin.digest),
+        Some(origin) => hasher.update(&origin.content),
         None => hasher.update(TARGET.weights),
     };
     hasher.update(format!("{weights:?}").as_bytes());

@@ -6,7 +6,7 @@ use flash_attention::packed::{Format, PackedFile, PackedFrom, Packer, Rows, Weig
 use flash_attention::threads::Pool;
 use model_files::{Architecture, ModelFiles, open};
 use naive_decode::{
-    Error, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Want, random_tensors,
+    Checkpoint, Error, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Want, random_tensors,
 };
 use serde_json::Value;
 use serving::packed::{Came, Keep, PackedModel, load_packed};
@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
-/// The file of packed weights in a model's directory.
-const KEPT: &str = "model.q8_0.packed";
+/// The file of weights that are packed for two threads in a model's directory.
+const KEPT: &str = "model.q8_0.threads-2.packed";
 
 fn write_model(directory: &Path) {
     std::fs::write(directory.join("config.json"), TARGET.config).unwrap();
@@ -62,44 +62,73 @@ fn what_does_not_fit_any_more_is_packed_again_and_replaced() {
     let directory = directory.path();
     write_model(directory);
     let weights = directory.join("model.safetensors");
-    let replaced = |threads: usize, what: &str| {
-        let again = load(directory, threads, Keep::Slow);
+    let replaced = |what: &str| {
+        let again = load(directory, 2, Keep::Slow);
         assert_eq!(again.came, Came::PackedAndKept, "{what}");
-        let fresh = load(directory, threads, Keep::Never);
+        let fresh = load(directory, 2, Keep::Never);
         assert!(logits(&again.model) == logits(&fresh.model), "{what}");
-        let mapped = load(directory, threads, Keep::Slow);
+        let mapped = load(directory, 2, Keep::Slow);
         assert_eq!(mapped.came, Came::Mapped, "{what}");
         assert!(logits(&mapped.model) == logits(&fresh.model), "{what}");
         logits(&fresh.model)
     };
     load(directory, 2, Keep::Always);
-    let before = replaced(1, "another number of threads");
 
-    // One weight is another; length and head are what they were. (Some systems count time in seconds.)
-    let mut bytes = TARGET.weights.to_vec();
-    let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    for at in (head + 1..bytes.len()).step_by(2).take(4_096) {
-        bytes[at] ^= 0x80; // the sign of a bf16
-    }
-    std::fs::write(&weights, &bytes).unwrap();
+    // Nothing shows that it was changed but the time. (Some systems count it in seconds.)
+    let set_modified = |time: SystemTime| {
+        std::fs::File::options().write(true).open(&weights).unwrap().set_modified(time).unwrap();
+    };
     let later = SystemTime::now() + Duration::from_secs(10);
-    std::fs::File::options().write(true).open(&weights).unwrap().set_modified(later).unwrap();
-    let after = replaced(1, "a source that was changed");
+    set_modified(later);
+    let before = replaced("a source with another time");
+
+    // Nor the time: layers of images and packages have made-up ones. Length and head are what they were.
+    std::fs::write(&weights, with_a_matrix_negated()).unwrap();
+    set_modified(later);
+    let after = replaced("a source that was changed");
     assert!(before != after, "the change shows in the logits");
 
     let mut config: Value = serde_json::from_slice(TARGET.config).unwrap();
     config["rms_norm_eps"] = 1e-3.into();
     std::fs::write(directory.join("config.json"), config.to_string()).unwrap();
-    replaced(1, "another config");
+    replaced("another config");
 
     let kept = directory.join(KEPT);
     let whole = std::fs::read(&kept).unwrap();
     std::fs::write(&kept, &whole[..whole.len() - 1]).unwrap();
-    replaced(1, "cut short");
+    replaced("cut short");
     std::fs::write(&kept, b"").unwrap();
-    replaced(1, "empty");
+    replaced("empty");
     std::fs::write(&kept, [&whole[..100], &[!whole[100]], &whole[101..]].concat()).unwrap();
-    replaced(1, "damaged");
+    replaced("damaged");
+}
+
+/// The target's weights with one matrix of bf16 negated.
+fn with_a_matrix_negated() -> Vec<u8> {
+    let checkpoint = Checkpoint::embedded("target", TARGET.weights).unwrap();
+    let matrix = checkpoint.view("model.layers.1.mlp.up_proj.weight").unwrap();
+    let start = matrix.data().as_ptr().addr() - TARGET.weights.as_ptr().addr();
+    let mut bytes = TARGET.weights.to_vec();
+    for number in bytes[start..][..matrix.data().len()].as_chunks_mut::<2>().0 {
+        number[1] ^= 0x80;
+    }
+    bytes
+}
+
+#[test]
+fn each_number_of_threads_has_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    write_model(directory);
+    for threads in [2, 1] {
+        assert_eq!(load(directory, threads, Keep::Always).came, Came::PackedAndKept, "{threads}");
+    }
+    let fresh = logits(&load(directory, 2, Keep::Never).model);
+    for threads in [2, 1, 2, 1] {
+        let mapped = load(directory, threads, Keep::Always);
+        assert_eq!(mapped.came, Came::Mapped, "{threads}");
+        assert!(logits(&mapped.model) == fresh, "{threads}");
+    }
 }
 
 /// `ladder bench` on a model, with a folder for caches of its own.
@@ -107,7 +136,7 @@ fn bench(directory: &Path, caches: &Path, more: &[&str]) -> (Value, String) {
     let model = directory.to_str().unwrap();
     let load = ["bench", "--json", "--prefill", "2", "--decode", "1", "--samples", "1"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
-    command.args(load).args(["--weights", "q8_0", "--model", model]).args(more);
+    command.args(load).args(["--weights", "q8_0", "--threads", "2", "--model", model]).args(more);
     command.env("XDG_CACHE_HOME", caches).env("HOME", caches);
     let Output { status, stdout, stderr } = command.output().unwrap();
     let said = String::from_utf8(stderr).unwrap();

@@ -13,9 +13,10 @@ const FOLDER: &str = "inference-ladder";
 pub(super) struct Places(Vec<PathBuf>);
 
 impl Places {
-    /// The places for a model from `origin`, packed as `weights`.
-    pub(super) fn of(origin: &Origin, weights: Weights) -> Self {
-        let ending = format!("{}.packed", weights.name());
+    /// The places for a model from `origin`, packed as `weights` for so many threads. Each number has a file of its
+    /// own: programs with different ones would replace each other's for ever.
+    pub(super) fn of(origin: &Origin, weights: Weights, threads: usize) -> Self {
+        let ending = format!("{}.threads-{threads}.packed", weights.name());
         let path = &origin.path;
         let beside = match path.is_dir() {
             true => path.join(format!("model.{ending}")),

@@ -11,6 +11,7 @@ mod gguf_tokenizer;
 mod hub;
 mod loading;
 mod model_directory;
+mod origin;
 mod real_model;
 mod writer;
 
