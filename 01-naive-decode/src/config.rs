@@ -106,6 +106,9 @@ impl Raw {
 }
 
 impl Config {
+    /// Far more layers than any model has. Whoever reads a config makes lists of as many entries.
+    pub const MOST_LAYERS: usize = 1 << 16;
+
     /// Reads a `config.json`; `file` is the name that errors give it.
     ///
     /// # Errors
@@ -163,6 +166,10 @@ impl Config {
             if size == 0 || size > 1 << 24 {
                 return refuse(field, size.to_string(), "between 1 and 16,777,216");
             }
+        }
+        if config.layers > Config::MOST_LAYERS {
+            let expected = format!("at most {}", Config::MOST_LAYERS);
+            return refuse("num_hidden_layers", config.layers.to_string(), &expected);
         }
         if !config.heads.is_multiple_of(config.kv_heads) {
             let expected = format!("a divisor of num_attention_heads, {}", config.heads);
@@ -261,6 +268,7 @@ mod tests {
             ("LlamaForCausalLM", "MambaForCausalLM", ["architectures", "Mamba", "Llama"]),
             ("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", ["value_heads", "3", "4"]),
             ("\"hidden_size\": 64", "\"hidden_size\": 0", ["hidden_size", "0", "between 1"]),
+            ("_layers\": 2", "_layers\": 65537", ["num_hidden_layers", "65537", "at most 65536"]),
             ("\"vocab_size\": 300", "\"vocab_size\": \"x\"", ["invalid type", "string", "line"]),
             (
                 "\"vocab_size\"",

@@ -115,12 +115,13 @@ impl MachineName {
     /// This machine, today.
     pub fn this() -> Self {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let (year, month, day) = date_of(seconds / 86_400);
         MachineName {
             cpu: cpu_name().unwrap_or_else(|| std::env::consts::ARCH.into()),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             simd: Isa::best().name().into(),
             os: std::env::consts::OS.into(),
-            date: date_of(seconds / 86_400),
+            date: format!("{year}-{month:02}-{day:02}"),
         }
     }
 }
@@ -140,8 +141,8 @@ fn cpu_name() -> Option<String> {
     Some(name.trim().to_string()).filter(|name| !name.is_empty())
 }
 
-/// The Gregorian date so many days after 1970-01-01.
-fn date_of(days: u64) -> String {
+/// Year, month and day of the Gregorian calendar, so many days after 1970-01-01.
+pub fn date_of(days: u64) -> (u64, u64, u64) {
     // Count from 0000-03-01, so that a leap day is the last of its year and of its 400 years.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -152,7 +153,7 @@ fn date_of(days: u64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = (month_from_march + 2) % 12 + 1;
     let year = 400 * era + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}")
+    (year, month, day)
 }
 
 #[cfg(test)]
@@ -170,14 +171,14 @@ mod tests {
     #[test]
     fn days_become_dates() {
         for (days, date) in [
-            (0, "1970-01-01"),
-            (58, "1970-02-28"),
-            (59, "1970-03-01"),
-            (11_016, "2000-02-29"),
-            (11_017, "2000-03-01"),
-            (20_777, "2026-11-20"),
-            (47_540, "2100-02-28"),
-            (47_541, "2100-03-01"),
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (20_777, (2026, 11, 20)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
         ] {
             assert_eq!(date_of(days), date);
         }

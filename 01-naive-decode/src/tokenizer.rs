@@ -45,14 +45,21 @@ impl Tokenizer {
                 Some(e) => Error::json(name, e),
                 None => Error::file(name, e),
             })?;
-        Ok(Tokenizer::new(name, inner))
+        Tokenizer::new(name, inner)
     }
 
     /// Wraps a tokenizer that was put together from something else than a tokenizer.json; `name` is
     /// what errors call it.
-    pub fn new(name: &str, inner: tokenizers::Tokenizer) -> Self {
+    ///
+    /// # Errors
+    /// If the tokenizer does not let go of its truncation.
+    pub fn new(name: &str, mut inner: tokenizers::Tokenizer) -> Result<Self> {
+        // How batches were cut and filled when somebody saved the file is no part of the vocabulary. A
+        // prompt would lose its end or be filled up, in silence; transformers sets both aside as well.
+        inner.with_truncation(None).map_err(|e| Error::file(name, e))?;
+        inner.with_padding(None);
         let spelling = Spelling::of(&inner);
-        Tokenizer { inner, name: name.into(), spelling, masked: Arc::default() }
+        Ok(Tokenizer { inner, name: name.into(), spelling, masked: Arc::default() })
     }
 
     /// Reads a tokenizer.json.

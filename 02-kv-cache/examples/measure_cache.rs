@@ -52,7 +52,7 @@ fn measure(model: &Arc<Model>) -> Result<Vec<Series>> {
     for length in LENGTHS {
         let tokens: Vec<u32> = (0..=length as u32).map(|i| 5 + i * 37 % 2000).collect();
         let (past, next) = tokens.split_at(length);
-        let mut lists = cached(model, past, ListStore::new)?;
+        let mut lists = cached(model, past, |s, c, n| Ok(ListStore::new(s, c, n)))?;
         let mut slab = cached(model, past, ContiguousStore::new)?;
         let mut samples = [const { Vec::new() }; 3];
         for _ in 0..ROUNDS {
@@ -78,10 +78,10 @@ fn measure(model: &Arc<Model>) -> Result<Vec<Series>> {
 fn cached<S: Store>(
     model: &Arc<Model>,
     past: &[u32],
-    store: fn(KvShape, usize, usize) -> S,
+    store: fn(KvShape, usize, usize) -> naive_decode::Result<S>,
 ) -> Result<CachedDecoder<Cached<S>>> {
     let shape = KvShape::of(model);
-    let cache = Cached::new(store(shape, past.len() + 1, 1), model.isa);
+    let cache = Cached::new(store(shape, past.len() + 1, 1)?, model.isa);
     let mut decoder = CachedDecoder::new(model.clone(), cache, None)?;
     decoder.feed(past)?;
     Ok(decoder)

@@ -88,7 +88,7 @@ fn long_text(tokenizer: &Tokenizer, number: u64) -> Result<Vec<u32>> {
 /// `-ln p` of each token after the first, given all before it.
 fn surprises(model: &Model, text: &[u32]) -> Result<Vec<f64>> {
     let shape = KvShape::of(model);
-    let mut cache = Cached::new(ContiguousStore::new(shape, LENGTH, 1), model.isa);
+    let mut cache = Cached::new(ContiguousStore::new(shape, LENGTH, 1)?, model.isa);
     let mut nats = Vec::with_capacity(LENGTH);
     for chunk in text[..LENGTH].chunks(256) {
         let pass = Pass::one(Span::new(0, cache.len(0), chunk, Want::All));

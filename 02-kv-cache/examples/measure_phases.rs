@@ -53,7 +53,7 @@ fn measure(model: &Model) -> Result<Series> {
     let mut points: Vec<(f64, Vec<f64>)> =
         ROWS.iter().map(|&rows| (rows as f64, Vec::new())).collect();
     let shape = KvShape::of(model);
-    let mut cache = Cached::new(ContiguousStore::new(shape, ROWS[9], 1), model.isa);
+    let mut cache = Cached::new(ContiguousStore::new(shape, ROWS[9], 1)?, model.isa);
     for _ in 0..ROUNDS {
         for (rows, (_, samples)) in ROWS.into_iter().zip(&mut points) {
             let tokens: Vec<u32> = (0..rows as u32).map(|i| 5 + i * 37 % 2000).collect();

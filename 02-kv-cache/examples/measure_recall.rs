@@ -87,7 +87,7 @@ fn ask(model: &Arc<Model>, tokenizer: &Tokenizer, number: u64) -> Result<[usize;
     let world = World::held_out(number, FACTS, 0);
     let facts = tokenizer.encode(world.prompt())?;
     let shape = KvShape::of(model);
-    let cache = Cached::new(ContiguousStore::new(shape, LENGTH, 1), model.isa);
+    let cache = Cached::new(ContiguousStore::new(shape, LENGTH, 1)?, model.isa);
     let mut decoder = CachedDecoder::new(model.clone(), cache, Some(256))?;
     decoder.feed(&facts)?;
     decoder.feed(&other_text(tokenizer, number)?)?;

@@ -1,8 +1,9 @@
 //! The contiguous cache: one slab per sequence, set aside in full before the first token.
 
 use crate::store::{KvShape, Place, Store};
+use bytemuck::allocation::try_zeroed_vec;
 use half::{bf16, f16};
-use naive_decode::Element;
+use naive_decode::{Element, Error, Result};
 
 /// Keys and values in one allocation of exactly [`KvShape::bytes`].
 ///
@@ -27,14 +28,22 @@ enum Slab {
 impl ContiguousStore {
     // ANCHOR: new
     /// Sets aside room for `sequences` sequences of `capacity` tokens each.
-    pub fn new(shape: KvShape, capacity: usize, sequences: usize) -> Self {
-        let count = shape.bytes(capacity, sequences) / shape.element.bytes();
+    ///
+    /// # Errors
+    /// If the system does not give that much.
+    pub fn new(shape: KvShape, capacity: usize, sequences: usize) -> Result<Self> {
+        let bytes = shape.bytes(capacity, sequences);
+        let count = bytes / shape.element.bytes();
+        // Where memory is refused, `vec!` would end the program.
         let slab = match shape.element {
-            Element::F32 => Slab::F32(vec![0.0; count]),
-            Element::Bf16 => Slab::Bf16(vec![bf16::ZERO; count]),
-            Element::F16 => Slab::F16(vec![f16::ZERO; count]),
+            Element::F32 => try_zeroed_vec(count).map(Slab::F32),
+            Element::Bf16 => try_zeroed_vec(count).map(Slab::Bf16),
+            Element::F16 => try_zeroed_vec(count).map(Slab::F16),
         };
-        ContiguousStore { shape, capacity, sequences, slab }
+        let slab = slab.map_err(|()| {
+            Error::invalid("bytes of the slab", bytes, "no more than the system has to give")
+        })?;
+        Ok(ContiguousStore { shape, capacity, sequences, slab })
     }
     // ANCHOR_END: new
 

@@ -126,7 +126,7 @@ impl<A: KvCache, E: CachedExecutor<Cache = A>> Decoder for CachedDecoder<A, E> {
 pub const LISTS: Rung = Rung {
     package: "kv-cache",
     change: "keys and values kept in growing lists",
-    start: |model, settings| start(model, settings, ListStore::new),
+    start: |model, settings| start(model, settings, |s, c, n| Ok(ListStore::new(s, c, n))),
 };
 
 /// The contiguous cache as a rung.
@@ -139,10 +139,10 @@ pub const CONTIGUOUS: Rung = Rung {
 fn start<S: crate::store::Store + 'static>(
     model: Arc<Model>,
     settings: Settings,
-    store: fn(KvShape, usize, usize) -> S,
+    store: fn(KvShape, usize, usize) -> Result<S>,
 ) -> Result<Box<dyn Decoder>> {
     let shape = KvShape::of(&model);
     let capacity = settings.capacity.min(model.context());
-    let cache = Cached::new(store(shape, capacity, 1), model.isa);
+    let cache = Cached::new(store(shape, capacity, 1)?, model.isa);
     Ok(Box::new(CachedDecoder::new(model, cache, settings.prefill_chunk)?))
 }

@@ -39,7 +39,7 @@ pub use stepper::Stepper;
 
 use crate::{Cached, ContiguousStore, KvShape, Store};
 use naive_decode::break_it::{Bench, BreakIt};
-use naive_decode::{CpuExecutor, Model};
+use naive_decode::{CpuExecutor, Model, Result};
 use std::sync::Arc;
 
 /// Tokens that most of these break-its generate.
@@ -63,7 +63,7 @@ pub fn all() -> Vec<BreakIt> {
 }
 
 /// A store for `sequences` sequences as long as the model can take.
-fn store(model: &Model, sequences: usize) -> ContiguousStore {
+fn store(model: &Model, sequences: usize) -> Result<ContiguousStore> {
     let shape = KvShape::of(model);
     ContiguousStore::new(shape, model.context(), sequences)
 }
@@ -74,7 +74,7 @@ fn executor<S: Store>(model: &Arc<Model>, store: S) -> CpuExecutor<Cached<S>> {
 }
 
 /// Another user's prompt.
-fn other_prompt(bench: &Bench) -> naive_decode::Result<Vec<u32>> {
+fn other_prompt(bench: &Bench) -> Result<Vec<u32>> {
     let world = Bench::world(1, 5, 2);
     bench.tokenizer.encode(&(world.prompt().to_owned() + &world.question(0)))
 }

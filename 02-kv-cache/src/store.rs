@@ -40,9 +40,10 @@ impl KvShape {
     }
     // ANCHOR_END: size
 
-    /// Bytes for `tokens` tokens of each of `sequences` sequences.
+    /// Bytes for `tokens` tokens of each of `sequences` sequences. More than can be counted is more than there is, and is
+    /// refused when it is set aside.
     pub fn bytes(&self, tokens: usize, sequences: usize) -> usize {
-        self.bytes_per_token() * tokens * sequences
+        self.bytes_per_token().saturating_mul(tokens).saturating_mul(sequences)
     }
 }
 

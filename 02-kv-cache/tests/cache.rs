@@ -52,7 +52,7 @@ fn a_slab_is_as_large_as_the_formula_says_to_the_byte() {
                     Element::Bf16 | Element::F16 => 2,
                 };
                 let formula = 2 * layers * kv_heads * head_dim * capacity * sequences * width;
-                let store = ContiguousStore::new(shape, capacity, sequences);
+                let store = ContiguousStore::new(shape, capacity, sequences).unwrap();
                 assert_eq!(store.allocated_bytes(), formula, "{shape:?} {capacity} {sequences}");
                 assert_eq!(shape.bytes(capacity, sequences), formula);
             }
@@ -65,7 +65,7 @@ fn decoding_allocates_nothing_in_a_slab_and_a_token_at_a_time_in_lists() {
     for element in ELEMENTS {
         let model = model(element);
         let shape = KvShape::of(&model);
-        let mut slab = Cached::new(ContiguousStore::new(shape, 20, 1), model.isa);
+        let mut slab = Cached::new(ContiguousStore::new(shape, 20, 1).unwrap(), model.isa);
         let mut lists = Cached::new(ListStore::new(shape, 20, 1), model.isa);
         for (held, token) in prompt(20).into_iter().enumerate() {
             run(&model, &mut slab, held, &[token]);
@@ -130,10 +130,29 @@ fn settings_that_make_no_sense_are_refused() {
     assert_eq!((CONTIGUOUS.start)(model(Element::F32), settings).unwrap().capacity(), 64);
 }
 
+/// Rather than the end of the program.
+#[test]
+fn a_slab_that_no_memory_holds_is_refused() {
+    for element in ELEMENTS {
+        let shape = KvShape { element, ..SHAPE };
+        for (capacity, sequences) in [(usize::MAX, 1), (1 << 40, 1 << 40), (1 << 50, 1)] {
+            let said = ContiguousStore::new(shape, capacity, sequences).err().unwrap().to_string();
+            let bytes = shape.bytes(capacity, sequences);
+            assert_eq!(
+                said,
+                format!(
+                    "bytes of the slab is {bytes}, expected no more than the system has to give"
+                )
+            );
+        }
+    }
+    assert_eq!(SHAPE.bytes(usize::MAX, 2), usize::MAX);
+}
+
 #[test]
 fn sequences_that_are_not_there_are_refused() {
     let model = model(Element::F32);
-    let mut cache = Cached::new(ContiguousStore::new(SHAPE, 8, 2), model.isa);
+    let mut cache = Cached::new(ContiguousStore::new(SHAPE, 8, 2).unwrap(), model.isa);
     let pass = |sequence, start| Pass::one(Span::new(sequence, start, &[1], Want::Last));
     for (error, words) in [
         (cache.truncate(2, 0), "sequence is 2, expected below 2, the number of sequences kept"),
@@ -172,7 +191,7 @@ fn refuses<S: Store>(new: impl Fn() -> S, place: Place) -> bool {
 #[test]
 fn a_place_that_is_not_there_panics_and_reads_no_neighbour() {
     let origin = Place { sequence: 0, layer: 0, kv_head: 0, slot: 0 };
-    let slab = || ContiguousStore::new(SHAPE, 8, 2);
+    let slab = || ContiguousStore::new(SHAPE, 8, 2).unwrap();
     let lists = || ListStore::new(SHAPE, 8, 2);
     assert!(!refuses(slab, origin) && !refuses(lists, origin));
     // But for the last, each would be within the allocation: somebody else's numbers.
@@ -198,8 +217,10 @@ fn every_place_is_its_own() {
             slot: i % 5,
         })
     };
-    let mut stores: [Box<dyn Store>; 2] =
-        [Box::new(ListStore::new(SHAPE, 5, 2)), Box::new(ContiguousStore::new(SHAPE, 5, 2))];
+    let mut stores: [Box<dyn Store>; 2] = [
+        Box::new(ListStore::new(SHAPE, 5, 2)),
+        Box::new(ContiguousStore::new(SHAPE, 5, 2).unwrap()),
+    ];
     for store in &mut stores {
         // Numbers that bf16 could hold too, one per place.
         for (i, place) in places().enumerate() {
@@ -222,7 +243,7 @@ fn keys_and_values_are_all_that_a_sequence_leaves_behind() {
     let model = model(Element::F16);
     let shape = KvShape::of(&model);
     let text = prompt(15);
-    let mut first = Cached::new(ContiguousStore::new(shape, 16, 1), model.isa);
+    let mut first = Cached::new(ContiguousStore::new(shape, 16, 1).unwrap(), model.isa);
     run(&model, &mut first, 0, &text);
     let mut second = Cached::new(ListStore::new(shape, 16, 1), model.isa);
     let (mut key, mut value) = ([0.0; 8], [0.0; 8]);
@@ -269,7 +290,7 @@ impl Store for Counting {
 #[test]
 fn a_step_writes_one_token_and_reads_every_key_and_value_once() {
     let model = model(Element::F32);
-    let store = ContiguousStore::new(KvShape::of(&model), 20, 1);
+    let store = ContiguousStore::new(KvShape::of(&model), 20, 1).unwrap();
     let (keys, values) = Default::default();
     let mut cache = Cached::new(Counting { store, keys, values, written: 0 }, model.isa);
     for (held, token) in prompt(20).into_iter().enumerate() {
@@ -289,7 +310,7 @@ fn a_step_writes_one_token_and_reads_every_key_and_value_once() {
 #[test]
 fn rolling_back_and_going_another_way_is_as_if_one_had_never_been_there() {
     let model = model(Element::F32);
-    let store = ContiguousStore::new(KvShape::of(&model), 30, 1);
+    let store = ContiguousStore::new(KvShape::of(&model), 30, 1).unwrap();
     let cache = Cached::new(store, model.isa);
     let mut decoder = CachedDecoder::new(model.clone(), cache, Some(4)).unwrap();
     assert!(decoder.is_empty());
@@ -334,7 +355,7 @@ impl KvCache for Stubborn {
 #[test]
 fn a_cache_that_takes_nothing_back_is_no_reason_to_hide_why_a_pass_failed() {
     let model = model(Element::F32);
-    let store = ContiguousStore::new(KvShape::of(&model), 30, 1);
+    let store = ContiguousStore::new(KvShape::of(&model), 30, 1).unwrap();
     let cache = Stubborn { cache: Cached::new(store, model.isa), passes_left: 2 };
     let mut decoder = CachedDecoder::new(model, cache, Some(4)).unwrap();
     let said = decoder.feed(&[1, 2, 3, 4, 5, 40]).unwrap_err().to_string();

@@ -62,7 +62,7 @@ fn the_other_two_see_values_as_well() {
     let shadow = Shadow::guard(&BENCH, with(|_, value| -value));
     assert_refuses(shadow, &["answer of layer 3", "second cache"]);
     let shape = KvShape::of(&BENCH.model);
-    let fresh = || Box::new(ContiguousStore::new(shape, BENCH.model.context(), 1));
+    let fresh = || Box::new(ContiguousStore::new(shape, BENCH.model.context(), 1).unwrap());
     let summed = Checksummed::guard(&BENCH, with(|_, value| -value)(fresh()));
     assert_refuses(summed, &["slot 7 of layer 3, head 1", "as written"]);
     Checksummed::guard(&BENCH, with(|_, value| value)(fresh())).unwrap();

@@ -168,7 +168,7 @@ proptest! {
     fn a_slab_is_what_its_tokens_say(operations in prop::collection::vec(operation(), 1..30)) {
         for model in &*MODELS {
             let shape = KvShape::of(model);
-            let slab = ContiguousStore::new(shape, CAPACITY, SEQUENCES);
+            let slab = ContiguousStore::new(shape, CAPACITY, SEQUENCES).unwrap();
             let mut cache = Cached::new(slab, model.isa);
             check(model, &mut cache, &operations, |_| shape.bytes(CAPACITY, SEQUENCES));
         }

@@ -68,7 +68,7 @@ fn model(files: &ModelFiles, kv_heads: usize) -> Result<Arc<Model>> {
 type Slab = CachedDecoder<Cached<ContiguousStore>>;
 
 fn decoder(model: &Arc<Model>) -> Result<Slab> {
-    let store = ContiguousStore::new(KvShape::of(model), LENGTHS[6] + 1, 1);
+    let store = ContiguousStore::new(KvShape::of(model), LENGTHS[6] + 1, 1)?;
     Ok(CachedDecoder::new(model.clone(), Cached::new(store, model.isa), Some(CHUNK))?)
 }
 

@@ -76,8 +76,8 @@ fn model(base: &Config, share: bool) -> Result<Arc<Model>> {
     Ok(Arc::new(hybrid::random(config, 1, options)?))
 }
 
-fn everything(model: &Model, capacity: usize) -> Cached<ContiguousStore> {
-    Cached::new(ContiguousStore::new(KvShape::of(model), capacity, 1), model.isa)
+fn everything(model: &Model, capacity: usize) -> Result<Cached<ContiguousStore>> {
+    Ok(Cached::new(ContiguousStore::new(KvShape::of(model), capacity, 1)?, model.isa))
 }
 
 fn rings(model: &Model, capacity: usize, spare: usize) -> Result<HybridCache> {
@@ -97,7 +97,7 @@ fn bytes(apart: &Model, shared: &Model) -> Result<[Series; 3]> {
     let mut series = empty_series("KB");
     for length in LENGTHS {
         let bytes = [
-            everything(apart, length).allocated_bytes(),
+            everything(apart, length)?.allocated_bytes(),
             rings(apart, length, 0)?.allocated_bytes(),
             rings(shared, length, 0)?.allocated_bytes(),
         ];
@@ -114,11 +114,11 @@ fn times(apart: &Arc<Model>, shared: &Arc<Model>) -> Result<[Series; 3]> {
     let bar = ProgressBar::new((LENGTHS.len() * ROUNDS) as u64).with_style(style);
     let capacity = LENGTHS[6] + 1;
     let tokens: Vec<u32> = (0..capacity as u32).map(|i| 5 + i * 37 % 2000).collect();
-    let mut masked = decoder(apart, everything(apart, capacity))?;
+    let mut masked = decoder(apart, everything(apart, capacity)?)?;
     let mut ring = decoder(apart, rings(apart, capacity, 1)?)?;
     let mut sharing = decoder(shared, rings(shared, capacity, 1)?)?;
     // Not timed: what the layers that share must come to.
-    let mut judge = decoder(shared, everything(shared, capacity))?;
+    let mut judge = decoder(shared, everything(shared, capacity)?)?;
     let mut series = empty_series("ms");
     for length in LENGTHS {
         let past = &tokens[masked.len()..length];

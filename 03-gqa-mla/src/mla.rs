@@ -29,27 +29,23 @@
 //! | `explicit.rs`, `absorbed.rs` | the two forms |
 //! | `layout.rs` | from the checkpoint's order of rows to ours |
 //! | `yarn.rs` | DeepSeek's variant of YaRN |
-//! | `shards.rs` | checkpoints in several files |
 
 mod absorbed;
 mod compress;
 mod config;
 mod explicit;
 mod layout;
-mod shards;
 mod yarn;
 
 pub use absorbed::AbsorbedMla;
 pub use config::MlaConfig;
 pub use explicit::ExplicitMla;
-pub use shards::Shards;
 pub use yarn::Stretch;
 
 use naive_decode::{
     Block, Checkpoint, Error, FeedForward, LoadOptions, Model, NaiveAttention, Pack, Parts, Pass,
     Projection, Result, Span, Tensors, Want, dense, random_tensors,
 };
-use std::path::Path;
 
 // ANCHOR: bound
 /// Largest difference between a logit of the two forms of one model, as a share of the largest
@@ -97,24 +93,10 @@ pub enum Form {
     Absorbed,
 }
 
-/// Loads a model directory: `config.json`, and `model.safetensors` or the files that its
-/// `model.safetensors.index.json` names.
-///
-/// # Errors
-/// Whatever is missing, malformed or contradictory, by file and field or tensor.
-pub fn open(directory: &Path, form: Form, options: LoadOptions) -> Result<Model> {
-    let path = directory.join("config.json");
-    let json = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-    let config = MlaConfig::from_json(&path.display().to_string(), &json)?;
-    let shards = Shards::open(directory)?;
-    let tensors = |name: &str, shape: &[usize]| shards.tensor(name, shape);
-    assemble(&config, form, options, &tensors, &dense(options.isa))
-}
-
 /// Loads a model whose files are part of the program; `name` is what errors call it.
 ///
 /// # Errors
-/// As [`open`].
+/// Whatever is missing, malformed or contradictory, by file and field or tensor.
 pub fn embedded(
     name: &str,
     config: &[u8],

@@ -116,9 +116,9 @@ impl Quality {
 /// The cache that loses nothing, which all others are held against.
 ///
 /// # Errors
-/// None; it has the form of [`Make`].
+/// As [`ContiguousStore::new`].
 pub fn full(model: &Model, capacity: usize, sequences: usize) -> Result<Box<dyn KvCache>> {
-    let store = ContiguousStore::new(KvShape::of(model), capacity, sequences);
+    let store = ContiguousStore::new(KvShape::of(model), capacity, sequences)?;
     Ok(Box::new(Cached::new(store, model.isa)))
 }
 

@@ -57,7 +57,7 @@ impl HybridCache {
     /// An empty cache for a model's layers, in the element type that the model rounds to.
     ///
     /// # Errors
-    /// If the first layer makes no keys and values: such a model cannot run.
+    /// If the first layer makes no keys and values: such a model cannot run; or if there is no memory for so many.
     pub fn new(model: &Model, room: Room) -> Result<Self> {
         HybridCache::over(model, room, |_, shape, places| {
             ContiguousStore::new(shape, places, room.sequences)
@@ -75,17 +75,18 @@ impl<S: Store> HybridCache<S> {
     pub fn over(
         model: &Model,
         room: Room,
-        store: impl Fn(Option<usize>, KvShape, usize) -> S,
+        store: impl Fn(Option<usize>, KvShape, usize) -> Result<S>,
     ) -> Result<Self> {
         let element = model.kv_element;
         let layer = |Maker { size, window }| {
             let KvSize { heads: kv_heads, key_dim, value_dim } = size;
             let shape = KvShape { layers: 1, kv_heads, key_dim, value_dim, element };
             let ring = window.map_or(usize::MAX, |window| window.max(1).saturating_add(room.spare));
-            Layer::new(window, store(window, shape, ring.min(room.capacity)))
+            Ok(Layer::new(window, store(window, shape, ring.min(room.capacity))?))
         };
+        let layers = makers(model)?.into_iter().map(|made| made.map(layer).transpose());
         Ok(HybridCache {
-            layers: makers(model)?.into_iter().map(|made| made.map(layer)).collect(),
+            layers: layers.collect::<Result<_>>()?,
             lengths: Lengths::new(room.sequences, room.capacity),
             longest: vec![0; room.sequences],
             isa: model.isa,

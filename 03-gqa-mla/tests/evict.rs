@@ -49,7 +49,7 @@ fn a_cache_that_keeps_everything_is_the_contiguous_one() {
         let tokens = text(CAPACITY);
         for method in methods() {
             for chunk in [1, 7, CAPACITY] {
-                let store = ContiguousStore::new(KvShape::of(&model), CAPACITY, 1);
+                let store = ContiguousStore::new(KvShape::of(&model), CAPACITY, 1).unwrap();
                 let mut full = Cached::new(store, model.isa);
                 let mut kept = (method.make)(&model, CAPACITY, Budget::Fraction(1.0)).unwrap();
                 for (start, chunk) in (0..).step_by(chunk).zip(tokens.chunks(chunk)) {

@@ -41,7 +41,7 @@ fn assert_cached_is(model: Model, expected: &Logits) {
 }
 
 fn bytes(model: &Model) -> usize {
-    ContiguousStore::new(KvShape::of(model), 10, 1).allocated_bytes()
+    ContiguousStore::new(KvShape::of(model), 10, 1).unwrap().allocated_bytes()
 }
 
 #[test]

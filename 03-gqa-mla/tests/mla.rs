@@ -65,7 +65,7 @@ fn guards_of_a_cache_find_nothing_wrong_where_values_are_narrower_than_keys() {
             let (shape, context) = (KvShape::of(&model), model.context());
             ReadBack::guard(&bench, |store| store).unwrap();
             Poisoned::guard(&bench, |store| store).unwrap();
-            Checksummed::guard(&bench, ContiguousStore::new(shape, context, 1)).unwrap();
+            Checksummed::guard(&bench, ContiguousStore::new(shape, context, 1).unwrap()).unwrap();
             Checksummed::guard(&bench, ListStore::new(shape, context, 1)).unwrap();
         }
     }
@@ -162,7 +162,7 @@ fn another_text_or_another_latent_is_not_within_rounding() {
 fn a_latent_is_all_that_is_kept() {
     for element in [Element::F32, Element::Bf16] {
         let [explicit, absorbed] = FORMS.map(|form| model(&small(), 1, form, element));
-        let store = ContiguousStore::new(KvShape::of(&absorbed), 50, 2);
+        let store = ContiguousStore::new(KvShape::of(&absorbed), 50, 2).unwrap();
         assert_eq!(store.allocated_bytes(), 3 * (24 + 8) * element.bytes() * 50 * 2);
         assert_eq!(absorbed.kv_bytes_per_token(), 3 * (24 + 8) * element.bytes());
         assert_eq!(explicit.kv_bytes_per_token(), 3 * 4 * (12 + 8 + 10) * element.bytes());
@@ -177,7 +177,7 @@ fn deepseek_v3_keeps_a_57th_of_what_multi_head_attention_would() {
     let allocated = |kv_heads, key_dim, value_dim| {
         let (layers, element) = (config.model.layers, Element::Bf16);
         let shape = KvShape { layers, kv_heads, key_dim, value_dim, element };
-        ContiguousStore::new(shape, 4, 1).allocated_bytes()
+        ContiguousStore::new(shape, 4, 1).unwrap().allocated_bytes()
     };
     let form = |form| {
         let size = config.kv(form);

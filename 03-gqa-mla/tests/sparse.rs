@@ -19,7 +19,7 @@ fn text(length: usize) -> Vec<u32> {
 }
 
 fn full() -> Cached<ContiguousStore> {
-    Cached::new(ContiguousStore::new(KvShape::of(&MODEL), CAPACITY, 1), MODEL.isa)
+    Cached::new(ContiguousStore::new(KvShape::of(&MODEL), CAPACITY, 1).unwrap(), MODEL.isa)
 }
 
 fn sparse(block: usize, selected: usize, window: usize) -> SparseCache {
@@ -43,6 +43,30 @@ fn every_block_selected_is_full_attention_bit_for_bit() {
         assert_eq!(counted.read, counted.visible, "nobody needs stand-ins then");
         assert_eq!(counted.queries, CAPACITY * 4);
     }
+}
+
+/// A window that begins within a block; of its tokens only those in the window are there to be read.
+#[test]
+fn a_layer_with_a_window_reads_nothing_behind_it() {
+    let mut model = small_model(Element::F32);
+    model.blocks[1].window = Some(14);
+    let tokens = text(CAPACITY);
+    let feed = |cache: &mut dyn KvCache| {
+        model.forward(&Pass::one(Span::new(0, 0, &tokens, Want::All)), cache).unwrap()
+    };
+    let mut all = sparse(4, CAPACITY / 4, 3);
+    assert_eq!(feed(&mut all), feed(&mut full()));
+    let counted = all.entries_read();
+    assert_eq!(counted.read, counted.visible);
+
+    let (q, mut k, mut v) = (numbers(41, 4, 7), numbers(41, 2, 8), numbers(41, 2, 9));
+    let ask =
+        |k: &Array3<f32>, v: &Array3<f32>| answer_within(Some(14), &mut sparse(4, 1, 2), &q, k, v);
+    let expected = ask(&k, &v);
+    for numbers in [&mut k, &mut v] {
+        numbers.slice_mut(s![..27, .., ..]).fill(3.0);
+    }
+    assert_eq!(ask(&k, &v), expected);
 }
 
 #[test]
@@ -81,11 +105,22 @@ fn answer(
     k: &Array3<f32>,
     v: &Array3<f32>,
 ) -> Array3<f32> {
+    answer_within(None, cache, q, k, v)
+}
+
+/// The same of a layer with a window.
+fn answer_within(
+    window: Option<usize>,
+    cache: &mut dyn Attention,
+    q: &Array3<f32>,
+    k: &Array3<f32>,
+    v: &Array3<f32>,
+) -> Array3<f32> {
     let mut pass = Pass::one(Span::new(0, 0, &vec![0; k.dim().0], Want::Nothing));
     // All rows but the last see nothing: only the last is looked at.
     let last = pass.spans[0].sees.len() - 1;
     pass.spans[0].sees[..last].fill(Visible::until(0));
-    let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 0.35, score_cap: None };
+    let layer = LayerSpec { index: 0, kv_layer: 0, window, scale: 0.35, score_cap: None };
     cache.begin(&pass).unwrap();
     cache.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap().slice_move(s![last.., .., ..])
 }

@@ -169,7 +169,7 @@ fn decode(shape: Shape, bar: &ProgressBar) -> Result<Vec<Series>> {
             let kept = KvShape { layers, kv_heads, key_dim: dim, value_dim: dim, element };
             let isa = Isa::best();
             let sizes = vec![Some(shape.size()); layers];
-            let mut slab = Cached::new(ContiguousStore::new(kept, past + 1, 1), isa);
+            let mut slab = Cached::new(ContiguousStore::new(kept, past + 1, 1)?, isa);
             let mut tiles = FlashCache::of_sizes(&sizes, element.into(), isa, past + 1, 1)?;
             fill(shape, &mut slab, past, element)?;
             fill(shape, &mut tiles, past, element)?;

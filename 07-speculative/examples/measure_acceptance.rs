@@ -92,7 +92,7 @@ fn write(
     temperature: f32,
     seed: u64,
 ) -> Result<(f64, f64)> {
-    let cache = with_room_for_trees(&family.model)?;
+    let cache = with_room_for_trees(&family.model, family.model.context())?;
     let sampler = Sampler::new(Sampling { temperature, seed, ..Sampling::default() })?;
     let request = Request { prompt, tokens: TOKENS, end_tokens: Vec::new() };
     let (model, proposer) = (family.model.clone(), family.proposer(guesser)?);

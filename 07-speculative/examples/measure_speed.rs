@@ -58,7 +58,7 @@ impl Side {
     /// Milliseconds a token, without the prompt, and the text.
     fn write(&self, name: &str, prompt: &[u32]) -> Result<(f64, Vec<u32>)> {
         let (_, _, tokens) = SIZES;
-        let cache = with_room_for_trees(&self.family.model)?;
+        let cache = with_room_for_trees(&self.family.model, self.family.model.context())?;
         let sampler = Sampler::new(Sampling::default())?;
         let depth = match name {
             "plain" => Depth::Fixed(0),

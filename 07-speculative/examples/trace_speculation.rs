@@ -116,7 +116,7 @@ fn story(family: &Embedded, seed: u64) -> Result<Option<Vec<Frame>>> {
     let tokenizer = embedded_models::TARGET.tokenizer;
     let tokenizer = Tokenizer::from_bytes("tokenizer.json", tokenizer)?;
     let prompt = tokenizer.encode(&Bench::tale(TALE))?;
-    let cache = with_room_for_trees(&family.target)?;
+    let cache = with_room_for_trees(&family.target, family.target.context())?;
     let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
     let sampler = Sampler::new(sampling)?;
     let request = Request { prompt, tokens: 40, end_tokens: Vec::new() };

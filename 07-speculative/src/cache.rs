@@ -26,11 +26,12 @@ impl TreeCache for PagedCache {
     }
 }
 
-/// A cache in which one text of a model's and a draft tree have room.
+/// A cache in which a text of so many tokens has room, or of all that the model can read if that is fewer, and a
+/// draft tree behind it.
 ///
 /// # Errors
-/// If the model's first layer makes no keys and values.
-pub fn with_room_for_trees(model: &Model) -> Result<PagedCache> {
-    let capacity = model.context() + TREE_ROOM;
+/// If the model's first layer makes no keys and values, or there is no memory for so many.
+pub fn with_room_for_trees(model: &Model, tokens: usize) -> Result<PagedCache> {
+    let capacity = tokens.min(model.context()).saturating_add(TREE_ROOM);
     PagedCache::new(model, Room { capacity, ..Room::for_tokens(model, capacity)? })
 }

@@ -51,9 +51,11 @@ impl<P: FromText> GuessingDecoder<P> {
     /// A decoder of an empty text that guesses `depth` tokens ahead.
     ///
     /// # Errors
-    /// If the model's first layer makes no keys and values, or the chunk is zero tokens.
+    /// If the model's first layer makes no keys and values, there is no memory for as many tokens as the settings
+    /// ask for, or the chunk is zero tokens.
     pub fn new(model: Arc<Model>, settings: Settings, proposer: P, depth: usize) -> Result<Self> {
-        let mut cache = with_room_for_trees(&model)?.on_threads(Pool::of(settings.threads));
+        let cache = with_room_for_trees(&model, settings.capacity)?;
+        let mut cache = cache.on_threads(Pool::of(settings.threads));
         let sequence = cache.open();
         GuessingDecoder::over(model, (cache, sequence), settings, proposer, depth)
     }

@@ -20,6 +20,7 @@ mod prompt_lookup;
 
 pub use ahead::Ahead;
 pub use draft_model::DraftModel;
+pub(crate) use levels::Levels;
 pub use lookahead::Lookahead;
 pub use medusa::Medusa;
 pub use mtp::Mtp;

@@ -6,15 +6,18 @@
 //! *together*, since a rule can be right for each token and wrong for pairs.
 
 use crate::accept::{Accepted, Rule};
+use crate::proposers::Levels;
 use crate::tree::{DraftTree, Node};
 use naive_decode::break_it::noise;
-use naive_decode::{Result, Sampler, Sampling, argmax};
+use naive_decode::{Logits, Result, Sampler, Sampling};
 use ndarray::Array2;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const VOCAB: usize = 4;
-const LENGTH: usize = 3;
+
+/// Tokens of a text, without its prompt.
+pub const LENGTH: usize = 3;
+
 const TEXTS: usize = 20_000;
 
 /// With 20 to 63 degrees of freedom, chi-square over their number is above this in fewer than one of a
@@ -55,33 +58,43 @@ fn tokens(tree: &DraftTree, node: usize) -> Vec<u32> {
     tree.path(node).into_iter().map(|node| tree.nodes()[node].token).collect()
 }
 
+/// What a draft proposes behind a text; grown as a draft model's trees are.
 fn tree(draft: Draft, text: &[u32], sampler: &mut Sampler) -> Result<DraftTree> {
     let (Draft::Drawn(widths) | Draft::Named(widths)) = draft;
-    let mut tree = DraftTree::empty();
-    let mut level = vec![None];
-    for &width in widths {
-        let mut next = Vec::new();
-        for parent in level {
-            let path = parent.map_or(Vec::new(), |parent| tokens(&tree, parent));
-            let context = [text, &path].concat();
-            let mut q = sampler.distribution(&logits(DRAFT, &context), &context)?;
-            for _ in 0..width {
-                let (token, drawn_from) = match draft {
-                    Draft::Drawn(_) if q.iter().all(|&q| q == 0.0) => break,
-                    Draft::Drawn(_) => (sampler.draw(&q), Some(Arc::from(&q[..]))),
-                    Draft::Named(_) => (argmax(&q)?, None),
-                };
-                next.push(Some(tree.add(Node { token, parent, drawn_from })));
-                q[token as usize] = 0.0;
-                let total: f32 = q.iter().sum();
-                if total > 0.0 {
-                    q.iter_mut().for_each(|q| *q /= total);
-                }
-            }
-        }
-        level = next;
+    let levels = Levels { context: text, depth: widths.len(), room: usize::MAX, widths };
+    let grow = |sampler: &mut Sampler| {
+        levels.grow(logits(DRAFT, text), sampler, |tree, level| {
+            Ok(rows(DRAFT, text, tree, level.iter().copied().map(Some)))
+        })
+    };
+    match draft {
+        Draft::Drawn(_) => grow(sampler),
+        Draft::Named(_) => Ok(named(&grow(&mut Sampler::new(Sampling::default())?)?)),
     }
-    Ok(tree)
+}
+
+/// The same tokens, as if none had been drawn.
+fn named(tree: &DraftTree) -> DraftTree {
+    let mut named = DraftTree::empty();
+    for node in tree.nodes() {
+        named.add(Node { drawn_from: None, ..node.clone() });
+    }
+    named
+}
+
+/// What a speaker says after some nodes of a tree, or after the text itself: `[nodes, vocab]`.
+fn rows(
+    speaker: u64,
+    text: &[u32],
+    tree: &DraftTree,
+    nodes: impl Iterator<Item = Option<usize>>,
+) -> Logits {
+    let after = |node: Option<usize>| {
+        let path = node.map_or(Vec::new(), |node| tokens(tree, node));
+        logits(speaker, &[text, &path].concat())
+    };
+    let rows: Vec<f32> = nodes.flat_map(after).collect();
+    Array2::from_shape_vec((rows.len() / VOCAB, VOCAB), rows).expect("one row each")
 }
 
 /// Writes one text by speculation under a rule.
@@ -92,11 +105,8 @@ pub fn write(rule: Rule, draft: Draft, sampler: &mut Sampler) -> Result<Vec<u32>
     let mut text = vec![0];
     while text.len() <= LENGTH {
         let tree = tree(draft, &text, sampler)?;
-        let mut rows = logits(TARGET, &text);
-        for node in 0..tree.len() {
-            rows.extend(logits(TARGET, &[&text[..], &tokens(&tree, node)].concat()));
-        }
-        let rows = Array2::from_shape_vec((1 + tree.len(), VOCAB), rows).expect("one row each");
+        let nodes = (0..tree.len()).map(Some);
+        let rows = rows(TARGET, &text, &tree, std::iter::once(None).chain(nodes));
         let Accepted { path, next } = rule(sampler, &mut text, &tree, rows.view())?;
         text.extend(path.into_iter().map(|node| tree.nodes()[node].token));
         text.push(next);
@@ -104,23 +114,42 @@ pub fn write(rule: Rule, draft: Draft, sampler: &mut Sampler) -> Result<Vec<u32>
     Ok(text[1..=LENGTH].to_vec())
 }
 
-/// How far the counts of all texts are from what the target would write: chi-square over the number of
-/// degrees of freedom, about 1 if they are from it; infinite if a text came that the target cannot write.
+/// How far the texts that a rule writes are from the target's: [`chi_square`].
 ///
 /// # Errors
 /// As [`write()`].
 pub fn distance(rule: Rule, draft: Draft, sampling: &Sampling) -> Result<f64> {
-    let mut sampler = Sampler::new(sampling.clone())?.with_prompt_length(1);
+    let target = Sampler::new(sampling.clone())?.with_prompt_length(1);
+    let mut sampler = target.clone();
+    chi_square(
+        TEXTS,
+        || write(rule, draft, &mut sampler),
+        |text| target.distribution(&logits(TARGET, text), text),
+    )
+}
+
+/// How far the counts of so many texts behind the prompt `[0]` are from what the target would write: chi-square over the
+/// number of degrees of freedom, about 1 if they are from it; infinite if a text came that the target cannot write.
+///
+/// `write` gives one text of [`LENGTH`] tokens after the other, and `target` what may follow a text, its prompt
+/// included: `[vocab]`.
+///
+/// # Errors
+/// What `write` and `target` refuse.
+pub fn chi_square(
+    texts: usize,
+    mut write: impl FnMut() -> Result<Vec<u32>>,
+    target: impl Fn(&[u32]) -> Result<Vec<f32>>,
+) -> Result<f64> {
     let mut counts: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
-    for _ in 0..TEXTS {
-        *counts.entry(write(rule, draft, &mut sampler)?).or_default() += 1;
+    for _ in 0..texts {
+        *counts.entry(write()?).or_default() += 1;
     }
     let mut expected = vec![(vec![0u32], 1.0f64)];
     for _ in 0..LENGTH {
         let mut longer = Vec::new();
         for (text, chance) in &expected {
-            let p = sampler.distribution(&logits(TARGET, text), text)?;
-            longer.extend(p.into_iter().zip(0..).map(|(p, token): (f32, u32)| {
+            longer.extend(target(text)?.into_iter().zip(0..).map(|(p, token): (f32, u32)| {
                 ([&text[..], &[token]].concat(), chance * f64::from(p))
             }));
         }
@@ -130,7 +159,7 @@ pub fn distance(rule: Rule, draft: Draft, sampling: &Sampling) -> Result<f64> {
     let (mut sum, mut cells, mut rare) = (0.0, 0.0f64, (0.0, 0.0));
     for (text, chance) in &expected {
         let found = counts.remove(&text[1..]).unwrap_or(0) as f64;
-        let chance = chance * TEXTS as f64;
+        let chance = chance * texts as f64;
         if chance < 10.0 {
             if chance == 0.0 && found > 0.0 {
                 return Ok(f64::INFINITY);

@@ -92,7 +92,7 @@ mod tests {
         for number in 0..3 {
             let prompt = tokenizer.encode(&Task::Edit.prompt(number)).unwrap();
             let length = prompt.len();
-            let cache = with_room_for_trees(&target).unwrap();
+            let cache = with_room_for_trees(&target, target.context()).unwrap();
             let sampler = Sampler::new(Sampling::default()).unwrap();
             let request = Request { prompt, tokens: 192, end_tokens: Vec::new() };
             let depth = Depth::Fixed(0);

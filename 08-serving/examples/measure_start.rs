@@ -137,7 +137,7 @@ fn start(model: &str, weights: Weights, keep: Keep, began: Instant) -> Result<St
     let load_ms = began.elapsed().as_secs_f64() * 1e3;
     let model: &Model = &loaded.model;
     let mut cache =
-        Cached::new(ContiguousStore::new(KvShape::of(model), tokens.len(), 1), model.isa);
+        Cached::new(ContiguousStore::new(KvShape::of(model), tokens.len(), 1)?, model.isa);
     let began = Instant::now();
     let logits = model.forward(&Pass::one(Span::new(0, 0, &tokens, Want::Last)), &mut cache)?;
     let prefill_ms = began.elapsed().as_secs_f64() * 1e3;

@@ -7,6 +7,7 @@ mod stream;
 use embedded_models::{DRAFT, TARGET};
 use naive_decode::{Config, Tokenizer};
 use samples::{BEGIN, END, bytes_json, bytes_tokenizer, embedded, special};
+use serde_json::json;
 use stream::pieces;
 
 #[test]
@@ -55,6 +56,30 @@ fn a_token_that_was_added_past_the_models_rows_is_a_token_like_any_other() {
     assert_eq!(tokenizer.encode("a<image>").unwrap(), [0x61, IMAGE]);
     assert_eq!(tokenizer.decode(&[0x61, IMAGE]).unwrap(), "a");
     assert_eq!(tokenizer.decode_with_special(&[0x61, IMAGE]).unwrap(), "a<image>");
+}
+
+#[test]
+fn texts_are_neither_cut_nor_filled_up_whatever_the_file_says_of_batches() {
+    let text = "a long text<end>";
+    let plain = bytes_tokenizer();
+    let disguise = plain.disguise(["<end>"].into_iter()).unwrap().unwrap();
+    let encoded = |tokenizer: &Tokenizer| {
+        let disguised = tokenizer.encode_disguised(text, &disguise).unwrap();
+        [tokenizer.encode(text).unwrap(), tokenizer.encode_with_special(text).unwrap(), disguised]
+    };
+    // A stride as long as what is kept, and a fixed length that no memory holds.
+    for (stride, length) in [(0, 24), (4, usize::MAX)] {
+        let mut json = bytes_json();
+        json["truncation"] = json!({
+            "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": stride,
+        });
+        json["padding"] = json!({
+            "strategy": {"Fixed": length}, "direction": "Left", "pad_to_multiple_of": null,
+            "pad_id": END, "pad_type_id": 0, "pad_token": "<end>",
+        });
+        let saved = Tokenizer::from_bytes("bytes", json.to_string().as_bytes()).unwrap();
+        assert_eq!(encoded(&saved), encoded(&plain));
+    }
 }
 
 #[test]

@@ -19,14 +19,14 @@ pub const MASK_COLUMNS: BreakIt = BreakIt {
     weaker_test: Some("prefill in one pass, then single steps, are as the naive loop's"),
     run: |bench| {
         let decoder = |side| -> Result<Box<dyn Decoder>> {
-            let executor = cut_from_row_zero(bench, side);
+            let executor = cut_from_row_zero(bench, side)?;
             Ok(Box::new(Stepper::new(executor, bench.model.context(), CHUNK)))
         };
         let guard = |side| {
             guards::any_chunk_gives_the_same(bench, || cut_from_row_zero(bench, side), CHUNK)
         };
         let weaker = |side| {
-            guards::equals_naive(&bench.model, cut_from_row_zero(bench, side), &bench.prompt)
+            guards::equals_naive(&bench.model, cut_from_row_zero(bench, side)?, &bench.prompt)
         };
         Trial {
             about: &MASK_COLUMNS,
@@ -40,8 +40,8 @@ pub const MASK_COLUMNS: BreakIt = BreakIt {
     },
 };
 
-fn cut_from_row_zero(bench: &Bench, side: Side) -> Box<dyn Executor> {
-    let executor = executor(&bench.model, store(&bench.model, 1));
+fn cut_from_row_zero(bench: &Bench, side: Side) -> Result<Box<dyn Executor>> {
+    let executor = executor(&bench.model, store(&bench.model, 1)?);
     let edit = |span: &mut Span| {
         if span.rows() > 1 {
             for (i, sees) in span.sees.iter_mut().enumerate() {
@@ -49,8 +49,8 @@ fn cut_from_row_zero(bench: &Bench, side: Side) -> Box<dyn Executor> {
             }
         }
     };
-    match side {
+    Ok(match side {
         Side::Clean => Box::new(executor),
         Side::Broken => Box::new(Edited { executor, edit }),
-    }
+    })
 }

@@ -60,7 +60,7 @@ pub const SHIFTED_WRITE: BreakIt = BreakIt {
         };
         // ANCHOR_END: shifted
         let guard = |side| ReadBack::guard(bench, |store| misplaced(side, store, places));
-        let weaker = |side| guards::as_many_keys_as_tokens(bench, with(bench, side, places));
+        let weaker = |side| guards::as_many_keys_as_tokens(bench, with(bench, side, places)?);
         trial(bench, &SHIFTED_WRITE, places, &guard, &weaker)
     },
 };
@@ -79,7 +79,7 @@ pub const FIRST_TOKEN_MISSING: BreakIt = BreakIt {
             read: |place, _| place,
         };
         let guard = |side| Poisoned::guard(bench, |store| misplaced(side, store, places));
-        let weaker = |side| guards::length_is_tokens_fed(bench, with(bench, side, places));
+        let weaker = |side| guards::length_is_tokens_fed(bench, with(bench, side, places)?);
         trial(bench, &FIRST_TOKEN_MISSING, places, &guard, &weaker)
     },
 };
@@ -102,7 +102,7 @@ pub const WRONG_LAYER: BreakIt = BreakIt {
             read: |place, _| Place { layer: place.layer.saturating_sub(1), ..place },
         };
         let guard = |side| Shadow::guard(bench, |store| misplaced(side, store, places));
-        let weaker = |side| guards::every_slot_is_filled(bench, with(bench, side, places));
+        let weaker = |side| guards::every_slot_is_filled(bench, with(bench, side, places)?);
         trial(bench, &WRONG_LAYER, places, &guard, &weaker)
     },
 };
@@ -128,7 +128,7 @@ pub const WRONG_HEAD: BreakIt = BreakIt {
         let weaker = |side| {
             let config = Config { kv_heads: 1, layers: 2, ..bench.model.config.clone() };
             let model = Arc::new(Model::random(config, 1, LoadOptions::default())?);
-            let store = misplaced(side, Box::new(store(&model, 1)), places);
+            let store = misplaced(side, Box::new(store(&model, 1)?), places);
             guards::equals_naive(&model, executor(&model, store), &bench.prompt)
         };
         trial(bench, &WRONG_HEAD, places, &guard, &weaker)
@@ -148,19 +148,19 @@ pub const SHARED_CACHE: BreakIt = BreakIt {
             write: |place| Some(Place { sequence: 0, ..place }),
             read: |place, _| Place { sequence: 0, ..place },
         };
-        let alone = |side| {
-            let store = misplaced(side, Box::new(store(&bench.model, 2)), places);
-            executor(&bench.model, store)
+        let alone = |side| -> Result<_> {
+            let store = misplaced(side, Box::new(store(&bench.model, 2)?), places);
+            Ok(executor(&bench.model, store))
         };
         let decoder = |side| -> Result<Box<dyn Decoder>> {
-            let beside = Beside::new(alone(side), other_prompt(bench)?);
+            let beside = Beside::new(alone(side)?, other_prompt(bench)?);
             Ok(Box::new(Stepper::new(beside, bench.model.context(), usize::MAX)))
         };
         let guard = |side| {
-            let beside = Beside::new(alone(side), other_prompt(bench)?);
-            guards::same_alone_and_beside(bench, alone(side), beside)
+            let beside = Beside::new(alone(side)?, other_prompt(bench)?);
+            guards::same_alone_and_beside(bench, alone(side)?, beside)
         };
-        let weaker = |side| guards::equals_naive(&bench.model, alone(side), &bench.prompt);
+        let weaker = |side| guards::equals_naive(&bench.model, alone(side)?, &bench.prompt);
         Trial {
             about: &SHARED_CACHE,
             tokens: TOKENS,
@@ -182,8 +182,8 @@ fn misplaced(side: Side, store: Box<dyn Store>, places: Places) -> Box<dyn Store
 }
 
 /// A store for the bench's model.
-fn with(bench: &Bench, side: Side, places: Places) -> Box<dyn Store> {
-    misplaced(side, Box::new(store(&bench.model, 1)), places)
+fn with(bench: &Bench, side: Side, places: Places) -> Result<Box<dyn Store>> {
+    Ok(misplaced(side, Box::new(store(&bench.model, 1)?), places))
 }
 
 fn trial(
@@ -194,7 +194,7 @@ fn trial(
     weaker_test: &dyn Fn(Side) -> Result<()>,
 ) -> Result<Report> {
     let decoder = |side| -> Result<Box<dyn Decoder>> {
-        let executor = executor(&bench.model, with(bench, side, places));
+        let executor = executor(&bench.model, with(bench, side, places)?);
         Ok(Box::new(Stepper::new(executor, bench.model.context(), usize::MAX)))
     };
     let weaker_test = Some(weaker_test);

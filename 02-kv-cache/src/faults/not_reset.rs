@@ -36,22 +36,22 @@ pub const CACHE_NOT_RESET: BreakIt = BreakIt {
     run: |bench| {
         let decoder = |side| -> Result<Box<dyn Decoder>> {
             match side {
-                Side::Clean => Ok(Box::new(second_call(bench, cache(bench))?)),
-                Side::Broken => Ok(Box::new(second_call(bench, KeepsRows(cache(bench)))?)),
+                Side::Clean => Ok(Box::new(second_call(bench, cache(bench)?)?)),
+                Side::Broken => Ok(Box::new(second_call(bench, KeepsRows(cache(bench)?))?)),
             }
         };
         let guard = |side| match side {
-            Side::Clean => starts_at_zero(bench, second_call(bench, cache(bench))?),
-            Side::Broken => starts_at_zero(bench, second_call(bench, KeepsRows(cache(bench)))?),
+            Side::Clean => starts_at_zero(bench, second_call(bench, cache(bench)?)?),
+            Side::Broken => starts_at_zero(bench, second_call(bench, KeepsRows(cache(bench)?))?),
         };
         let weaker = |side| {
             let first: Box<dyn Decoder> = match side {
                 Side::Clean => {
-                    Box::new(CachedDecoder::new(bench.model.clone(), cache(bench), None)?)
+                    Box::new(CachedDecoder::new(bench.model.clone(), cache(bench)?, None)?)
                 }
                 Side::Broken => Box::new(CachedDecoder::new(
                     bench.model.clone(),
-                    KeepsRows(cache(bench)),
+                    KeepsRows(cache(bench)?),
                     None,
                 )?),
             };
@@ -69,8 +69,8 @@ pub const CACHE_NOT_RESET: BreakIt = BreakIt {
     },
 };
 
-fn cache(bench: &Bench) -> Cached<crate::ContiguousStore> {
-    Cached::new(store(&bench.model, 1), bench.model.isa)
+fn cache(bench: &Bench) -> Result<Cached<crate::ContiguousStore>> {
+    Ok(Cached::new(store(&bench.model, 1)?, bench.model.isa))
 }
 
 /// Another user's request, from start to end; then the reset.

@@ -81,10 +81,10 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
         let found = Search::run(bench)?;
         let (bench, slot, tried) = &text_that_runs_into_it(bench, found.offset)?;
         let at = bench.prompt.len() + BEFORE;
-        let decoder = |side| Ok(decoder(bench, side, at, *slot));
+        let decoder = |side| decoder(bench, side, at, *slot);
         // The guard need not wait for a hundred tokens: the key goes with the prompt's last.
         let guard =
-            |side| Checksummed::guard(bench, faulty(bench, side, bench.prompt.len() - 1, *slot));
+            |side| Checksummed::guard(bench, faulty(bench, side, bench.prompt.len() - 1, *slot)?);
         let weaker = |side| first_tokens_are_right(bench, &mut *decoder(side)?);
         let trial = Trial {
             about: &OVERWRITTEN_KEY,
@@ -98,17 +98,17 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
     },
 };
 
-fn faulty(bench: &Bench, side: Side, at: usize, slot: usize) -> Box<dyn Store> {
-    let store = store(&bench.model, 1);
-    match side {
+fn faulty(bench: &Bench, side: Side, at: usize, slot: usize) -> Result<Box<dyn Store>> {
+    let store = store(&bench.model, 1)?;
+    Ok(match side {
         Side::Clean => Box::new(store),
         Side::Broken => Box::new(Overwriting { store, at, slot }),
-    }
+    })
 }
 
-fn decoder(bench: &Bench, side: Side, at: usize, slot: usize) -> Box<dyn Decoder> {
-    let executor = executor(&bench.model, faulty(bench, side, at, slot));
-    Box::new(Stepper::new(executor, bench.model.context(), usize::MAX))
+fn decoder(bench: &Bench, side: Side, at: usize, slot: usize) -> Result<Box<dyn Decoder>> {
+    let executor = executor(&bench.model, faulty(bench, side, at, slot)?);
+    Ok(Box::new(Stepper::new(executor, bench.model.context(), usize::MAX)))
 }
 
 /// A prompt, a slot in it that the text needs after the key there is gone, and how many prompts were
@@ -120,7 +120,7 @@ fn text_that_runs_into_it(bench: &Bench, offset: isize) -> Result<(Bench, usize,
         let world = Bench::world((tried / FACTS % WORLDS) as u64, FACTS, 1);
         let bench = bench.with_prompt(&(world.prompt().to_owned() + &world.question(0)))?;
         let at = bench.prompt.len() + BEFORE;
-        let clean = greedy(&bench, decoder(&bench, Side::Clean, at, 0))?;
+        let clean = greedy(&bench, decoder(&bench, Side::Clean, at, 0)?)?;
         for fact in 0..FACTS {
             tried += 1;
             // Before, the text says what it will later need, and could copy it from there.
@@ -130,7 +130,7 @@ fn text_that_runs_into_it(bench: &Bench, offset: isize) -> Result<(Bench, usize,
                 continue;
             }
             let slot = slot_in_fact(&bench, &world, fact, offset)?;
-            let broken = greedy(&bench, decoder(&bench, Side::Broken, at, slot))?;
+            let broken = greedy(&bench, decoder(&bench, Side::Broken, at, slot)?)?;
             if broken != clean || tried == 2 * WORLDS * FACTS {
                 return Ok((bench, slot, tried.div_ceil(FACTS)));
             }

@@ -20,14 +20,14 @@ pub const ROPE_OFFSET_GROWS: BreakIt = BreakIt {
     weaker_test: Some("positions of generated tokens rise by one"),
     run: |bench| {
         let decoder =
-            |side| Ok(stepper(bench, side, executor(&bench.model, store(&bench.model, 1))));
+            |side| Ok(stepper(bench, side, executor(&bench.model, store(&bench.model, 1)?)));
         let guard = |side| {
-            let executor = executor(&bench.model, store(&bench.model, 1));
+            let executor = executor(&bench.model, store(&bench.model, 1)?);
             let checked = Checked { executor, check: positions_are_slots };
             feed_steps(bench, &mut *stepper(bench, side, checked))
         };
         let weaker = |side| {
-            let executor = executor(&bench.model, store(&bench.model, 1));
+            let executor = executor(&bench.model, store(&bench.model, 1)?);
             feed_steps(bench, &mut *stepper(bench, side, Rising { executor, last: None }))
         };
         Trial {

@@ -108,7 +108,7 @@ struct Notepad<'a> {
 
 impl<'a> Notepad<'a> {
     fn of(bench: &'a Bench, world: World) -> Result<Self> {
-        let cache = Cached::new(store(&bench.model, 1), bench.model.isa);
+        let cache = Cached::new(store(&bench.model, 1)?, bench.model.isa);
         let mut decoder = CachedDecoder::new(bench.model.clone(), cache, None)?;
         decoder.feed(&bench.tokenizer.encode(world.prompt())?)?;
         let length = decoder.len();

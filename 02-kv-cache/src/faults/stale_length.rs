@@ -52,15 +52,15 @@ pub const STALE_LENGTH: BreakIt = BreakIt {
     weaker_test: Some("a model of one layer decodes as the naive loop does"),
     run: |bench| {
         let decoder = |side| -> Result<Box<dyn Decoder>> {
-            let executor = executor(&bench.model, side);
+            let executor = executor(&bench.model, side)?;
             Ok(Box::new(Stepper::new(executor, bench.model.context(), usize::MAX)))
         };
         let guard =
-            |side| guards::equals_naive(&bench.model, executor(&bench.model, side), &bench.prompt);
+            |side| guards::equals_naive(&bench.model, executor(&bench.model, side)?, &bench.prompt);
         let weaker = |side| {
             let config = Config { layers: 1, ..bench.model.config.clone() };
             let model = Arc::new(Model::random(config, 1, LoadOptions::default())?);
-            guards::equals_naive(&model, executor(&model, side), &bench.prompt)
+            guards::equals_naive(&model, executor(&model, side)?, &bench.prompt)
         };
         Trial {
             about: &STALE_LENGTH,
@@ -74,16 +74,16 @@ pub const STALE_LENGTH: BreakIt = BreakIt {
     },
 };
 
-fn executor(model: &Arc<Model>, side: Side) -> Box<dyn Executor> {
-    let cached = Cached::new(store(model, 1), model.isa);
+fn executor(model: &Arc<Model>, side: Side) -> Result<Box<dyn Executor>> {
+    let cached = Cached::new(store(model, 1)?, model.isa);
     let model = Arc::clone(model);
-    match side {
+    Ok(match side {
         Side::Clean => Box::new(CpuExecutor { model, attention: cached }),
         Side::Broken => {
             let layers = model.config.layers;
             Box::new(CpuExecutor { model, attention: StaleLength { attention: cached, layers } })
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     fn in_prefill_every_layer_but_the_last_answers_with_zeros() {
         let bench = Bench::embedded().unwrap();
         let (model, config) = (&bench.model, &bench.model.config);
-        let attention = Cached::new(store(model, 1), model.isa);
+        let attention = Cached::new(store(model, 1).unwrap(), model.isa);
         let mut stale = StaleLength { attention, layers: config.layers };
         let pass = Pass::one(Span::new(0, 0, &[1, 2, 3], Want::Last));
         stale.begin(&pass).unwrap();

@@ -55,7 +55,7 @@ impl Store for Shifted {
 fn a_shifted_row_sees_zeros_and_never_itself() {
     let model = target();
     let shape = KvShape::of(&model);
-    let store = Shifted(ContiguousStore::new(shape, 65, 1));
+    let store = Shifted(ContiguousStore::new(shape, 65, 1).unwrap());
     let mut clean = decoder(&model, slab(&model, 65));
     let mut shifted = decoder(&model, Cached::new(store, model.isa));
     clean.feed(&text(11)).unwrap();

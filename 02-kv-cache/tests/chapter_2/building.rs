@@ -8,7 +8,7 @@ use naive_decode::{Decoder, Pass, Settings, Span, Want};
 fn the_slab_of_the_embedded_model() {
     let shape = KvShape::of(&target());
     assert_eq!(shape.bytes_per_token(), 3_072);
-    let store = ContiguousStore::new(shape, 512, 1);
+    let store = ContiguousStore::new(shape, 512, 1).unwrap();
     assert_eq!(store.allocated_bytes(), 1_572_864);
     // Queries would be twice as much again: eight heads where keys and values have two each.
     let queries = shape.layers * target_config().heads * shape.key_dim * shape.element.bytes();

@@ -93,7 +93,7 @@ impl<S: Store> Store for Swapped<S> {
 fn who_notices_that_keys_and_values_are_swapped() {
     let model = target();
     let shape = KvShape::of(&model);
-    let fresh = || ContiguousStore::new(shape, 64, 1);
+    let fresh = || ContiguousStore::new(shape, 64, 1).unwrap();
     let feed = |cache: &mut dyn naive_decode::Attention| {
         model.forward(&Pass::one(Span::new(0, 0, &text(20), Want::Last)), cache)
     };

@@ -38,7 +38,7 @@ fn text(length: u32) -> Vec<u32> {
 
 fn slab(model: &Model, capacity: usize) -> Cached<ContiguousStore> {
     let shape = KvShape::of(model);
-    Cached::new(ContiguousStore::new(shape, capacity, 1), model.isa)
+    Cached::new(ContiguousStore::new(shape, capacity, 1).unwrap(), model.isa)
 }
 
 fn decoder<A: KvCache>(model: &Arc<Model>, cache: A) -> CachedDecoder<A> {

@@ -93,12 +93,12 @@ fn hybrid_bench(bench: &Bench) -> Result<Bench> {
 /// A cache for one sequence; on the broken side its rings roll early.
 fn rings(model: &Model, side: Side) -> Result<HybridCache<Box<dyn Store>>> {
     let room = Room { capacity: model.context(), sequences: 1, spare: 0 };
-    HybridCache::over(model, room, |window, shape, places| -> Box<dyn Store> {
-        let store = kv_cache::ContiguousStore::new(shape, places, room.sequences);
-        match (window, side) {
+    HybridCache::over(model, room, |window, shape, places| -> Result<Box<dyn Store>> {
+        let store = kv_cache::ContiguousStore::new(shape, places, room.sequences)?;
+        Ok(match (window, side) {
             (Some(_), Side::Broken) => Box::new(RollsEarly::new(store)),
             _ => Box::new(store),
-        }
+        })
     })
 }
 

@@ -24,7 +24,7 @@ pub const HEAD_GROUPS: BreakIt = BreakIt {
     guard: "the same weights with a key-value head for every query head give the same logits",
     weaker_test: Some("decoding with a cache gives the logits of decoding without"),
     run: |bench| {
-        let decoder = |side| Ok(cached(&bench.model, side));
+        let decoder = |side| cached(&bench.model, side);
         let guard = |side| {
             // Two models of random weights, equal but for the copies.
             let model = |kv_heads| -> Result<Arc<Model>> {
@@ -34,13 +34,13 @@ pub const HEAD_GROUPS: BreakIt = BreakIt {
                 heads::assemble(config, kv_heads, options, &tensors, &pack).map(Arc::new)
             };
             let Config { heads, kv_heads, .. } = bench.model.config;
-            let grouped = cached(&model(kv_heads)?, side).feed(&bench.prompt)?;
-            let multi_head = cached(&model(heads)?, side).feed(&bench.prompt)?;
+            let grouped = cached(&model(kv_heads)?, side)?.feed(&bench.prompt)?;
+            let multi_head = cached(&model(heads)?, side)?.feed(&bench.prompt)?;
             same_logits("logits", &grouped, &multi_head, "as with one head for each query head")
         };
         let weaker = |side| {
             let expected = naive(&bench.model, side).feed(&bench.prompt)?;
-            let found = cached(&bench.model, side).feed(&bench.prompt)?;
+            let found = cached(&bench.model, side)?.feed(&bench.prompt)?;
             same_logits("logits", &found, &expected, "as without a cache")
         };
         Trial {
@@ -85,10 +85,10 @@ impl<A: Attention> Attention for Tiled<A> {
     forward_attention!(attention: begin commit);
 }
 
-fn cached(model: &Arc<Model>, side: Side) -> Box<dyn Decoder> {
-    let store = ContiguousStore::new(KvShape::of(model), model.context(), 1);
+fn cached(model: &Arc<Model>, side: Side) -> Result<Box<dyn Decoder>> {
+    let store = ContiguousStore::new(KvShape::of(model), model.context(), 1)?;
     let executor = executor(model, side, Cached::new(store, model.isa));
-    Box::new(Stepper::new(executor, model.context(), usize::MAX))
+    Ok(Box::new(Stepper::new(executor, model.context(), usize::MAX)))
 }
 
 fn naive(model: &Arc<Model>, side: Side) -> Box<dyn Decoder> {

@@ -173,7 +173,7 @@ struct Kept {
 impl Kept {
     fn by(model: &Model, text: &[u32]) -> Result<Self> {
         let shape = KvShape::of(model);
-        let mut cache = Cached::new(ContiguousStore::new(shape, text.len(), 1), model.isa);
+        let mut cache = Cached::new(ContiguousStore::new(shape, text.len(), 1)?, model.isa);
         model.forward(&Pass::one(Span::new(0, 0, text, Want::Nothing)), &mut cache)?;
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for layer in 0..shape.layers {

@@ -2,27 +2,15 @@
 
 use super::{HybridConfig, NormedHeads, NormedProjection, Sharing};
 use naive_decode::{
-    Block, Checkpoint, Config, Error, GroupedProjection, LoadOptions, Model, Pack, Parts,
-    Projection, Result, Tensors, dense, random_tensors,
+    Block, Checkpoint, Config, GroupedProjection, LoadOptions, Model, Pack, Parts, Projection,
+    Result, Tensors, dense, random_tensors,
 };
-use std::path::Path;
 
-/// Loads a model directory: `config.json` and `model.safetensors`, tensors named as Hugging Face
-/// names Qwen3's or Mistral's. A layer that shares has no `k_proj`, `v_proj` and `k_norm`.
+/// Loads a model whose files are part of the program, its tensors named as Hugging Face names Qwen3's or Mistral's;
+/// `name` is what errors call it. A layer that shares has no `k_proj`, `v_proj` and `k_norm`.
 ///
 /// # Errors
 /// Whatever is missing, malformed or contradictory, by file and tensor.
-pub fn open(directory: &Path, options: LoadOptions) -> Result<Model> {
-    let path = directory.join("config.json");
-    let json = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-    let config = HybridConfig::from_json(&path.display().to_string(), &json)?;
-    load(config, &Checkpoint::open(&directory.join("model.safetensors"))?, options)
-}
-
-/// Loads a model whose files are part of the program; `name` is what errors call it.
-///
-/// # Errors
-/// As [`open`].
 pub fn embedded(
     name: &str,
     config: &[u8],

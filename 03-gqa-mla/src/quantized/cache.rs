@@ -50,7 +50,7 @@ impl QuantizedCache {
         Ok(QuantizedCache {
             keys: slab(&*scheme.keys),
             values: slab(&*scheme.values),
-            waiting: (rows > 0).then(|| Waiting::new(shape, rows, sequences)),
+            waiting: (rows > 0).then(|| Waiting::new(shape, rows, sequences)).transpose()?,
             lengths: Lengths::new(sequences, capacity),
             scheme,
             shape,

@@ -1,7 +1,7 @@
 //! Rows in full precision: those that wait to be coded, and those of the pass at hand.
 
 use kv_cache::{ContiguousStore, KvShape, Place, Store};
-use naive_decode::{Pass, Span};
+use naive_decode::{Pass, Result, Span};
 use ndarray::{Array3, ArrayView3, s};
 use std::ops::Range;
 
@@ -27,9 +27,12 @@ struct Pending {
 
 impl Waiting {
     /// Room for the latest `rows` rows of each sequence.
-    pub(super) fn new(shape: KvShape, rows: usize, sequences: usize) -> Self {
-        let store = ContiguousStore::new(shape, rows, sequences);
-        Waiting { store, pending: Vec::new(), oldest: vec![0; sequences] }
+    ///
+    /// # Errors
+    /// As [`ContiguousStore::new`].
+    pub(super) fn new(shape: KvShape, rows: usize, sequences: usize) -> Result<Self> {
+        let store = ContiguousStore::new(shape, rows, sequences)?;
+        Ok(Waiting { store, pending: Vec::new(), oldest: vec![0; sequences] })
     }
 
     /// A pass begins; what an earlier one that failed has left is dropped.

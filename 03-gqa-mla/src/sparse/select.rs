@@ -25,7 +25,8 @@ pub(super) struct RowReading<'a> {
 
 impl<'a> RowReading<'a> {
     /// Chooses for one row with queries `q [heads, D]`. Blocks are made of tokens that it sees all
-    /// of; what it sees besides, a draft tree's branch for one, is read in full.
+    /// of, within the layer's window if it has one; what it sees besides, a draft tree's branch for
+    /// one, is read in full.
     pub(super) fn choose(
         tiles: &'a Tiles,
         entries: usize,
@@ -35,7 +36,10 @@ impl<'a> RowReading<'a> {
         sees: &Visible,
     ) -> Self {
         let Pattern { block, selected, window } = pattern;
-        let own = sees.range.start..sees.range.end.min(entries);
+        let (start, end) = (sees.places(layer.window).start, sees.range.end.min(entries));
+        let own = start.min(end)..end;
+        // A window may begin in the middle of a branch.
+        let also = &sees.also[start.saturating_sub(sees.range.end)..];
         // Whole blocks before the window.
         let first = own.start.div_ceil(block);
         let blocks = first..(own.end.saturating_sub(window) / block).max(first);
@@ -58,7 +62,7 @@ impl<'a> RowReading<'a> {
                 }
             }
             read.extend((blocks.end * block).max(own.start)..own.end);
-            read.extend(&sees.also);
+            read.extend(also);
             read
         });
         // ANCHOR_END: choose

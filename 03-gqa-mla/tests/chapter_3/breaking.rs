@@ -33,7 +33,7 @@ fn an_error_relative_to_an_outlier_says_nothing() {
 fn a_full_window_shows_at_the_65th_token() {
     let model = windowed(&[Some(64)]);
     let room = Room { capacity: 80, sequences: 1, spare: 0 };
-    let store = |_, shape, places| RollsEarly::new(ContiguousStore::new(shape, places, 1));
+    let store = |_, shape, places| ContiguousStore::new(shape, places, 1).map(RollsEarly::new);
     let mut cache = HybridCache::over(&model, room, store).unwrap();
     let tokens = text(70);
     let clean = naive(&model, &tokens);

@@ -14,7 +14,7 @@ fn v3(form: Form) -> KvSize {
 fn bytes(size: KvSize, tokens: usize) -> f64 {
     let KvSize { heads: kv_heads, key_dim, value_dim } = size;
     let shape = KvShape { layers: 61, kv_heads, key_dim, value_dim, element: Element::Bf16 };
-    ContiguousStore::new(shape, tokens, 1).allocated_bytes() as f64
+    ContiguousStore::new(shape, tokens, 1).unwrap().allocated_bytes() as f64
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_value_is_the_beginning_of_its_key() {
     let KvSize { heads: kv_heads, key_dim, value_dim } = v3(Form::Absorbed);
     assert_eq!((kv_heads, key_dim, value_dim), (1, 576, 0));
     let shape = KvShape { layers: 1, kv_heads, key_dim, value_dim, element: Element::F32 };
-    let mut store = ContiguousStore::new(shape, 2, 1);
+    let mut store = ContiguousStore::new(shape, 2, 1).unwrap();
     let place = Place { sequence: 0, layer: 0, kv_head: 0, slot: 1 };
     let key: Vec<f32> = (0..576).map(|i| i as f32).collect();
     store.write(place, &key, &[]);

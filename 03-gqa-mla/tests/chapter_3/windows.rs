@@ -65,9 +65,9 @@ fn where_token_200_lies() {
     let model = windowed(&[Some(64)]);
     let written = Arc::new(Mutex::new(Vec::new()));
     let room = Room { capacity: 400, sequences: 1, spare: 0 };
-    let mut cache = HybridCache::over(&model, room, |_, shape, places| Noting {
-        store: ContiguousStore::new(shape, places, 1),
-        written: written.clone(),
+    let mut cache = HybridCache::over(&model, room, |_, shape, places| {
+        let store = ContiguousStore::new(shape, places, 1)?;
+        Ok(Noting { store, written: written.clone() })
     })
     .unwrap();
     feed(&model, &mut cache, 0, &text(200));

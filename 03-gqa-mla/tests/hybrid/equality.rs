@@ -13,7 +13,7 @@ fn ring(model: &Model, capacity: usize, sequences: usize, spare: usize) -> Hybri
 }
 
 fn masked(model: &Model, capacity: usize, sequences: usize) -> Cached<ContiguousStore> {
-    let store = ContiguousStore::new(KvShape::of(model), capacity, sequences);
+    let store = ContiguousStore::new(KvShape::of(model), capacity, sequences).unwrap();
     Cached::new(store, model.isa)
 }
 

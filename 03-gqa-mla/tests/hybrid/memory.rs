@@ -208,12 +208,12 @@ fn a_place_that_is_no_number_is_noticed() {
     let model = model(64, Element::F32);
     let room = Room { capacity: 64, sequences: 1, spare: 0 };
     let cache = HybridCache::over(&model, room, |window, shape: KvShape, places| {
-        let mut store = ContiguousStore::new(shape, places, 1);
+        let mut store = ContiguousStore::new(shape, places, 1)?;
         if window.is_some() {
             let place = kv_cache::Place { sequence: 0, layer: 0, kv_head: 1, slot: 9 };
             store.write(place, &[1.0; 8], &[f32::NAN; 8]);
         }
-        store
+        Ok(store)
     });
     let said = cache.unwrap().check_integrity().unwrap_err().to_string();
     assert_eq!(said, "place 9 of layer 0, sequence 0 is NaN, expected a finite number");

@@ -9,7 +9,7 @@ use naive_decode::Element;
 fn codes_that_lose_nothing_give_the_bits_of_a_plain_cache() {
     for element in [Element::F32, Element::Bf16] {
         let model = model(element);
-        let store = ContiguousStore::new(KvShape::of(&model), CONTEXT, 1);
+        let store = ContiguousStore::new(KvShape::of(&model), CONTEXT, 1).unwrap();
         let mut plain = Cached::new(store, model.isa);
         let tokens = text(3, 120);
         let expected = feed(&model, &mut plain, 0, &[&tokens]);
@@ -28,7 +28,7 @@ fn codes_that_lose_nothing_give_the_bits_of_a_plain_cache() {
 
 #[test]
 fn codes_that_lose_something_change_bits_but_not_beyond_reason() {
-    let store = ContiguousStore::new(KvShape::of(&MODEL), CONTEXT, 1);
+    let store = ContiguousStore::new(KvShape::of(&MODEL), CONTEXT, 1).unwrap();
     let mut plain = Cached::new(store, MODEL.isa);
     let tokens = text(3, 150);
     let expected = feed(&MODEL, &mut plain, 0, &[&tokens]);
@@ -51,7 +51,7 @@ fn codes_that_lose_something_change_bits_but_not_beyond_reason() {
 fn a_kivi_row_sees_itself_and_its_window_as_they_are() {
     // As long as nothing has left the window, nothing is lost; the next key tile loses something.
     let make = |n| (methods()[3].make)(&MODEL, CONTEXT, n).unwrap();
-    let store = ContiguousStore::new(KvShape::of(&MODEL), CONTEXT, 1);
+    let store = ContiguousStore::new(KvShape::of(&MODEL), CONTEXT, 1).unwrap();
     let tokens = text(3, 32);
     let vocabulary = VOCABULARY as usize;
     let expected = feed(&MODEL, &mut Cached::new(store, MODEL.isa), 0, &[&tokens]);

@@ -81,7 +81,10 @@ impl Case {
             tiles: FlashCache::of_sizes(&sizes, self.element.into(), isa, CAPACITY, SEQUENCES)
                 .unwrap()
                 .on_threads(Pool::new(self.threads)),
-            slab: Cached::new(ContiguousStore::new(shape, CAPACITY, SEQUENCES), Isa::best()),
+            slab: Cached::new(
+                ContiguousStore::new(shape, CAPACITY, SEQUENCES).unwrap(),
+                Isa::best(),
+            ),
         }
     }
 

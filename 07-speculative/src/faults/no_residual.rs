@@ -115,7 +115,7 @@ fn run(bench: &Bench) -> Result<Report> {
 /// A text written by speculation at temperature 1, the same random numbers under every rule.
 fn sampled(bench: &Bench, draft: &Arc<Model>, prompt: &[u32], rule: Rule) -> Result<Vec<u32>> {
     let model = bench.model.clone();
-    let cache = with_room_for_trees(&model)?;
+    let cache = with_room_for_trees(&model, model.context())?;
     let proposer = DraftModel::new(draft.clone(), &model)?;
     let sampler = Sampler::new(sampling())?;
     let request = Request { prompt: prompt.to_vec(), tokens: TOKENS, end_tokens: Vec::new() };

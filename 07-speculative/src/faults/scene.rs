@@ -21,7 +21,7 @@ pub(super) fn guessing<C: TreeCache>(
     branches: usize,
     cache: impl FnOnce(PagedCache) -> C,
 ) -> Result<Guessing<C>> {
-    let mut paged = with_room_for_trees(&bench.model)?;
+    let mut paged = with_room_for_trees(&bench.model, bench.model.context())?;
     let sequence = paged.open();
     let settings = Settings { capacity: bench.model.context(), prefill_chunk: None, threads: None };
     let proposer = PromptLookup::new().with_branches(branches);

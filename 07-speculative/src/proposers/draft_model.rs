@@ -29,14 +29,15 @@ impl DraftModel {
     /// A draft for one text of a target's.
     ///
     /// # Errors
-    /// If the two do not have the same vocabulary.
+    /// If the two do not have the same vocabulary, the draft's first layer makes no keys and values, or there is no
+    /// memory for those of a whole text.
     pub fn new(draft: Arc<Model>, target: &Model) -> Result<Self> {
         let (found, expected) = (draft.config.vocab_size, target.config.vocab_size);
         if found != expected {
             let expected = format!("{expected}, the target's");
             return Err(Error::invalid("the draft's vocabulary", found, expected));
         }
-        let mut cache = with_room_for_trees(&draft)?;
+        let mut cache = with_room_for_trees(&draft, target.context())?;
         let sequence = cache.open();
         let executor = CpuExecutor { model: draft, attention: cache };
         Ok(DraftModel { executor, sequence, held: Vec::new(), widths: vec![1] })

@@ -6,22 +6,22 @@ use ndarray::ArrayView1;
 use std::sync::Arc;
 
 /// A tree that is to be grown.
-pub(super) struct Levels<'a> {
+pub(crate) struct Levels<'a> {
     /// The text that it stands behind.
-    pub(super) context: &'a [u32],
+    pub(crate) context: &'a [u32],
     /// Levels.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// Nodes that the cache has room for.
-    pub(super) room: usize,
+    pub(crate) room: usize,
     /// Children of each node, by depth; the last number goes on.
-    pub(super) widths: &'a [usize],
+    pub(crate) widths: &'a [usize],
 }
 
 impl Levels<'_> {
     // ANCHOR: grow
     /// Grows a tree from the logits after the text. `run` gives the logits after each node of a level, and is
     /// not asked for the last one's.
-    pub(super) fn grow(
+    pub(crate) fn grow(
         &self,
         first: Vec<f32>,
         sampler: &mut Sampler,

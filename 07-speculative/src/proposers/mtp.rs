@@ -77,7 +77,7 @@ impl Mtp {
         let packing = JoinedPacking::new(joined.clone(), tap.head().clone(), pack);
         let block = Model::assemble(config, options, &tensors, &packing)?;
         let (block, own) = Tap::on(Model { rope: target.rope.clone(), ..block });
-        let mut cache = with_room_for_trees(&block)?;
+        let mut cache = with_room_for_trees(&block, block.context())?;
         let sequence = cache.open();
         let pending = Array2::zeros((0, target.config.hidden_size));
         Ok(Mtp {

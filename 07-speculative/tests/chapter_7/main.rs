@@ -86,7 +86,7 @@ impl Proposer for Wrong {
 
 fn write(proposer: impl Proposer) -> (Vec<u32>, usize) {
     let target = model::random(16, 3);
-    let cache = with_room_for_trees(&target).unwrap();
+    let cache = with_room_for_trees(&target, target.context()).unwrap();
     let request = Request { prompt: vec![7, 8, 9], tokens: 40, end_tokens: vec![] };
     let mut text =
         Speculation::new(target, cache, proposer, greedy(), Depth::Fixed(4), request).unwrap();

@@ -1,18 +1,19 @@
 //! What is refused, and how.
 
 use crate::models::{plain, random};
-use naive_decode::{Decoder, Request, Sampler, Sampling, Settings, generate};
+use naive_decode::{Decoder, Request, Rope, Sampler, Sampling, Settings, generate};
 use speculative::proposers::{DraftModel, PromptLookup};
 use speculative::{
     Adaptive, Cycle, Depth, GuessingDecoder, Nothing, Observation, Proposer, Speculation,
     with_room_for_trees,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a request is answered, or its first cycle.
 fn said(prompt: Vec<u32>, tokens: usize) -> String {
     let model = random(16, 1);
-    let cache = with_room_for_trees(&model).unwrap();
+    let cache = with_room_for_trees(&model, model.context()).unwrap();
     let sampler = Sampler::new(Sampling::default()).unwrap();
     let request = Request { prompt, tokens, end_tokens: vec![] };
     let text = Speculation::new(model, cache, Nothing, sampler, Depth::Fixed(3), request);
@@ -38,7 +39,7 @@ fn a_sequence_that_is_not_there_is_refused() {
     let model = random(16, 1);
     // One that was closed, and one that never was.
     for sequence in [0, 99] {
-        let mut cache = with_room_for_trees(&model).unwrap();
+        let mut cache = with_room_for_trees(&model, model.context()).unwrap();
         let closed = cache.open();
         cache.close(closed).unwrap();
         let sampler = Sampler::new(Sampling::default()).unwrap();
@@ -47,6 +48,25 @@ fn a_sequence_that_is_not_there_is_refused() {
         let text = Speculation::over(model.clone(), held, Nothing, sampler, depth, request);
         let expected = format!("sequence is {sequence}, expected one that is open");
         assert_eq!(text.err().unwrap().to_string(), expected);
+    }
+}
+
+/// A file may claim any context; memory is set aside for what is asked for.
+#[test]
+fn room_is_set_aside_for_as_many_tokens_as_are_asked_for() {
+    let mut model = Arc::into_inner(random(16, 1)).expect("nobody else has it");
+    model.rope = Rope::new(model.config.rope_theta, model.config.head_dim, usize::MAX);
+    let model = Arc::new(model);
+    let start = |capacity: usize| {
+        let settings = Settings { capacity, prefill_chunk: None, threads: None };
+        GuessingDecoder::new(model.clone(), settings, PromptLookup::new(), 4)
+    };
+    let mut guessing = start(40).unwrap();
+    assert_eq!(guessing.capacity(), 40);
+    guessing.feed(&[7; 40]).unwrap();
+    for capacity in [usize::MAX - 1, usize::MAX] {
+        let said = start(capacity).err().unwrap().to_string();
+        assert!(said.starts_with("bytes of the pool is "), "{said}");
     }
 }
 
@@ -74,7 +94,7 @@ fn guesses_that_the_model_does_not_know_are_left_out() {
     let lookup = || PromptLookup::with_reference(&strange).with_branches(3);
     let sampler = || Sampler::new(Sampling::default()).unwrap();
 
-    let cache = with_room_for_trees(&model).unwrap();
+    let cache = with_room_for_trees(&model, model.context()).unwrap();
     let (target, depth) = (model.clone(), Depth::Fixed(4));
     let text = Speculation::new(target, cache, lookup(), sampler(), depth, request.clone());
     let cycles: Vec<Cycle> = text.unwrap().map(Result::unwrap).collect();

@@ -29,7 +29,7 @@ fn tokens_per_cycle_are_those_of_the_formula() {
         let sampler = Sampler::new(sampling).unwrap();
         let prompt = encode(&Bench::tale(seed));
         let request = Request { prompt, tokens: 150, end_tokens: vec![] };
-        let cache = with_room_for_trees(&target).unwrap();
+        let cache = with_room_for_trees(&target, target.context()).unwrap();
         let depth = Depth::Fixed(LENGTH);
         let text = Speculation::new(target.clone(), cache, proposer, sampler, depth, request);
         let whole = |cycle: &Cycle| cycle.proposed == LENGTH;
@@ -82,7 +82,7 @@ fn the_cache_is_as_if_no_draft_had_been_there() {
     let request = Request { prompt: (0..21).collect(), tokens: 60, end_tokens: vec![] };
     let text = crate::models::plain(&model, &request, &Sampling::default());
     let text = [&request.prompt[..], &text].concat();
-    let cache = with_room_for_trees(&model).unwrap();
+    let cache = with_room_for_trees(&model, model.context()).unwrap();
     let sampler = Sampler::new(Sampling::default()).unwrap();
     let oracle = Oracle { text: text.clone() };
     let depth = Depth::Fixed(5);
@@ -96,7 +96,8 @@ fn the_cache_is_as_if_no_draft_had_been_there() {
     assert_eq!(found.context(), text);
 
     // A cache that was fed the text and nothing else.
-    let mut plain = CpuExecutor { attention: with_room_for_trees(&model).unwrap(), model };
+    let mut plain =
+        CpuExecutor { attention: with_room_for_trees(&model, model.context()).unwrap(), model };
     let sequence = plain.attention.open();
     let span = Span::new(sequence, 0, &text[..text.len() - 1], Want::Nothing);
     plain.execute(&Pass::one(span)).unwrap();
@@ -127,7 +128,7 @@ fn a_cycle_that_fails_leaves_the_text_as_it_was() {
     let expected = crate::models::plain(&target.0, &request, &Sampling::default());
     for proposer in crate::greedy::all(&target, &draft, &request.prompt) {
         let name = proposer.name();
-        let cache = with_room_for_trees(&target.0).unwrap();
+        let cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
         let sampler = Sampler::new(Sampling::default()).unwrap();
         let (model, request) = (target.0.clone(), request.clone());
         let text = Speculation::new(model, cache, proposer, sampler, Depth::Fixed(4), request);

@@ -51,7 +51,7 @@ fn check(
     request: &Request,
     sampling: &Sampling,
 ) {
-    let cache = || with_room_for_trees(target).unwrap();
+    let cache = || with_room_for_trees(target, target.context()).unwrap();
     check_at(&depths(), (target, cache), proposers, request, sampling);
 }
 
@@ -155,14 +155,14 @@ fn a_tree_is_cut_to_what_caches_have_room_for() {
             Box::new(PromptLookup::new().with_branches(60)),
         ]
     };
-    let cache = || with_room_for_trees(&target).unwrap();
+    let cache = || with_room_for_trees(&target, target.context()).unwrap();
     check_at(&depths, (&target, cache), wide, &frames(), &Sampling::default());
     let target = tapped();
     let prompt = encode("The word of Ada is amber.\n").into_iter().cycle().take(500).collect();
     let request = Request { prompt, tokens: 13, end_tokens: vec![] };
     let wide =
         || -> Vec<Box<dyn Proposer>> { vec![Box::new(mtp(&target).with_widths(&[4]).unwrap())] };
-    let cache = || with_room_for_trees(&target.0).unwrap();
+    let cache = || with_room_for_trees(&target.0, target.0.context()).unwrap();
     check_at(&depths, (&target.0, cache), wide, &request, &Sampling::default());
 }
 

@@ -20,7 +20,7 @@ fn tokens(tree: &DraftTree) -> Vec<u32> {
 fn behind(text: &[u32], heads: impl Fn(&crate::models::Tapped) -> Box<dyn Proposer>) -> Vec<u32> {
     let target = tapped();
     let mut proposer = heads(&target);
-    let attention = with_room_for_trees(&target.0).unwrap();
+    let attention = with_room_for_trees(&target.0, target.0.context()).unwrap();
     let mut executor = CpuExecutor { model: target.0, attention };
     let sequence = executor.attention.open();
     let before = &text[..text.len() - 1];
@@ -42,7 +42,7 @@ fn guesses_do_not_depend_on_how_rows_came() {
         // Who is asked between two cycles knows more than he was told: each text is asked about once, at its end.
         for cycles in 1.. {
             let request = Request { prompt: prompt.clone(), tokens: 30, end_tokens: vec![] };
-            let cache = with_room_for_trees(&target.0).unwrap();
+            let cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
             let (model, depth) = (target.0.clone(), Depth::Fixed(3));
             let mut text =
                 Speculation::new(model, cache, heads(&target), sampler(), depth, request).unwrap();
@@ -73,7 +73,7 @@ fn a_draft_that_went_wrong_leaves_nothing_behind() {
         ..Sampling::default()
     };
     let mut strict = Sampler::new(strict).unwrap().with_prompt_length(request.prompt.len());
-    let cache = with_room_for_trees(&target.0).unwrap();
+    let cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
     let (model, depth) = (target.0.clone(), Depth::Fixed(3));
     let mut text =
         Speculation::new(model, cache, mtp(&target), sampler(), depth, request.clone()).unwrap();
@@ -92,7 +92,7 @@ fn first_kept(heads: fn(&crate::models::Tapped) -> Box<dyn Proposer>) -> f64 {
     for tale in 0..6 {
         let prompt = encode(&Bench::tale(tale));
         let request = Request { prompt, tokens: 60, end_tokens: vec![] };
-        let cache = with_room_for_trees(&target.0).unwrap();
+        let cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
         let (model, depth) = (target.0.clone(), Depth::Fixed(1));
         let text =
             Speculation::new(model, cache, heads(&target), sampler(), depth, request).unwrap();

@@ -1,9 +1,11 @@
 //! Sampled text has the target's distribution, over several tokens together.
 
-use naive_decode::{Sampler, Sampling};
-use speculative::accept;
+use naive_decode::{Config, Decoder, LoadOptions, Model, NaiveDecoder, Request, Sampler, Sampling};
 use speculative::faults::resample_from_target;
-use speculative::small_world::{BOUND, DRAFTS, distance, write};
+use speculative::proposers::{Ahead, DraftModel};
+use speculative::small_world::{BOUND, DRAFTS, LENGTH, chi_square, distance, write};
+use speculative::{Depth, Proposer, Speculation, accept, with_room_for_trees};
+use std::sync::Arc;
 
 fn samplings() -> Vec<Sampling> {
     let base = Sampling { temperature: 1.0, seed: 5, ..Sampling::default() };
@@ -38,5 +40,45 @@ fn without_the_residual_the_distribution_is_another() {
     for draft in DRAFTS {
         let text = |rule| write(rule, draft, &mut Sampler::new(greedy.clone()).unwrap()).unwrap();
         assert_eq!(text(resample_from_target), text(accept));
+    }
+}
+
+/// Two small layers and four tokens.
+fn speaker(seed: u64) -> Arc<Model> {
+    let json =
+        br#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 8,
+        "vocab_size": 4, "rms_norm_eps": 1e-5, "max_position_embeddings": 16,
+        "tie_word_embeddings": false}"#;
+    let config = Config::from_json("config.json", json).unwrap();
+    Arc::new(Model::random(config, seed, LoadOptions::default()).unwrap())
+}
+
+/// The same of whole models: trees of a draft model, and chains drafted ahead, through cache, loop and rule.
+#[test]
+fn texts_of_models_are_distributed_as_the_targets() {
+    // These two seldom agree, so that second children are often tried.
+    let (target, draft) = (speaker(1), speaker(5));
+    let draft_model = || DraftModel::new(draft.clone(), &target).unwrap();
+    let branching = || Box::new(draft_model().with_widths(&[2, 2]).unwrap()) as Box<dyn Proposer>;
+    let ahead = || Box::new(Ahead::new(draft_model()).unwrap()) as Box<dyn Proposer>;
+    let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+    let alone = Sampler::new(sampling.clone()).unwrap();
+    let law =
+        |text: &[u32]| alone.distribution(&NaiveDecoder::new(target.clone()).feed(text)?, text);
+    for proposer in [&branching as &dyn Fn() -> Box<dyn Proposer>, &ahead] {
+        let mut seed = 0;
+        let write = || {
+            seed += 1;
+            let sampler = Sampler::new(Sampling { seed, ..sampling.clone() })?;
+            let request = Request { prompt: vec![0], tokens: LENGTH, end_tokens: vec![] };
+            let cache = with_room_for_trees(&target, target.context())?;
+            let (target, depth) = (target.clone(), Depth::Fixed(2));
+            let mut text = Speculation::new(target, cache, proposer(), sampler, depth, request)?;
+            while text.advance()?.is_some() {}
+            Ok(text.context()[1..].to_vec())
+        };
+        let found = chi_square(4_000, write, law).unwrap();
+        assert!(found < BOUND, "{found}: {}", proposer().name());
     }
 }

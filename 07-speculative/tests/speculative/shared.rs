@@ -47,7 +47,7 @@ fn a_prompt_whose_beginning_is_known() {
     let proposers = all(&target, &draft, &second.prompt).len();
     for i in 0..proposers {
         let mut tree = RadixTree::new(16, Chain::new(b"speculation")).unwrap();
-        let mut cache = with_room_for_trees(&target.0).unwrap();
+        let mut cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
         let sequence = cache.open();
         let proposer = all(&target, &draft, &first.prompt).remove(i);
         let mut text = over(&target.0, (cache, sequence), proposer, first.clone());
@@ -79,7 +79,7 @@ fn two_texts_that_share_their_prompt() {
     let expected = plain(&target.0, &request, &Sampling::default());
     let proposers = all(&target, &draft, &request.prompt).len();
     for i in 0..proposers {
-        let cache = with_room_for_trees(&target.0).unwrap();
+        let cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
         let mut executor = CpuExecutor { model: target.0.clone(), attention: cache };
         let one = executor.attention.open();
         let before = &request.prompt[..request.prompt.len() - 1];
@@ -104,7 +104,7 @@ fn a_text_that_has_to_wait() {
     let proposers = all(&target, &draft, &request.prompt).len();
     for i in 0..proposers {
         for swap in [false, true] {
-            let mut cache = with_room_for_trees(&target.0).unwrap();
+            let mut cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
             let sequence = cache.open();
             let proposer = all(&target, &draft, &request.prompt).remove(i);
             let name = proposer.name();

@@ -139,7 +139,9 @@ pub enum Refused {
         limit: usize,
     },
     /// More at once than may ever wait.
-    #[error("{asked} requests were asked for at once, expected at most {limit}, as many as may wait")]
+    #[error(
+        "{asked} requests were asked for at once, expected at most {limit}, as many as may wait"
+    )]
     TooMany {
         /// How many were to be taken together.
         asked: usize,

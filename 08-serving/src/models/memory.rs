@@ -85,7 +85,7 @@ mod tests {
     }
 
     fn is_kept(model: &Model, layers: &[LayerKv]) {
-        let slab = ContiguousStore::new(KvShape::of(model), TOKENS, 1);
+        let slab = ContiguousStore::new(KvShape::of(model), TOKENS, 1).unwrap();
         assert_eq!(kept(&CONTIGUOUS, layers, TOKENS), held(slab.allocated_bytes()));
         let room = Room { capacity: TOKENS, sequences: 1, spare: 0 };
         let rings = HybridCache::new(model, room).unwrap();

@@ -11,9 +11,6 @@ pub(super) struct Fields {
     map: Map<String, Value>,
 }
 
-/// Far more than any model has.
-const MOST_LAYERS: usize = 1 << 16;
-
 impl Fields {
     /// # Errors
     /// If it is not a JSON object.
@@ -35,6 +32,11 @@ impl Fields {
     /// A field's value, of whatever kind.
     pub(super) fn value(&self, field: &str) -> Option<&Value> {
         self.map.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Whether a field is there, `null` or not.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.map.contains_key(field)
     }
 
     /// What is said of a field that is not what it should be.
@@ -79,8 +81,9 @@ impl Fields {
     /// If it is none that a list could have.
     pub(super) fn layers(&self) -> Result<usize> {
         match self.count("num_hidden_layers")? {
-            Some(layers) if layers > MOST_LAYERS => {
-                Err(self.refusal("num_hidden_layers", &format!("at most {MOST_LAYERS}")))
+            Some(layers) if layers > Config::MOST_LAYERS => {
+                let expected = format!("at most {}", Config::MOST_LAYERS);
+                Err(self.refusal("num_hidden_layers", &expected))
             }
             layers => Ok(layers.unwrap_or(0)),
         }

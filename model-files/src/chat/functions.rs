@@ -2,6 +2,7 @@
 
 use minijinja::value::{Kwargs, StringInput, Value};
 use minijinja::{Error, ErrorKind};
+use naive_decode::measurement::date_of;
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 use std::io::{self, Write};
@@ -98,7 +99,7 @@ const DAYS: [&str; 7] =
 /// `seconds` since 1970 in a format of C's `strftime`.
 fn strftime(format: &str, seconds: u64) -> Result<String, Error> {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
+    let (year, month, day) = date_of(days);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     let (month_name, day_name) = (MONTHS[month as usize - 1], DAYS[(days % 7) as usize]);
     let mut text = String::new();
@@ -130,29 +131,6 @@ fn strftime(format: &str, seconds: u64) -> Result<String, Error> {
         }
     }
     Ok(text)
-}
-
-/// Year, month and day of a day counted from 1 January 1970.
-fn date(days: u64) -> (u64, u64, u64) {
-    let mut left = days;
-    let mut year = 1970;
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    while left >= 365 + u64::from(is_leap(year)) {
-        left -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if left < length {
-            break;
-        }
-        left -= length;
-        month += 1;
-    }
-    (year, month, left + 1)
 }
 
 #[cfg(test)]

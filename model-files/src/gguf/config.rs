@@ -8,7 +8,7 @@ mod families;
 
 use super::dialect::Dialect;
 use super::metadata::Metadata;
-use super::rope_factors;
+use super::{rope_factors, tokenizer};
 use crate::architectures::Architecture;
 use naive_decode::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -97,11 +97,7 @@ pub(super) fn from_metadata(
     let has_longrope = dialect.name == "phi3" && found.short_divisors.is_some();
     check_plain(metadata, dialect, has_longrope)?;
     add_rope(metadata, dialect, found.rope_divisors.as_deref(), &mut fields)?;
-    let end: Vec<u64> = ["eos", "eot", "eom"]
-        .iter()
-        .filter_map(|name| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).transpose())
-        .collect::<Result<_>>()?;
-    fields.insert("eos_token_id".into(), end.into());
+    fields.insert("eos_token_id".into(), tokenizer::ends(metadata)?.into());
     let longrope = families::Longrope {
         short: found.short_divisors.as_deref(),
         long: found.long_divisors.as_deref(),

@@ -17,6 +17,9 @@ use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
 /// The key of what kind of vocabulary it is.
 const MODEL: &str = "tokenizer.ggml.model";
 
+/// The key of the vocabulary.
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
 /// What a token is, by the numbers of `tokenizer.ggml.token_type`.
 mod kind {
     pub(super) const NORMAL: u32 = 1;
@@ -25,15 +28,19 @@ mod kind {
     pub(super) const USER_DEFINED: u32 = 4;
 }
 
+/// Parts of tokens that end a turn or a text.
+const ENDING: [&str; 3] = ["eos", "eot", "eom"];
+
 /// How tokens are written that end a turn or a text in the models that are read here. As in llama.cpp, the spelling
 /// tells, for not every file does.
-const ENDS: [&str; 7] = [
+const ENDS: [&str; 8] = [
     "<|end|>",
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
     "<end_of_turn>",
     "<|endoftext|>",
+    "<|end_of_text|>",
     "<｜end▁of▁sentence｜>",
 ];
 
@@ -65,7 +72,30 @@ pub(super) fn from_metadata(metadata: &Metadata) -> Result<Tokenizer> {
     if let Some(template) = vocabulary.surroundings(adds_beginning)? {
         tokenizer.with_post_processor(Some(template));
     }
-    Ok(Tokenizer::new(&format!("{}, vocabulary", metadata.file), tokenizer))
+    Tokenizer::new(&format!("{}, vocabulary", metadata.file), tokenizer)
+}
+
+/// The tokens that end a turn or a text: those that the file names, and those that are written so. As in llama.cpp,
+/// their kind does not matter.
+///
+/// # Errors
+/// If the vocabulary or a name is malformed.
+pub(super) fn ends(metadata: &Metadata) -> Result<Vec<usize>> {
+    let named = parts(metadata, &ENDING)?;
+    let tokens = metadata.texts(TOKENS)?.unwrap_or_default();
+    let written = tokens.iter().enumerate().filter(|(_, token)| ENDS.contains(token));
+    let others = written.map(|(id, _)| id).filter(|id| !named.contains(id));
+    Ok(named.iter().copied().chain(others).collect())
+}
+
+/// The tokens that the file names for these parts.
+fn parts(metadata: &Metadata, names: &[&str]) -> Result<Vec<usize>> {
+    let mut parts = Vec::new();
+    for name in names {
+        let id = metadata.integer(&format!("tokenizer.ggml.{name}_token_id"))?;
+        parts.extend(id.and_then(|id| usize::try_from(id).ok()));
+    }
+    Ok(parts)
 }
 
 /// The ids as the `tokenizers` crate wants them.
@@ -75,7 +105,7 @@ fn owned(ids: &HashMap<&str, u32>) -> Vocab {
 
 impl<'a> Vocabulary<'a> {
     fn read(metadata: &Metadata<'a>) -> Result<Self> {
-        let key = "tokenizer.ggml.tokens";
+        let key = TOKENS;
         let tokens = metadata.texts(key)?.ok_or_else(|| metadata.missing(key, "the vocabulary"))?;
         if tokens.is_empty() || u32::try_from(tokens.len()).is_err() {
             return Err(metadata.mismatch(key, &format!("{} texts", tokens.len()), "at least one"));
@@ -116,8 +146,8 @@ impl<'a> Vocabulary<'a> {
     /// up is special unless it is a piece of text: files that know of none name any token, a comma for one.
     fn added(&self) -> Result<Vec<AddedToken>> {
         let swallows = self.swallows_white_space()?;
-        let ends = self.parts(&["eos", "eot", "eom"])?;
-        let others = self.parts(&["bos", "padding"])?;
+        let ends = parts(&self.metadata, &ENDING)?;
+        let others = parts(&self.metadata, &["bos", "padding"])?;
         let added = self.tokens.iter().zip(&self.kinds).enumerate();
         let added = added.filter_map(|(id, (token, &kind))| {
             let is_end = ends.contains(&id) || ENDS.contains(token);
@@ -139,16 +169,6 @@ impl<'a> Vocabulary<'a> {
     fn swallows_white_space(&self) -> Result<bool> {
         let family = self.metadata.text("general.architecture")?;
         Ok(family == Some("phi3") && self.metadata.text(MODEL)? == Some("llama"))
-    }
-
-    /// The tokens that the file names for these parts.
-    fn parts(&self, names: &[&str]) -> Result<Vec<usize>> {
-        let mut parts = Vec::new();
-        for name in names {
-            let id = self.metadata.integer(&format!("tokenizer.ggml.{name}_token_id"))?;
-            parts.extend(id.and_then(|id| usize::try_from(id).ok()));
-        }
-        Ok(parts)
     }
 
     /// The tokens that belong around every text: beginning and end, if the model wants them.

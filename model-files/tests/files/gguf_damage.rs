@@ -196,7 +196,7 @@ fn metadata_that_is_missing_or_of_another_kind() {
         file.set(key, Meta::Bool(true));
         assert_refused(&file, &[key, "expected"]);
     }
-    let edits: [(&str, Meta, &[&str]); 22] = [
+    let edits: [(&str, Meta, &[&str]); 23] = [
         ("general.architecture", text("mamba"), &["mamba", "one of: llama"]),
         ("general.alignment", Meta::U32(24), &["general.alignment", "24", "power of two"]),
         ("split.count", Meta::U32(3), &["split into 3 files", "merge"]),
@@ -205,7 +205,8 @@ fn metadata_that_is_missing_or_of_another_kind() {
         ("llama.embedding_length", Meta::U32(1 << 24), &["token_embd.weight", "[12, 32]"]),
         ("llama.embedding_length", Meta::U32(u32::MAX), &["hidden_size", "4294967295"]),
         ("llama.feed_forward_length", Meta::U32(1 << 24), &["ffn_gate.weight", "16777216"]),
-        ("llama.block_count", Meta::U32(1 << 24), &["blk.1.attn_q.weight", "missing"]),
+        ("llama.block_count", Meta::U32(1 << 16), &["blk.1.attn_q.weight", "missing"]),
+        ("llama.block_count", Meta::U32(1 << 24), &["num_hidden_layers", "16777216", "65536"]),
         (
             "llama.attention.head_count",
             Meta::U32(u32::MAX),

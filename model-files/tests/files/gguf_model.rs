@@ -199,6 +199,27 @@ fn every_end_that_the_file_names_is_an_end() {
     assert_eq!(files.config.end_tokens, [3, 4, 11]);
 }
 
+/// Nothing else says that a text ends there: neither the file nor its template.
+#[test]
+fn a_token_that_is_written_as_an_end_is_one_whatever_the_file_calls_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    for (end, ends) in
+        [("<|eot_id|>", &[10, 11][..]), ("<|end_of_text|>", &[10, 11]), ("<|other|>", &[10])]
+    {
+        for kind in [3, 4, 1] {
+            let mut file = tiny();
+            let tokens = "a b c d e f Ġ ab Ġa cd <|im_end|>".split(' ');
+            file.set("tokenizer.ggml.tokens", texts(tokens.chain([end])));
+            file.set("tokenizer.ggml.token_type", Meta::I32s([vec![1; 11], vec![kind]].concat()));
+            file.set("tokenizer.ggml.eos_token_id", Meta::U32(10));
+            file.set("tokenizer.chat_template", text(template));
+            let files = ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
+            assert_eq!(files.config.end_tokens, ends, "{end}, kind {kind}");
+        }
+    }
+}
+
 #[test]
 fn a_turn_ends_where_the_template_ends_it_whatever_the_file_calls_the_token() {
     let directory = tempfile::tempdir().unwrap();

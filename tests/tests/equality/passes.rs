@@ -31,7 +31,10 @@ fn caches(
         ("lists", Box::new(Cached::new(ListStore::new(shape, capacity, sequences), model.isa))),
         (
             "contiguous",
-            Box::new(Cached::new(ContiguousStore::new(shape, capacity, sequences), model.isa)),
+            Box::new(Cached::new(
+                ContiguousStore::new(shape, capacity, sequences).unwrap(),
+                model.isa,
+            )),
         ),
         ("tiles", Box::new(FlashCache::new(model, capacity, sequences).unwrap())),
         ("blocks of 8", paged(8)),

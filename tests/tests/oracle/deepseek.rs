@@ -23,6 +23,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::deepseek2::{DeepSeekV2, DeepSeekV2Config};
 use gqa_mla::mla::{self, Form, MlaConfig};
+use model_files::Safetensors;
 use naive_decode::{LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors};
 use ndarray::Array2;
 use safetensors::Dtype;
@@ -156,8 +157,11 @@ fn compare(name: &str, json: &str, files: usize) -> Result<()> {
     let tokens: Vec<u32> = (0..80).map(|i| (i * i + 7 * i + 5) % VOCAB as u32).collect();
     let (theirs, last) = candle_logits(json, &paths, &tokens)?;
     let scale = largest(theirs.iter().copied());
+    let (options, weights) =
+        (LoadOptions::default(), Safetensors::open_directory(directory.path())?);
+    let tensors = |name: &str, shape: &[usize]| weights.tensor(name, shape);
     for form in [Form::Explicit, Form::Absorbed] {
-        let model = mla::open(directory.path(), form, LoadOptions::default())?;
+        let model = mla::assemble(&config, form, options, &tensors, &dense(options.isa))?;
         let ours = our_logits(&model, &tokens)?;
         let from_last = largest(ours.row(tokens.len() - 1).iter().zip(&last).map(|(a, b)| a - b));
         let difference = largest((&ours - &theirs).into_iter()).max(from_last) / scale;

@@ -10,7 +10,8 @@ use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{mistral, qwen3};
-use gqa_mla::hybrid;
+use gqa_mla::hybrid::{self, HybridConfig};
+use model_files::Safetensors;
 use naive_decode::{LoadOptions, NaiveAttention, Pass, Span, Want, dense, random_tensors};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -38,7 +39,7 @@ fn config(architecture: &str, sliding_window: &str) -> String {
 /// Writes a checkpoint of that shape with random weights.
 fn write(directory: &Path, config: &str) -> Result<()> {
     std::fs::write(directory.join("config.json"), config)?;
-    let hybrid = hybrid::HybridConfig::from_json("config.json", config.as_bytes())?;
+    let hybrid = HybridConfig::from_json("config.json", config.as_bytes())?;
     let tensors = RefCell::new(BTreeMap::new());
     let random = random_tensors(5);
     let record = |name: &str, shape: &[usize]| {
@@ -61,7 +62,11 @@ fn write(directory: &Path, config: &str) -> Result<()> {
 /// Our logits after each token, and candle's for every text up to that token, as far apart as they
 /// get.
 fn compare(directory: &Path, theirs: &mut dyn FnMut(&Tensor) -> Result<Tensor>) -> Result<()> {
-    let model = hybrid::open(directory, LoadOptions::default())?;
+    let config =
+        HybridConfig::from_json("config.json", &std::fs::read(directory.join("config.json"))?)?;
+    let (options, weights) = (LoadOptions::default(), Safetensors::open_directory(directory)?);
+    let tensors = |name: &str, shape: &[usize]| weights.tensor(name, shape);
+    let model = hybrid::assemble(config, options, &tensors, &dense(options.isa))?;
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| (i * i + 7 * i) % 333).collect();
     let pass = Pass::one(Span::new(0, 0, &tokens, Want::All));
     let ours = model.forward(&pass, &mut NaiveAttention::new(model.isa))?;

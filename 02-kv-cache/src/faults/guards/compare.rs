@@ -35,10 +35,10 @@ pub fn equals_naive<E: Executor>(model: &Arc<Model>, executor: E, tokens: &[u32]
 /// Names the first logit that differs.
 pub fn any_chunk_gives_the_same<E: Executor>(
     bench: &Bench,
-    executor: impl Fn() -> E,
+    executor: impl Fn() -> Result<E>,
     chunk: usize,
 ) -> Result<()> {
-    let feed = |chunk| Stepper::new(executor(), bench.model.context(), chunk).feed(&bench.prompt);
+    let feed = |chunk| Stepper::new(executor()?, bench.model.context(), chunk).feed(&bench.prompt);
     let what = format!("logits after chunks of {chunk}");
     same_logits(&what, &feed(chunk)?, &feed(usize::MAX)?, "as after the prompt in one pass")
 }

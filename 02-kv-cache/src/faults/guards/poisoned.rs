@@ -48,7 +48,7 @@ impl Poisoned {
     /// # Errors
     /// As [`Poisoned::verify`].
     pub fn guard(bench: &Bench, fault: impl Fn(Box<dyn Store>) -> Box<dyn Store>) -> Result<()> {
-        let mut fresh = store(&bench.model, 1);
+        let mut fresh = store(&bench.model, 1)?;
         Poisoned::fill(&mut fresh);
         let mut executor = executor(&bench.model, fault(Box::new(fresh)));
         let walked = walk(bench, &mut executor);

@@ -19,7 +19,7 @@ impl ReadBack<Box<dyn Store>> {
     /// # Errors
     /// Names the first key or value that did not arrive.
     pub fn guard(bench: &Bench, fault: impl Fn(Box<dyn Store>) -> Box<dyn Store>) -> Result<()> {
-        let store = fault(Box::new(store(&bench.model, 1)));
+        let store = fault(Box::new(store(&bench.model, 1)?));
         let mut executor = executor(&bench.model, ReadBack { store, first: Ok(()) });
         walk(bench, &mut executor)?;
         std::mem::replace(&mut executor.attention.store_mut().first, Ok(()))

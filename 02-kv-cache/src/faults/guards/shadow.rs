@@ -31,7 +31,7 @@ impl Shadow<Cached<Box<dyn Store>>> {
         let model = &bench.model;
         let lists = ListStore::new(KvShape::of(model), model.context(), 1);
         let judge = Cached::new(lists, model.isa);
-        let attention = Cached::new(fault(Box::new(store(model, 1))), model.isa);
+        let attention = Cached::new(fault(Box::new(store(model, 1)?)), model.isa);
         let attention = Shadow::new(attention, judge);
         walk(bench, &mut CpuExecutor { model: Arc::clone(model), attention })
     }

@@ -14,12 +14,23 @@ const LOCAL_THETA: f64 = 10_000.0;
 const PATTERN_2: usize = 2;
 const PATTERN_3: usize = 6;
 
-/// Gemma 2.
+/// Gemma 2. What its config leaves out is as in Hugging Face's `Gemma2Config`, where `null` says that there is no cap
+/// or no window.
 ///
 /// # Errors
 /// Whatever does not go together.
 pub(in super::super) fn read_2(fields: &Fields) -> Result<Architecture> {
-    read(fields.clone(), PATTERN_2, None, "")
+    let mut fields = fields.clone();
+    for (field, usual) in [
+        ("attn_logit_softcapping", json!(50.0)),
+        ("final_logit_softcapping", json!(30.0)),
+        ("sliding_window", json!(4096)),
+    ] {
+        if !fields.has(field) {
+            fields = fields.with(field, usual);
+        }
+    }
+    read(fields, PATTERN_2, None, "")
 }
 
 /// Gemma 3.

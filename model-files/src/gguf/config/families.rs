@@ -16,8 +16,10 @@ pub(super) fn add(
     fields: &mut Map<String, Value>,
 ) -> Result<()> {
     let family = Family { metadata, dialect };
-    // Zero says that there is no window.
-    fields.retain(|field, value| field != "sliding_window" || value.as_u64() != Some(0));
+    // Zero says that there is no window. That is not the same as nothing, for which a family may have its own.
+    if let Some(window) = fields.get_mut("sliding_window").filter(|it| it.as_u64() == Some(0)) {
+        *window = Value::Null;
+    }
     if dialect.name == "deepseek2" {
         return family.add_latents_and_experts(fields);
     }
@@ -28,7 +30,7 @@ pub(super) fn add(
     }
     match dialect.name {
         // One name for two families, of which one has windows.
-        "llama" if fields.contains_key("sliding_window") => {
+        "llama" if fields.get("sliding_window").is_some_and(|window| !window.is_null()) => {
             fields.insert("architectures".into(), json!(["MistralForCausalLM"]));
             Ok(())
         }
@@ -86,8 +88,9 @@ impl Family<'_> {
     /// model's size, as in Gemma's own code.
     fn add_gemma(&self, fields: &mut Map<String, Value>) -> Result<()> {
         for part in ["attn_logit_softcapping", "final_logit_softcapping"] {
-            if let Some(cap) = self.float(part)?.filter(|&cap| cap != 0.0) {
-                fields.insert(part.into(), cap.into());
+            // As with windows: zero says that there is none.
+            if let Some(cap) = self.float(part)? {
+                fields.insert(part.into(), json!((cap != 0.0).then_some(cap)));
             }
         }
         if let Some(theta) = self.float("rope.freq_base_swa")? {

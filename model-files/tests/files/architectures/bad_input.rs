@@ -2,6 +2,7 @@
 //! field, what was found and what was expected.
 
 use super::checkpoint::{self as tiny, Checkpoint, with};
+use ladder_tests::watched::most_held_while;
 use model_files::{Architecture, ModelFiles};
 use naive_decode::{Error, LoadOptions};
 use serde_json::{Value, json};
@@ -175,4 +176,23 @@ fn a_stretching_that_is_not_known_is_refused_on_loading() {
         Err(error) => error.to_string(),
     };
     assert!(said.contains("dynamic") && said.contains("linear, ntk, yarn or llama3"), "{said}");
+}
+
+/// A config of a kilobyte must not ask for memory out of proportion, whatever its sizes.
+#[test]
+fn sizes_no_model_has() {
+    let values = [0, 1, 2, 65_536, 65_537, 1 << 24, (1 << 24) + 1, 1 << 32, u64::MAX];
+    for (config, ..) in families() {
+        let fields = config.as_object().unwrap();
+        for (field, _) in fields.iter().filter(|(_, value)| value.is_u64()) {
+            for value in values {
+                let changed = with(config.clone(), json!({ field: value })).to_string();
+                let (_, most) = most_held_while(|| {
+                    Architecture::from_json("config.json", changed.as_bytes()).map(drop)
+                });
+                // The widest head there may be has eight million pairs to turn.
+                assert!(most < 128 << 20, "{most} bytes were held: {changed}");
+            }
+        }
+    }
 }

@@ -92,7 +92,7 @@ pub(crate) fn llama() -> Value {
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
         "intermediate_size": 80, "vocab_size": VOCAB, "rms_norm_eps": 2f64.powi(-20),
         "rope_theta": 10000.0, "max_position_embeddings": 64, "tie_word_embeddings": false,
-        "attention_bias": false, "hidden_act": "silu", "eos_token_id": 0,
+        "attention_bias": false, "hidden_act": "silu", "eos_token_id": [0, 4],
     })
 }
 

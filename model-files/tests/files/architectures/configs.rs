@@ -90,7 +90,7 @@ fn of_a_gemma_that_sees_the_half_that_reads_is_read() {
     text.as_object_mut().unwrap().remove("architectures");
     text["eos_token_id"] = Value::Null;
     let config = json!({ "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {},
-        "text_config": text, "eos_token_id": [0] });
+        "text_config": text, "eos_token_id": [0, 4] });
     let architecture = read(&config);
     assert_eq!(architecture.config, read(&tiny::gemma3()).config);
     let random = random_tensors(5);
@@ -117,6 +117,25 @@ fn the_scalar_of_queries_is_a_factor_on_scores() {
     let options = LoadOptions::default();
     let found = read(&wide).assemble(options, &longer, &dense(options.isa)).unwrap();
     assert!(logits(&found) == logits(&self::random(&tiny::gemma2())));
+}
+
+/// As in Hugging Face's `Gemma2Config`; `null` says that there is none.
+#[test]
+fn what_a_gemma_2_leaves_out_is_as_usual() {
+    let said = json!({ "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        "sliding_window": 4096 });
+    let said = with(tiny::gemma2(), said);
+    for field in ["attn_logit_softcapping", "final_logit_softcapping", "sliding_window"] {
+        let mut silent = said.clone();
+        silent.as_object_mut().unwrap().remove(field);
+        assert_eq!(windows(&silent), [Some(4096), None, Some(4096)], "{field}");
+        assert!(logits(&random(&silent)) == logits(&random(&said)), "{field}");
+        let none = with(said.clone(), json!({ field: null }));
+        match field {
+            "sliding_window" => assert_eq!(windows(&none), [None; 3]),
+            _ => assert!(logits(&random(&none)) != logits(&random(&said)), "{field}"),
+        }
+    }
 }
 
 #[test]

@@ -80,6 +80,43 @@ fn gemma2_from_gguf_is_gemma2() {
     compare(tiny::gemma2(), "gemma2", false);
 }
 
+/// As in llama.cpp; 0 says that there is none.
+#[test]
+fn what_a_gemma2_from_gguf_leaves_out_is_as_usual() {
+    let directory = tempfile::tempdir().unwrap();
+    let usual = json!({ "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        "sliding_window": 4096 });
+    let mut checkpoint = Checkpoint::random(tiny::with(tiny::gemma2(), usual));
+    for (name, (_, values)) in &mut checkpoint.tensors {
+        // Scores that a cap of 50 shows in.
+        if name.ends_with("q_proj.weight") {
+            values.iter_mut().for_each(|value| *value *= 32.0);
+        }
+    }
+    let mut file = as_gguf(&checkpoint, "gemma2", false);
+    let open = |file: &GgufFile| ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
+    let capped = logits(&open(&file));
+    for (part, none) in [
+        ("attn_logit_softcapping", Meta::F32(0.0)),
+        ("final_logit_softcapping", Meta::F32(0.0)),
+        ("attention.sliding_window", Meta::U32(0)),
+    ] {
+        let key = format!("gemma2.{part}");
+        let told = file.metadata.iter().position(|(name, _)| *name == key).expect(&key);
+        let (_, told) = file.metadata.remove(told);
+        let silent = open(&file);
+        assert_eq!(silent.windows(), [Some(4096), None, Some(4096)], "{part}");
+        assert!(logits(&silent) == capped, "{part}");
+        file.set(&key, none);
+        let none = open(&file);
+        match part {
+            "attention.sliding_window" => assert_eq!(none.windows(), [None; 3]),
+            _ => assert!(logits(&none) != capped, "{part}"),
+        }
+        file.set(&key, told);
+    }
+}
+
 #[test]
 fn gemma3_from_gguf_is_gemma3() {
     compare(tiny::gemma3(), "gemma3", false);
