@@ -11,9 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Bytes of a piece of a file's weights. The system reads a whole page for it.
 const PIECE: u64 = 1 << 10;
 
-/// Pieces of one file at most: some milliseconds, however large it is. A file of a few gigabytes has one in
-/// about every megabyte, which few of its matrices are shorter than.
-const PIECES: u64 = 1 << 12;
+/// Pieces of one file at most: some milliseconds from a cache, and little more from a disk without moving parts. A file of
+/// four gigabytes has one in every four megabytes, which few of its matrices are shorter than.
+const PIECES: u64 = 1 << 10;
 
 /// Pieces that a thread reads at least, with a file that it opens for them.
 const PIECES_AT_ONCE: usize = 1 << 7;
