@@ -45,6 +45,9 @@ impl Engine {
     /// more.
     fn bring_back(&mut self, index: usize) -> Result<Option<Session>> {
         let member = &self.members[index];
+        if member.parked().is_none() {
+            return Ok(None);
+        }
         let is_found = finds(member, self.known(member).len() * self.options.block);
         let place = std::mem::replace(&mut self.members[index].place, Place::Waiting);
         let Place::Parked(parked) = place else { return Ok(None) };

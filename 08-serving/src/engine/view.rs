@@ -53,6 +53,9 @@ impl Engine {
         let mut waiting: Vec<usize> = (0..views.len())
             .filter(|&i| is_queued(&self.members[i]) && !views[i].is_stalled)
             .collect();
+        if waiting.is_empty() {
+            return; // nobody asks what others read
+        }
         waiting.sort_unstable_by_key(|&i| views[i].rank);
         let reads = |view: &View| view.is_running && !view.is_stalled && view.pending() > 1;
         let known = |i: usize| (i, self.known(&self.members[i]).len() * self.options.block);
