@@ -1,6 +1,6 @@
 //! How often guesses come true, by depth; and when to try again after they did not.
 
-use crate::pass_times::LATEST;
+use crate::usual::LATEST;
 
 /// Passes between the first probes, and the most there will be.
 const FIRST_PAUSE: u32 = 8;

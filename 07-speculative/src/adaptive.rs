@@ -11,7 +11,8 @@
 //! paid off. So speculation that does not pay costs next to nothing, whatever it promises.
 
 use crate::acceptance::{Acceptance, PROBE};
-use crate::pass_times::{HELD_UP, LATEST, PassTimes};
+use crate::pass_times::PassTimes;
+use crate::usual::{HELD_UP, LATEST};
 use std::time::Duration;
 
 /// One draft in so many is a token deeper than seems best: what a wider pass costs is not known otherwise,

@@ -15,7 +15,7 @@
 //! | `tap.rs` | the target's last hidden states, for those that read them |
 //! | `cache.rs` | what verification asks of a cache |
 //! | `adaptive.rs` | how many tokens to propose: as many as pay |
-//! | `acceptance.rs`, `pass_times.rs` | what that is decided by: how often guesses come true, how long passes take |
+//! | `acceptance.rs`, `pass_times.rs`, `usual.rs` | what that is decided by: how often guesses come true, how long passes take |
 //! | `expected.rs` | what speculation ought to bring, from two numbers |
 //! | `speculation.rs` | the loop: propose, verify, accept, roll back |
 //! | `guessing.rs` | the rung: a decoder that guesses what it will be fed |
@@ -40,6 +40,7 @@ mod speculation;
 mod tap;
 pub mod tasks;
 mod tree;
+mod usual;
 
 pub use accept::{Accepted, Rule, accept};
 pub use acceptance::Acceptance;
@@ -52,3 +53,4 @@ pub use proposer::{FromText, Nothing, Proposer, Verdict};
 pub use speculation::{Cycle, Depth, Speculation};
 pub use tap::Tap;
 pub use tree::{DraftTree, Node};
+pub use usual::Usual;

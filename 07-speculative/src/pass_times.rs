@@ -1,15 +1,7 @@
 //! How long passes take, by number of rows.
 
+use crate::usual::{HELD_UP, Usual};
 use std::time::Duration;
-
-/// Weight of the latest measurement in an average.
-pub(crate) const LATEST: f64 = 0.15;
-
-/// Times as long as usual that a pass is believed to have taken, at most.
-pub(crate) const HELD_UP: f64 = 1.5;
-
-/// Passes of a width of which the quickest counts, before averages begin. The first is often slow: its memory is new.
-const FIRST: u32 = 3;
 
 /// Rows up to which single numbers of rows are remembered; no guess makes a pass so wide.
 const MOST: usize = 1024;
@@ -18,8 +10,7 @@ const MOST: usize = 1024;
 /// Seconds of a pass, by number of rows, as measured.
 #[derive(Debug, Clone, Default)]
 pub struct PassTimes {
-    /// Seconds, and how many passes there have been; none where there has been no such pass.
-    seconds: Vec<Option<(f64, u32)>>,
+    seconds: Vec<Usual>,
 }
 // ANCHOR_END: pass_times
 
@@ -31,29 +22,23 @@ impl PassTimes {
             return took.as_secs_f64();
         }
         if self.seconds.len() <= rows {
-            self.seconds.resize(rows + 1, None);
+            self.seconds.resize(rows + 1, Usual::default());
         }
         let most = HELD_UP * self.usual(rows).unwrap_or(f64::INFINITY);
-        let known = &mut self.seconds[rows];
         let seconds = took.as_secs_f64().min(most);
-        let (before, passes) = known.unwrap_or((seconds, 0));
-        let average = match passes < FIRST {
-            true => before.min(seconds),
-            false => before + LATEST * (seconds - before),
-        };
-        *known = Some((average, passes.saturating_add(1)));
+        self.seconds[rows].observe(seconds);
         seconds
     }
 
     /// Rows of the widest pass there has been; 0 if there has been none.
     pub fn widest(&self) -> usize {
-        self.seconds.iter().rposition(Option::is_some).unwrap_or(0)
+        self.seconds.iter().rposition(|usual| usual.seconds().is_some()).unwrap_or(0)
     }
 
     /// Seconds of a pass over this many rows: between the nearest that have been measured, and no more than any wider pass
     /// takes; none if none has been measured.
     pub fn seconds(&self, rows: usize) -> Option<f64> {
-        let wider = self.seconds.iter().skip(rows).flatten().map(|&(seconds, _)| seconds);
+        let wider = self.seconds.iter().skip(rows).filter_map(Usual::seconds);
         let least = wider.fold(f64::INFINITY, f64::min);
         self.between(rows).map(|seconds| seconds.min(least))
     }
@@ -66,8 +51,7 @@ impl PassTimes {
 
     /// Rows and seconds of passes over this many rows, if there have been any.
     fn measured(&self, rows: usize) -> Option<(f64, f64)> {
-        let (seconds, _) = self.seconds.get(rows).copied().flatten()?;
-        Some((rows as f64, seconds))
+        Some((rows as f64, self.seconds.get(rows)?.seconds()?))
     }
 
     /// The same of the widest that are no wider than so many rows.

@@ -1,15 +1,7 @@
 //! To park a request's blocks, or to compute them again: whatever takes less time here.
 
+use speculative::Usual;
 use std::time::Duration;
-
-/// Weight of the latest measurement in an average.
-const LATEST: f64 = 0.2;
-
-/// Measurements of which the quickest counts, before averages begin: the first may have met new memory, or a busy machine.
-const FIRST: u32 = 3;
-
-/// Times as long as usual that a measurement is believed to have taken, at most.
-const HELD_UP: f64 = 1.5;
 
 /// Rows of prompts from which on a pass says what reading a prompt costs.
 const PREFILL: usize = 16;
@@ -18,13 +10,13 @@ const PREFILL: usize = 16;
 const PROBE: u32 = 8;
 
 // ANCHOR: costs
-/// What parking and reading take, as measured.
+/// What parking and reading take for each token, as measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Costs {
     /// To copy a token out of the pool, or back.
-    copy: PerToken,
+    copy: Usual,
     /// To run it through the model as part of a prompt.
-    compute: PerToken,
+    compute: Usual,
     /// Times in a row that parking was not worth it.
     declined: u32,
 }
@@ -33,7 +25,7 @@ impl Costs {
     /// Whether to park: if copying twice takes less than computing. What has never been measured is tried; and so is every
     /// eighth time what does not pay, as only what is done is measured.
     pub(super) fn parks(&mut self) -> bool {
-        let pays = match (self.copy.seconds, self.compute.seconds) {
+        let pays = match (self.copy.seconds(), self.compute.seconds()) {
             (Some(copy), Some(compute)) => 2.0 * copy < compute,
             _ => true,
         };
@@ -44,36 +36,16 @@ impl Costs {
     // ANCHOR_END: costs
 
     pub(super) fn copied(&mut self, tokens: usize, took: Duration) {
-        self.copy.observe(tokens, took.as_secs_f64());
+        if tokens > 0 {
+            self.copy.observe(took.as_secs_f64() / tokens as f64);
+        }
     }
 
     /// The model took so many seconds over a pass with this many rows of prompts among its rows.
     pub(super) fn computed(&mut self, prefill: usize, rows: usize, seconds: f64) {
         if prefill >= PREFILL && prefill * 2 > rows {
-            self.compute.observe(rows, seconds);
+            self.compute.observe(seconds / rows as f64);
         }
-    }
-}
-
-/// Seconds for each token; none where nothing has been measured.
-#[derive(Debug, Clone, Copy, Default)]
-struct PerToken {
-    seconds: Option<f64>,
-    measured: u32,
-}
-
-impl PerToken {
-    fn observe(&mut self, tokens: usize, seconds: f64) {
-        if tokens == 0 {
-            return;
-        }
-        let now = seconds / tokens as f64;
-        let known = self.seconds.unwrap_or(now);
-        self.seconds = Some(match self.measured < FIRST {
-            true => known.min(now),
-            false => known + LATEST * (now.min(HELD_UP * known) - known),
-        });
-        self.measured = self.measured.saturating_add(1);
     }
 }
 
@@ -93,7 +65,7 @@ mod tests {
         costs.copied(100, millis(10));
         assert!(costs.parks());
         costs.computed(8, 8, 0.001); // too few rows to tell
-        for _ in 0..20 {
+        for _ in 0..30 {
             costs.copied(100, millis(80));
         }
         assert!(!costs.parks());

@@ -33,6 +33,8 @@ pub mod roofline;
 mod settings;
 #[path = "../../../../08-serving/src/simulator/mod.rs"]
 pub mod simulator;
+#[path = "../../../../07-speculative/src/usual.rs"]
+pub mod usual;
 
 pub use acceptance::Acceptance;
 pub use answer::{Answer, answer};
