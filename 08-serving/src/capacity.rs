@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct CapacityArgs {
     /// Most tokens of a prompt with its answer; as many as the model is for, or the pool holds if those are fewer, if not
-    /// given
+    /// given. Models that turn long texts otherwise than short ones (Phi-3's longrope) are for long ones if that is asked for
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<NonZeroUsize>,
     /// Most requests that run at once; 32 if not given
@@ -38,6 +38,11 @@ impl CapacityArgs {
             );
         }
         Ok(())
+    }
+
+    /// Whether longer texts are asked for than this.
+    pub fn is_longer_than(self, tokens: usize) -> bool {
+        self.max_model_len.is_some_and(|asked| asked.get() > tokens)
     }
 
     /// Options with what was asked for, of a model for texts of `capacity` tokens, with so many bytes of keys and values to

@@ -117,8 +117,9 @@ impl EngineArgs {
                 }
                 None => {
                     let kept = self.kv.unwrap_or(KvType::Exact(Element::F32));
-                    let options =
-                        LoadOptions { kv_element: kept.rounded_to(), ..LoadOptions::default() };
+                    let context = self.longer_context(&files);
+                    let kv_element = kept.rounded_to();
+                    let options = LoadOptions { kv_element, context, ..LoadOptions::default() };
                     let pool = Pool::shared();
                     let loaded = load_packed(&files, self.weights, options, &pool, Keep::Slow)?;
                     let (weights, model) = (loaded.weights(), Arc::new(loaded.model));
@@ -140,6 +141,13 @@ impl EngineArgs {
 }
 
 impl EngineArgs {
+    /// The longest context that the model has frequencies for, if those are others than for short texts and texts are asked for
+    /// that want them.
+    fn longer_context(&self, files: &ModelFiles) -> Option<usize> {
+        let (trained, longest) = (files.config.trained_context, files.longest_context());
+        (longest > trained && self.capacity.is_longer_than(trained)).then_some(longest)
+    }
+
     /// What was asked for that a GPU does not do.
     fn not_on_gpu(&self) -> Option<String> {
         let stored = (self.weights != Weights::AsStored).then(|| {

@@ -7,11 +7,13 @@
 //! | `restart.rs` | killed at any point, it goes on with what its file has |
 //! | `prefill.rs` | two servers, of which one reads prompts for the other |
 //! | `chat.rs` | a conversation in the terminal |
+//! | `longrope.rs` | a model with frequencies of its own for long texts |
 //! | `hub.rs` | a model by its name on the hub |
 #![cfg(unix)]
 
 mod chat;
 mod hub;
+mod longrope;
 mod options;
 mod prefill;
 mod restart;
