@@ -17,6 +17,7 @@ use naive_decode::{Element, Isa, Linear, Pass, Span, Want};
 use ndarray::Array2;
 use shape::{CHUNK, KEPT_BYTES, PAST, SHAPES, Shape};
 use std::hint::black_box;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,11 +37,12 @@ const MANY_ROWS: usize = 8;
 /// Blocks of memory that are probed. On machines with several memories, where a block lies decides how fast it is read.
 const PLACES: usize = 4;
 
-const ROUNDS: usize = 9;
-
 /// Measures the kernels of packed weights and of attention beside memory and arithmetic.
 #[derive(Parser)]
 struct Arguments {
+    /// How often each kernel is measured, and the machine beside it
+    #[arg(long, default_value_t = NonZeroUsize::new(9).unwrap())]
+    rounds: NonZeroUsize,
     /// Also write the raw samples to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -48,6 +50,8 @@ struct Arguments {
 
 /// What the machine can do, measured beside each sample.
 struct Limits {
+    /// How often.
+    rounds: usize,
     pool: Arc<Pool>,
     simd: Simd,
     memory: [Memory; PLACES],
@@ -115,6 +119,7 @@ impl Measured {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let limits = Limits {
+        rounds: arguments.rounds.get(),
         pool: Pool::shared(),
         simd: Simd::within(Isa::best()),
         memory: std::array::from_fn(|_| Memory::new()),
@@ -176,7 +181,8 @@ fn multiply(limits: &Limits, matrices: &[PackedLinear], rows: usize) -> Result<M
     let load = if rows == 1 { "1 row".into() } else { format!("{rows} rows") };
     let run = || matrices.iter().for_each(|matrix| drop(black_box(matrix.apply(x.view()))));
     let limit = || if many { limits.arithmetic(Some(format)) } else { limits.memory() };
-    Ok(sampled(format.name().into(), load, unit, amount, matrices.len(), run, limit))
+    let (kernel, rounds) = (format.name().into(), limits.rounds);
+    Ok(sampled(rounds, kernel, load, (unit, amount), matrices.len(), run, limit))
 }
 
 /// A decode step after [`PAST`] tokens, one layer after another.
@@ -193,7 +199,8 @@ fn decode(limits: &Limits, shape: Shape, kind: KvType) -> Measured {
         }
     };
     let load = format!("decode, {kind}");
-    sampled(shape.name.into(), load, "B", bytes as f64, layers, run, || limits.memory())
+    let (kernel, amount) = (shape.name.into(), ("B", bytes as f64));
+    sampled(limits.rounds, kernel, load, amount, layers, run, || limits.memory())
 }
 
 /// [`CHUNK`] rows of a prompt after [`PAST`] tokens.
@@ -203,23 +210,23 @@ fn chunk(limits: &Limits, shape: Shape) -> Measured {
     let q = shape.numbers(2, CHUNK, shape.heads, shape.key_dim);
     let k = shape.numbers(3, CHUNK, shape.kv_heads, shape.key_dim);
     let run = || drop(black_box(shape.attend(&mut cache, 0, &pass, None, q.view(), k.view())));
-    let (load, flops) = (format!("{CHUNK} rows"), shape.chunk_flops() as f64);
-    sampled(shape.name.into(), load, "op", flops, 1, run, || limits.arithmetic(None))
+    let (load, amount) = (format!("{CHUNK} rows"), ("op", shape.chunk_flops() as f64));
+    sampled(limits.rounds, shape.name.into(), load, amount, 1, run, || limits.arithmetic(None))
 }
 
 /// Runs once to warm up, then limit and kernel in turns. A run is `count` times what is measured.
 fn sampled(
+    rounds: usize,
     kernel: String,
     load: String,
-    unit: &'static str,
-    amount: f64,
+    (unit, amount): (&'static str, f64),
     count: usize,
     mut run: impl FnMut(),
     limit: impl Fn() -> f64,
 ) -> Measured {
     run();
-    let (mut seconds, mut limits) = (Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS));
-    for _ in 0..ROUNDS {
+    let (mut seconds, mut limits) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for _ in 0..rounds {
         limits.push(limit());
         let began = Instant::now();
         run();
