@@ -252,11 +252,16 @@ struct Said<'t> {
 }
 
 fn call(value: &RawValue, names: &[String]) -> Option<ToolCall> {
-    let is_object = |value: &&RawValue| value.get().starts_with('{');
-    let value = Some(value).filter(is_object)?;
+    if !is_object(value) {
+        return None; // a list would do for what is read next
+    }
     let Said { name, arguments, parameters } = serde_json::from_str(value.get()).ok()?;
-    let arguments = arguments.or(parameters).filter(is_object)?;
+    let arguments = arguments.or(parameters).filter(|arguments| is_object(arguments))?;
     names.contains(&name).then(|| ToolCall::new(name, arguments.get()))
+}
+
+fn is_object(value: &RawValue) -> bool {
+    value.get().starts_with('{')
 }
 
 #[cfg(test)]
