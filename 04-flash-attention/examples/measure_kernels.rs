@@ -50,7 +50,7 @@ struct Arguments {
 
 /// What the machine can do, measured beside each sample.
 struct Limits {
-    /// How often.
+    /// How often it is measured, with a kernel after it each time.
     rounds: usize,
     pool: Arc<Pool>,
     simd: Simd,
