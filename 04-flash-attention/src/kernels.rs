@@ -35,6 +35,8 @@ pub use memory::{LINE, prefetch};
 use memory::{PREFETCH, PREFETCH_FAR};
 pub(crate) use memory::{Stretch, memory_sends_several, prefetch_far};
 use naive_decode::Isa;
+#[cfg(target_arch = "x86_64")]
+use naive_decode::kernels::align_stack;
 
 /// Instructions for packed weights that this machine has been found to have.
 ///
@@ -290,6 +292,7 @@ trait Kernel {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn run_avx2<K: Kernel>(kernel: K) {
+    align_stack();
     // SAFETY: this function is compiled for the instruction set and only called where it is.
     unsafe { kernel.run::<[std::arch::x86_64::__m256; 2]>() }
 }
@@ -297,6 +300,7 @@ unsafe fn run_avx2<K: Kernel>(kernel: K) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) {
+    align_stack();
     // SAFETY: this function is compiled for the instruction set and only called where it is.
     unsafe { kernel.run::<std::arch::x86_64::__m512>() }
 }

@@ -26,7 +26,7 @@ use std::mem::MaybeUninit;
 pub(crate) const BLOCK: usize = 64;
 
 /// Steps of a tile.
-const STEPS: usize = BLOCK / STEP;
+pub(super) const STEPS: usize = BLOCK / STEP;
 
 /// Bytes of one step of sixteen outputs.
 const STEP_BYTES: usize = OUTPUTS * STEP;

@@ -9,6 +9,8 @@ mod avx2;
 mod avx512;
 mod scalar;
 
+use super::digits::rows::{DigitByDigit, Meeting};
+
 /// Sixteen floats, one for each output of a panel, and the integers that go with them.
 ///
 /// # Safety
@@ -29,6 +31,8 @@ pub(crate) trait Lanes: Copy {
     type Bytes: Copy;
     /// Four weights from 0 to 15 for each output.
     type Nibbles: Copy;
+    /// How numbers of fifteen bits meet bytes.
+    type Numbers: Meeting<Self>;
 
     /// The same number in every lane.
     unsafe fn splat(value: f32) -> Self;

@@ -39,12 +39,9 @@ macro_rules! on_handful {
     };
 }
 
-/// Blocks of queries, cut into handfuls.
+/// The queries of some blocks, shared out anew.
 fn handfuls(blocks: &[Block]) -> impl Iterator<Item = Block> {
-    blocks.iter().flat_map(|block| {
-        let starts = (0..block.rows).step_by(HANDFUL);
-        starts.map(|at| Block { first: block.first + at, rows: HANDFUL.min(block.rows - at) })
-    })
+    super::blocks::blocks(blocks.iter().map(|block| block.rows).sum(), HANDFUL)
 }
 
 impl Way<Code> for InDigits {

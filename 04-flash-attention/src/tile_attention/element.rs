@@ -3,7 +3,7 @@
 use super::codes::InDigits;
 use super::ways::{InFloats, InPairs, Way};
 use crate::kernels::activations::largest_bits;
-use crate::kernels::digits::rows::Code;
+use crate::kernels::digits::rows::{Code, MOST_SUMMED};
 use crate::kernels::lanes::SMALLEST;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
@@ -106,16 +106,23 @@ impl KvType {
     /// Whether a layer's keys and values can be kept so.
     ///
     /// # Errors
-    /// If keys are no whole number of fours, and this type's instructions take four of their numbers together.
+    /// If keys are no whole number of fours, and this type's instructions take four of their numbers together; or if they are
+    /// so wide that whole numbers of 32 bits do not hold sums of their products.
     pub fn check(self, size: KvSize) -> Result<()> {
-        match self {
-            KvType::Exact(_) => Ok(()),
-            _ if size.key_dim.is_multiple_of(4) => Ok(()),
-            _ => {
-                let what = format!("width of a head kept as {self}");
-                Err(Error::invalid(&what, size.key_dim, "a multiple of 4"))
-            }
+        let most = match self {
+            KvType::Exact(_) => return Ok(()),
+            KvType::Bf16Fast => usize::MAX,
+            KvType::Int8 => MOST_SUMMED,
+        };
+        if size.key_dim.is_multiple_of(4) && size.key_dim <= most {
+            return Ok(());
         }
+        let what = format!("width of a head kept as {self}");
+        let expected = match most {
+            usize::MAX => "a multiple of 4".to_string(),
+            most => format!("a multiple of 4, at most {most}"),
+        };
+        Err(Error::invalid(&what, size.key_dim, expected))
     }
 }
 

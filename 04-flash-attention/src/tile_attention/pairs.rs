@@ -19,6 +19,9 @@ use naive_decode::numerics::LANES;
 /// Tiles ahead that are asked for of memory.
 const AHEAD: usize = 4;
 
+/// Most queries to a block.
+const MOST: usize = 8;
+
 /// Pairs of a whole block of a score.
 const BLOCK: usize = 16;
 
@@ -46,9 +49,9 @@ pub(super) fn score(
         unsafe { tiles::score(queries, keys, scores) };
         return;
     }
-    for Block { first, rows } in blocks(queries.len() / pairs) {
+    for Block { first, rows } in blocks(queries.len() / pairs, MOST) {
         let scores = &mut scores[first * keys.len()..][..rows * keys.len()];
-        on_rows!(rows, |R, _WIDE, T| {
+        on_rows!(rows, |R, _WIDE, _NARROW, T| {
             let row = |r: usize| &queries[(first + r) * pairs..][..pairs];
             // SAFETY: every tile has as many pairs as a query, and there is room for its scores, as was checked.
             unsafe {
@@ -206,14 +209,14 @@ fn add_tiles(
         unsafe { tiles::add_values((weights, row, at), values, sums, width) };
         return;
     }
-    for Block { first, rows } in blocks(queries) {
+    for Block { first, rows } in blocks(queries, MOST) {
         let sums = &mut sums[first * width..][..rows * width];
         let before = before.as_deref_mut().map(|before| {
             before.clear();
             before.extend_from_slice(sums);
             &before[..]
         });
-        on_rows!(rows, |R, _WIDE, C| {
+        on_rows!(rows, |R, _WIDE, _NARROW, C| {
             let row = |r: usize| &weights[(first + r) * row + at..][..values.len() * PLACES];
             let weights = std::array::from_fn(row);
             // SAFETY: tiles are whole, there is a weight for each place, and columns are in whole registers, as was checked.

@@ -2,7 +2,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
-use super::blocks::{Block, on_rows};
+use super::blocks::{Block, most, on_rows};
 use super::element::Widened;
 use super::tiles::FEW;
 use crate::kernels::{LINE, prefetch_far};
@@ -10,9 +10,14 @@ use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
 
-/// Tiles that all queries meet before the next ones are fetched, so that the second block of queries
-/// finds them in the nearest cache.
-const TILES_TOGETHER: usize = 8;
+/// Bytes of keys that all queries meet before the next ones are fetched, so that the second block of queries
+/// finds them in the nearest cache: half of a small one.
+const BYTES_TOGETHER: usize = 16 << 10;
+
+/// Tiles of so many bytes that are met together: as many as a block takes at once, or a multiple.
+fn tiles_together(bytes: usize) -> usize {
+    (BYTES_TOGETHER / bytes).next_multiple_of(4).clamp(4, 8)
+}
 
 /// Scores of packed queries against consecutive tiles of keys, each `[D][16 positions]`.
 ///
@@ -27,14 +32,15 @@ pub(super) fn score<E: Widened>(
     scores: &mut [[f32; LANES]],
 ) {
     let (dim, row) = (keys[0].len(), keys.len());
-    for (i, together) in keys.chunks(TILES_TOGETHER).enumerate() {
-        let at = i * TILES_TOGETHER;
+    let together = tiles_together(size_of_val(keys[0]));
+    for (i, some) in keys.chunks(together).enumerate() {
+        let at = i * together;
         for block in blocks {
             let queries = &queries[block.first * dim..][..block.rows * dim];
             let scores = &mut scores[block.first * row..][..block.rows * row];
-            on_rows!(block.rows, |R, W, N| isa.run(Scores::<E, R, W, N> {
+            on_rows!(block.rows, |R, W, N, _PAIRED| isa.run(Scores::<E, R, W, N> {
                 queries: queries.as_chunks().0,
-                keys: together,
+                keys: some,
                 later: &keys[at..],
                 after,
                 scale,
@@ -47,7 +53,7 @@ pub(super) fn score<E: Widened>(
 
 /// `R` queries `[D][R]` against tiles `[D][16]`; scores go to `[R][tiles]`, tile `at` and on.
 ///
-/// `WIDE` tiles are taken together where registers are wide, `NARROW` elsewhere.
+/// `WIDE` tiles are taken together where a register holds sixteen scores; elsewhere two registers of each of `NARROW`.
 struct Scores<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> {
     queries: &'a [[f32; R]],
     keys: &'a [&'a [[E; LANES]]],
@@ -69,9 +75,11 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
         // SAFETY: the caller vouches for the instruction set.
         unsafe {
             if V::WIDTH == LANES {
-                self.by_tiles::<V, WIDE>()
+                self.by_tiles::<V, WIDE, 1>()
+            } else if const { R <= most::<V>() } {
+                self.by_tiles::<V, NARROW, 2>()
             } else {
-                self.by_tiles::<V, NARROW>()
+                unreachable!("no room for {R} queries")
             }
         }
     }
@@ -80,16 +88,17 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
 impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
     Scores<'_, E, R, WIDE, NARROW>
 {
+    /// `T` tiles at a time, `H` registers of each.
     #[inline(always)]
-    unsafe fn by_tiles<V: Vector, const T: usize>(mut self) {
+    unsafe fn by_tiles<V: Vector, const T: usize, const H: usize>(mut self) {
         let (groups, rest) = self.keys.as_chunks::<T>();
         for group in groups {
             // SAFETY: the caller vouches for the instruction set.
-            unsafe { self.tiles::<V, T>(group) };
+            unsafe { self.tiles::<V, T, H>(group) };
         }
         for tile in rest {
             // SAFETY: as above.
-            unsafe { self.tiles::<V, 1>(&[tile]) };
+            unsafe { self.tiles::<V, 1, H>(&[tile]) };
         }
     }
 
@@ -104,28 +113,35 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
     }
 
     #[inline(always)]
-    unsafe fn tiles<V: Vector, const T: usize>(&mut self, tiles: &[&[[E; LANES]]; T]) {
+    unsafe fn tiles<V: Vector, const T: usize, const H: usize>(
+        &mut self,
+        tiles: &[&[[E; LANES]]; T],
+    ) {
         let row = self.scores.len() / R;
         let tiles = tiles.map(|tile| &tile[..self.queries.len()]);
         let coming: [*const E; T] = std::array::from_fn(|t| self.coming(T + t));
-        for first in (0..LANES).step_by(V::WIDTH) {
+        for first in (0..LANES).step_by(H * V::WIDTH) {
             // SAFETY: the caller vouches for the instruction set; a tile's row has LANES numbers.
             unsafe {
                 // ANCHOR: scores
-                let mut sums = [[V::splat(0.0); T]; R];
+                let mut sums = [[[V::splat(0.0); H]; T]; R];
                 for (d, q) in self.queries.iter().enumerate() {
-                    let mut keys = [V::splat(0.0); T];
+                    let mut keys = [[V::splat(0.0); H]; T];
                     for t in 0..T {
                         // Few queries are done with a tile before memory has sent the next.
                         if R <= FEW && (d * LANES * size_of::<E>()).is_multiple_of(LINE) {
                             prefetch_far(coming[t].wrapping_add(d * LANES).cast());
                         }
-                        keys[t] = E::load::<V>(&tiles[t][d][first..]);
+                        for h in 0..H {
+                            keys[t][h] = E::load::<V>(&tiles[t][d][first + h * V::WIDTH..]);
+                        }
                     }
                     for r in 0..R {
                         let q = V::splat(q[r]);
                         for t in 0..T {
-                            sums[r][t] = sums[r][t].add_product(q, keys[t]);
+                            for h in 0..H {
+                                sums[r][t][h] = sums[r][t][h].add_product(q, keys[t][h]);
+                            }
                         }
                     }
                 }
@@ -134,8 +150,11 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                 let scale = V::splat(self.scale);
                 for r in 0..R {
                     for t in 0..T {
-                        let score = V::splat(0.0).add_product(sums[r][t], scale);
-                        score.store(&mut self.scores[r * row + self.at + t][first..]);
+                        for h in 0..H {
+                            let score = V::splat(0.0).add_product(sums[r][t][h], scale);
+                            let to = &mut self.scores[r * row + self.at + t];
+                            score.store(&mut to[first + h * V::WIDTH..]);
+                        }
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! One key-value head and the queries that meet it together.
 
-use super::blocks::{Block, blocks};
+use super::blocks::{Block, blocks, most_together};
 use super::element::TileElement;
 use super::line::Line;
 use super::run::{Found, Queries, Room};
@@ -154,7 +154,7 @@ impl Unit<'_> {
         };
         BENCH.with_borrow_mut(|Bench { room, blocks: handfuls, packed, sees }| {
             handfuls.clear();
-            handfuls.extend(blocks(self.queries()));
+            handfuls.extend(blocks(self.queries(), most_together(isa)));
             <S::Element as TileElement>::Way::pack(simd, scale, handfuls, query, packed);
             sees.clear();
             let places = self.sees.iter().map(|sees| sees.places(layer.window));

@@ -2,7 +2,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
-use super::blocks::{Block, on_rows};
+use super::blocks::{Block, most, on_rows};
 use super::element::Widened;
 use super::tiles::FEW;
 use crate::kernels::{LINE, prefetch_far};
@@ -10,7 +10,11 @@ use naive_decode::Isa;
 use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
 
-/// Tiles whose values all queries take before the next ones are fetched.
+/// Bytes of values that all queries take before the next ones are fetched. A register's columns lie a value apart, and the
+/// nearest cache has room for a few lines at each such distance.
+const BYTES_TOGETHER: usize = 16 << 10;
+
+/// Tiles that are taken together at most.
 const TILES_TOGETHER: usize = 4;
 
 /// Tiles ahead that are asked for of memory, where few queries are done with one before the next is there.
@@ -30,11 +34,13 @@ pub(super) fn add_values<E: Widened>(
     sums: &mut [f32],
 ) {
     let row = values.len() * LANES;
-    for (i, tiles) in values.chunks(TILES_TOGETHER).enumerate() {
-        let at = i * TILES_TOGETHER;
+    let bytes = LANES * width * size_of::<E>();
+    let together = (BYTES_TOGETHER / bytes).clamp(1, TILES_TOGETHER);
+    for (i, tiles) in values.chunks(together).enumerate() {
+        let at = i * together;
         for block in blocks {
             let sums = &mut sums[block.first * width..][..block.rows * width];
-            on_rows!(block.rows, |R, W, N| isa.run(AddValues::<E, R, W, N> {
+            on_rows!(block.rows, |R, W, N, _PAIRED| isa.run(AddValues::<E, R, W, N> {
                 weights: std::array::from_fn(|r| {
                     &weights[(block.first + r) * row + at * LANES..][..tiles.len() * LANES]
                 }),
@@ -49,7 +55,7 @@ pub(super) fn add_values<E: Widened>(
 
 /// `R` queries: weights `[R][tiles · 16]`, values `[tiles][16][width]`, sums `[R][width]`.
 ///
-/// `WIDE` registers of columns are taken together where registers are wide, `NARROW` elsewhere.
+/// `WIDE` registers of columns are taken together where one holds sixteen, `NARROW` pairs of them elsewhere.
 struct AddValues<'a, E, const R: usize, const WIDE: usize, const NARROW: usize> {
     weights: [&'a [f32]; R],
     tiles: &'a [&'a [E]],
@@ -69,9 +75,11 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
         // SAFETY: the caller vouches for the instruction set.
         unsafe {
             if V::WIDTH == LANES {
-                self.by_columns::<V, WIDE>()
+                self.by_columns::<V, WIDE, 1>()
+            } else if const { R <= most::<V>() } {
+                self.by_columns::<V, NARROW, 2>()
             } else {
-                self.by_columns::<V, NARROW>()
+                unreachable!("no room for {R} queries")
             }
         }
     }
@@ -80,59 +88,70 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize> Kernel
 impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
     AddValues<'_, E, R, WIDE, NARROW>
 {
+    /// `T` times `H` registers of columns at a time, which is whole sixteens.
     #[inline(always)]
-    unsafe fn by_columns<V: Vector, const C: usize>(mut self) {
-        let registers = self.width / V::WIDTH;
-        for column in 0..registers / C {
+    unsafe fn by_columns<V: Vector, const T: usize, const H: usize>(mut self) {
+        let each = H * V::WIDTH;
+        let pieces = self.width / each;
+        for piece in 0..pieces / T {
             // SAFETY: the caller vouches for the instruction set.
-            unsafe { self.columns::<V, C>(column * C * V::WIDTH) };
+            unsafe { self.columns::<V, T, H>(piece * T * each) };
         }
-        for column in registers / C * C..registers {
+        for piece in pieces / T * T..pieces {
             // SAFETY: as above.
-            unsafe { self.columns::<V, 1>(column * V::WIDTH) };
+            unsafe { self.columns::<V, 1, H>(piece * each) };
         }
     }
 
-    /// `C` registers of columns, from `first` on.
+    /// `T` times `H` registers of columns, from `first` on.
     #[inline(always)]
-    unsafe fn columns<V: Vector, const C: usize>(&mut self, first: usize) {
-        let columns = C * V::WIDTH;
+    unsafe fn columns<V: Vector, const T: usize, const H: usize>(&mut self, first: usize) {
+        let columns = T * H * V::WIDTH;
         let each = |weights: &&[f32]| weights.len() == self.tiles.len() * LANES;
         assert!(self.weights.iter().all(each), "a weight for each position");
         // SAFETY: the caller vouches for the instruction set; every slice is `columns` long, and each query
         // has a weight for each position.
         unsafe {
-            let mut sums = [[V::splat(0.0); C]; R];
+            let mut sums = [[[V::splat(0.0); H]; T]; R];
             for r in 0..R {
                 let sum = &self.sums[r * self.width + first..][..columns];
-                for c in 0..C {
-                    sums[r][c] = V::load(&sum[c * V::WIDTH..]);
+                for t in 0..T {
+                    for h in 0..H {
+                        sums[r][t][h] = V::load(&sum[(t * H + h) * V::WIDTH..]);
+                    }
                 }
             }
             for (i, tile) in self.tiles.iter().enumerate() {
                 let coming = self.later.get(i + AHEAD).map_or(std::ptr::null(), |it| it.as_ptr());
                 for (p, value) in tile.chunks_exact(self.width).enumerate().take(LANES) {
                     let value = &value[first..][..columns];
-                    let mut loaded = [V::splat(0.0); C];
-                    for c in 0..C {
-                        if R <= FEW && (c * V::WIDTH * size_of::<E>()).is_multiple_of(LINE) {
-                            let number = p * self.width + first + c * V::WIDTH;
-                            prefetch_far(coming.wrapping_add(number).cast());
+                    let mut loaded = [[V::splat(0.0); H]; T];
+                    for t in 0..T {
+                        for h in 0..H {
+                            let c = (t * H + h) * V::WIDTH;
+                            if R <= FEW && (c * size_of::<E>()).is_multiple_of(LINE) {
+                                let number = p * self.width + first + c;
+                                prefetch_far(coming.wrapping_add(number).cast());
+                            }
+                            loaded[t][h] = E::load::<V>(&value[c..]);
                         }
-                        loaded[c] = E::load::<V>(&value[c * V::WIDTH..]);
                     }
                     for r in 0..R {
                         let weight = V::splat(*self.weights[r].get_unchecked(i * LANES + p));
-                        for c in 0..C {
-                            sums[r][c] = sums[r][c].add_product(weight, loaded[c]);
+                        for t in 0..T {
+                            for h in 0..H {
+                                sums[r][t][h] = sums[r][t][h].add_product(weight, loaded[t][h]);
+                            }
                         }
                     }
                 }
             }
             for r in 0..R {
                 let sum = &mut self.sums[r * self.width + first..][..columns];
-                for c in 0..C {
-                    sums[r][c].store(&mut sum[c * V::WIDTH..]);
+                for t in 0..T {
+                    for h in 0..H {
+                        sums[r][t][h].store(&mut sum[(t * H + h) * V::WIDTH..]);
+                    }
                 }
             }
         }

@@ -69,3 +69,15 @@ fn keys_that_are_no_fours_are_refused_by_name() {
     }
     KvType::Exact(Element::Bf16).check(size).unwrap();
 }
+
+#[test]
+fn keys_too_wide_for_whole_numbers_are_refused_by_name() {
+    let size = |key_dim| KvSize { heads: 1, key_dim, value_dim: 8 };
+    KvType::Int8.check(size(1036)).unwrap();
+    KvType::Bf16Fast.check(size(1040)).unwrap();
+    let said = KvType::Int8.check(size(1040)).unwrap_err().to_string();
+    assert!(
+        said.contains("kept as int8 is 1040, expected a multiple of 4, at most 1036"),
+        "{said}"
+    );
+}

@@ -2,6 +2,7 @@
 
 use super::sums::{Pair, PairKernel, Sums};
 use crate::kernels::Lanes;
+use naive_decode::kernels::align_stack;
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
@@ -14,6 +15,7 @@ use std::hint::black_box;
 /// AVX-512 is there with its BF16 extension, and all that the kernel points to.
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub(super) unsafe fn run<K: PairKernel>(mut kernel: K) {
+    align_stack();
     met_subnormal();
     // SAFETY: passed on.
     unsafe { kernel.run::<Swift>() };

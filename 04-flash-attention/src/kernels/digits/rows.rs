@@ -1,23 +1,30 @@
 //! Rows of numbers in two digits, and the codes that they meet: what attention over INT8 keys and values consists of.
 //!
-//! A row is what it is for INT8 weights: one scale, and steps of it that are `128 · high + low`. Codes come in stretches that
+//! A row is what it is for INT8 weights: one scale, and steps of it that are `128 · high + low`. Sums of its products with codes
+//! are whole numbers of 32 bits, both digits' together, too. Codes come in stretches that
 //! lie anywhere, `[step][16 outputs][4 inputs]` of bytes that are 128 more than the code. Their scales are the caller's
 //! business.
 
+mod meeting;
 mod products;
 
 use super::super::activations::{STEP, largest_bits};
 use super::super::float_panels::OUTPUTS;
-use super::super::integer_tiles::{Bytes, Tile};
 use super::super::lanes::scale_and_inverse;
 use super::super::{Kernel, Lanes, Simd};
 use super::{BLOCK, Digits, MOST, STEPS, digits_of_some, start};
 use bytemuck::{Pod, Zeroable};
+pub(in super::super) use meeting::{DigitByDigit, Meeting};
+use naive_decode::SPLIT;
 use naive_decode::numerics::LANES;
 use products::{Add, Handful, Meet};
 
 /// Most rows of a handful: two sums for each.
 pub(crate) const HANDFUL: usize = 4;
+
+/// Most products of a row and codes: so many are a whole number of 32 bits.
+pub(crate) const MOST_SUMMED: usize = i32::MAX as usize / (127 * MOST as usize);
+const _: () = assert!(SPLIT <= MOST_SUMMED, "places of a split are added together");
 
 /// Steps of a tile of values.
 const TILE_STEPS: usize = OUTPUTS / STEP;
@@ -141,7 +148,7 @@ struct Quantise<'a, const R: usize> {
 impl<const R: usize> Kernel for Quantise<'_, R> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let bias = Bytes::bias::<V>();
+        let bias = V::Numbers::bias();
         for r in 0..R {
             let largest = f32::from_bits(largest_bits(self.rows[r]));
             let (scale, inverse) = scale_and_inverse(largest, MOST);
@@ -151,6 +158,8 @@ impl<const R: usize> Kernel for Quantise<'_, R> {
                 for (sum, own) in sums.as_flattened_mut().iter_mut().zip(own.as_flattened()) {
                     *sum = sum.wrapping_add(*own);
                 }
+                // SAFETY: the caller vouches for the instructions.
+                unsafe { V::Numbers::arrange([&mut high[r], &mut low[r]]) };
             }
             self.own[r] = Row { starts: [start(&sums[0], bias), start(&sums[1], bias)], scale };
         }

@@ -3,7 +3,7 @@
 //! Two instructions stand here in assembly, because the compiler's own names for them came after the oldest
 //! compiler that the workspace promises to build with, or are still to come.
 
-use super::Lanes;
+use super::{DigitByDigit, Lanes};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::marker::PhantomData;
@@ -117,6 +117,7 @@ impl<D: ByteDots> Lanes for Neon<D> {
     type NibbleSums = [int32x4_t; 4];
     type Bytes = [int8x16_t; 4];
     type Nibbles = [int8x16_t; 4];
+    type Numbers = DigitByDigit;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

@@ -1,6 +1,8 @@
 //! AVX2: sixteen outputs in two registers.
 
-use super::Lanes;
+use super::{Lanes, Meeting};
+use crate::kernels::activations::STEP;
+use crate::kernels::digits::STEPS;
 use std::arch::x86_64::*;
 
 /// Two registers of integers.
@@ -50,6 +52,7 @@ impl Lanes for [__m256; 2] {
     /// Weights, and their sizes without the sign.
     type Bytes = (Ints, Ints);
     type Nibbles = Ints;
+    type Numbers = Whole;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -86,6 +89,19 @@ impl Lanes for [__m256; 2] {
             [
                 _mm256_cvtph_ps(_mm_loadu_si128(at.cast())),
                 _mm256_cvtph_ps(_mm_loadu_si128(at.add(8).cast())),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn from_e4m3(at: *const u8) -> Self {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast()));
+            let kept = _mm256_set1_epi16(0xbf80_u16 as i16);
+            let halves = _mm256_and_si256(_mm256_slli_epi16::<7>(codes), kept);
+            [
+                _mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves)),
             ]
         }
     }
@@ -195,6 +211,82 @@ impl Lanes for [__m256; 2] {
                 _mm256_add_epi32(start, _mm256_madd_epi16(sums[1], one)),
             ]
         }
+    }
+}
+
+/// Numbers of fifteen bits meet codes as numbers of sixteen: `vpmaddwd` adds two products to a whole number of 32 bits, and four
+/// products take two of them, where two digits take four instructions each ([`Lanes::dot_bytes`]).
+///
+/// Of each four numbers 0 and 2 lie where the high digits were, 1 and 3 where the low ones were.
+pub(crate) struct Whole;
+
+impl Meeting<[__m256; 2]> for Whole {
+    type Sums = Ints;
+    /// Of each four codes 0 and 2, and 1 and 3.
+    type Codes = [Ints; 2];
+
+    #[inline(always)]
+    fn bias() -> i32 {
+        128
+    }
+
+    #[inline(always)]
+    unsafe fn arrange([high, low]: [&mut [[i8; STEP]; STEPS]; 2]) {
+        let (high, low) = (high.as_flattened_mut(), low.as_flattened_mut());
+        for (high, low) in high.as_chunks_mut::<32>().0.iter_mut().zip(low.as_chunks_mut::<32>().0)
+        {
+            // SAFETY: here and in all that follows, the trait's condition. 32 bytes lie at either place.
+            unsafe {
+                let digits = [&*high, &*low].map(|it| _mm256_loadu_si256(it.as_ptr().cast()));
+                // Numbers 0 and 2 of each four are the lower bytes of sixteen bits, 1 and 3 the upper ones.
+                let [high_evens, low_evens] =
+                    digits.map(|it| _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(it)));
+                let [high_odds, low_odds] = digits.map(|it| _mm256_srai_epi16::<8>(it));
+                let evens = _mm256_add_epi16(_mm256_slli_epi16::<7>(high_evens), low_evens);
+                let odds = _mm256_add_epi16(_mm256_slli_epi16::<7>(high_odds), low_odds);
+                _mm256_storeu_si256(high.as_mut_ptr().cast(), evens);
+                _mm256_storeu_si256(low.as_mut_ptr().cast(), odds);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn begin([high, low]: [i32; 2]) -> Ints {
+        // SAFETY: the trait's condition.
+        unsafe { [_mm256_set1_epi32(high.wrapping_mul(128).wrapping_add(low)); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn codes(at: *const u8) -> [Ints; 2] {
+        // SAFETY: the trait's condition.
+        unsafe {
+            let (stored, lower) = (load(at), _mm256_set1_epi16(255));
+            [
+                [_mm256_and_si256(stored[0], lower), _mm256_and_si256(stored[1], lower)],
+                [_mm256_srli_epi16::<8>(stored[0]), _mm256_srli_epi16::<8>(stored[1])],
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add(mut sums: Ints, codes: [Ints; 2], x: [[i8; STEP]; 2]) -> Ints {
+        // SAFETY: the trait's condition.
+        unsafe {
+            for (codes, x) in codes.into_iter().zip(x) {
+                let x = four(x);
+                sums = [
+                    _mm256_add_epi32(sums[0], _mm256_madd_epi16(codes[0], x)),
+                    _mm256_add_epi32(sums[1], _mm256_madd_epi16(codes[1], x)),
+                ];
+            }
+            sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn end(sums: Ints) -> [__m256; 2] {
+        // SAFETY: the trait's condition.
+        unsafe { <[__m256; 2]>::from_ints(sums) }
     }
 }
 

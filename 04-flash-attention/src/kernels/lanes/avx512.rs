@@ -2,8 +2,8 @@
 
 mod groups;
 
-use super::Lanes;
 use super::avx2::turn;
+use super::{DigitByDigit, Lanes};
 use std::arch::x86_64::*;
 
 impl Lanes for __m512 {
@@ -13,6 +13,7 @@ impl Lanes for __m512 {
     type NibbleSums = __m512i;
     type Bytes = __m512i;
     type Nibbles = __m512i;
+    type Numbers = DigitByDigit;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

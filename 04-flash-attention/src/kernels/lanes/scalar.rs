@@ -1,6 +1,6 @@
 //! Plain loops over sixteen numbers: whatever the compiler makes of them on any processor.
 
-use super::Lanes;
+use super::{DigitByDigit, Lanes};
 use half::{bf16, f16};
 
 impl Lanes for [f32; 16] {
@@ -10,6 +10,7 @@ impl Lanes for [f32; 16] {
     type NibbleSums = [i32; 16];
     type Bytes = [[i8; 4]; 16];
     type Nibbles = [[u8; 4]; 16];
+    type Numbers = DigitByDigit;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

@@ -5,8 +5,8 @@
 use super::super::super::activations::STEP;
 use super::super::super::float_panels::OUTPUTS;
 use super::super::super::{Kernel, Lanes, prefetch_far};
-use super::super::{BASE, Digits, STEP_BYTES, STEPS};
-use super::{Code, OutputTile, Row, TILE_STEPS};
+use super::super::{Digits, STEP_BYTES, STEPS};
+use super::{Code, Meeting, OutputTile, Row, TILE_STEPS};
 use std::ops::Range;
 
 /// Tiles ahead that are asked for of memory: a tile of codes is done with in fewer cycles than memory takes to send one.
@@ -20,8 +20,9 @@ pub(super) struct Handful<'a, const R: usize> {
     pub(super) rows: [Row; R],
 }
 
-/// Sums of both digits of `R` rows, for `C` registers of outputs.
-type Sums<V, const R: usize, const C: usize> = [[[<V as Lanes>::Ints; C]; R]; 2];
+/// Sums of `R` rows, for `C` registers of outputs.
+type Sums<V, const R: usize, const C: usize> =
+    [[<<V as Lanes>::Numbers as Meeting<V>>::Sums; C]; R];
 
 impl<const R: usize> Handful<'_, R> {
     /// Sums of no products yet.
@@ -32,11 +33,9 @@ impl<const R: usize> Handful<'_, R> {
     unsafe fn begin<V: Lanes, const C: usize>(&self) -> Sums<V, R, C> {
         // SAFETY: the caller vouches for them.
         unsafe {
-            let mut sums = [[[V::splat_int(0); C]; R]; 2];
-            for digit in 0..2 {
-                for r in 0..R {
-                    sums[digit][r] = [V::splat_int(self.rows[r].starts[digit]); C];
-                }
+            let mut sums = [[V::Numbers::begin([0; 2]); C]; R];
+            for r in 0..R {
+                sums[r] = [V::Numbers::begin(self.rows[r].starts); C];
             }
             sums
         }
@@ -59,28 +58,26 @@ impl<const R: usize> Handful<'_, R> {
         for (i, step) in steps.enumerate() {
             // SAFETY: the caller vouches for the codes and the instructions.
             unsafe {
-                let mut loaded = [V::bytes(codes[0].add(i * stride)); C];
+                let mut loaded = [V::Numbers::codes(codes[0].add(i * stride)); C];
                 for c in 1..C {
-                    loaded[c] = V::bytes(codes[c].add(i * stride));
+                    loaded[c] = V::Numbers::codes(codes[c].add(i * stride));
                 }
                 if let Some(coming) = coming {
                     for c in 0..C {
                         prefetch_far(coming[c].wrapping_add(i * stride));
                     }
                 }
-                for digit in 0..2 {
-                    for r in 0..R {
-                        for c in 0..C {
-                            let sum = &mut sums[digit][r][c];
-                            *sum = V::dot_bytes(*sum, loaded[c], block[digit][r][step]);
-                        }
+                for r in 0..R {
+                    let x = [block[0][r][step], block[1][r][step]];
+                    for c in 0..C {
+                        sums[r][c] = V::Numbers::add(sums[r][c], loaded[c], x);
                     }
                 }
             }
         }
     }
 
-    /// Both digits' sums of row `r` as one number, times its scale and `by`.
+    /// A sum of row `r`, times its scale and `by`.
     ///
     /// # Safety
     /// As above.
@@ -92,17 +89,13 @@ impl<const R: usize> Handful<'_, R> {
         by: f32,
     ) -> V {
         // SAFETY: as above.
-        unsafe {
-            let (high, low) = (V::from_ints(sums[0][r][c]), V::from_ints(sums[1][r][c]));
-            let sum = low.plus_product(high, V::splat(BASE as f32));
-            sum.times(V::splat(self.rows[r].scale * by))
-        }
+        unsafe { V::Numbers::end(sums[r][c]).times(V::splat(self.rows[r].scale * by)) }
     }
     // ANCHOR_END: meet_codes
 }
 
-/// Registers of outputs that `R` rows meet together: with two sums for each, what there is room for, or what hides how long
-/// one product takes.
+/// Registers of outputs that `R` rows meet together: with two sums for each, or two registers, what there is room for, or what
+/// hides how long one product takes.
 const fn beside<V: Lanes>(rows: usize) -> usize {
     match (V::REGISTERS, rows) {
         (1, ..=3) => 4,

@@ -88,6 +88,22 @@ fn every_instruction_set_finds_the_same_sums() {
 }
 
 #[test]
+fn the_largest_sums_are_whole() {
+    let width = MOST_SUMMED / STEP * STEP;
+    for simd in Simd::available() {
+        for (x, code) in [(1.0, 127), (1.0, -127), (-1.0, 127), (-1.0, -127)] {
+            let mut digits = DigitRows::default();
+            digits.push(simd, [&vec![x; width][..]]);
+            let mut found = [[0.0; OUTPUTS]];
+            let tile = vec![[Code::new(code); OUTPUTS]; width];
+            digits.meet::<1>(simd, 0, (&[&tile[..]], None), 1.0, &mut found);
+            let sum = width as i64 * 16_319 * x as i64 * i64::from(code);
+            assert_eq!(found[0], [sum as f32 * (1.0 / MOST); OUTPUTS], "{simd:?}: {x}, {code}");
+        }
+    }
+}
+
+#[test]
 fn rows_that_are_no_numbers_or_next_to_nothing_say_so() {
     for simd in Simd::available() {
         for (x, zero) in [(f32::NAN, false), (f32::INFINITY, false), (1e-31, true)] {
