@@ -117,8 +117,8 @@ impl Isa {
 ///
 /// A loop with more numbers than registers keeps some of them on the stack. Unless something of the caller's has to lie
 /// at a multiple of a register's size, the compiler puts those at any multiple of sixteen, and one that lies across two
-/// lines, or two pages, is written and read many times slower: the same loop took three times as long in one
-/// program as in another, by where the stack happened to begin.
+/// lines, or two pages, is written and read many times slower: a loop took three times as long where the stack
+/// happened to begin badly.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn align_stack() {

@@ -93,19 +93,6 @@ impl Lanes for [__m256; 2] {
         }
     }
     #[inline(always)]
-    unsafe fn from_e4m3(at: *const u8) -> Self {
-        // SAFETY: the trait's condition.
-        unsafe {
-            let codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast()));
-            let kept = _mm256_set1_epi16(0xbf80_u16 as i16);
-            let halves = _mm256_and_si256(_mm256_slli_epi16::<7>(codes), kept);
-            [
-                _mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
-                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves)),
-            ]
-        }
-    }
-    #[inline(always)]
     unsafe fn from_ints(ints: Ints) -> Self {
         // SAFETY: the trait's condition.
         unsafe { [_mm256_cvtepi32_ps(ints[0]), _mm256_cvtepi32_ps(ints[1])] }
