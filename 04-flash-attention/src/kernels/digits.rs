@@ -38,7 +38,7 @@ const TILE: usize = BLOCK * OUTPUTS;
 const SCALES: usize = OUTPUTS * size_of::<f32>();
 
 /// How many low digits there are: what a high one counts.
-const BASE: i32 = 128;
+pub(super) const BASE: i32 = 128;
 
 /// Most inputs of a row: so many products of a digit and a weight are a whole number of 32 bits. Each is at most `128 · 128`
 /// in size: weights may be stored as -128, and high digits of what is no number are any byte.

@@ -24,10 +24,7 @@ macro_rules! on_rows {
         }
     };
     (@ $code:expr, $($name:ident = $value:literal),*) => {{
-        $(
-            #[allow(dead_code, reason = "not every kernel asks for all of them")]
-            const $name: usize = $value;
-        )*
+        $(const $name: usize = $value;)*
         $code
     }};
 }

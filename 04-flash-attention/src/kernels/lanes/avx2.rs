@@ -2,7 +2,7 @@
 
 use super::{Lanes, Meeting};
 use crate::kernels::activations::STEP;
-use crate::kernels::digits::STEPS;
+use crate::kernels::digits::{BASE, STEPS};
 use std::arch::x86_64::*;
 
 /// Two registers of integers.
@@ -240,7 +240,7 @@ impl Meeting<[__m256; 2]> for Whole {
     #[inline(always)]
     unsafe fn begin([high, low]: [i32; 2]) -> Ints {
         // SAFETY: the trait's condition.
-        unsafe { [_mm256_set1_epi32(high.wrapping_mul(128).wrapping_add(low)); 2] }
+        unsafe { [_mm256_set1_epi32(high.wrapping_mul(BASE).wrapping_add(low)); 2] }
     }
 
     #[inline(always)]
