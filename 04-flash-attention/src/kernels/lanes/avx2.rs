@@ -43,6 +43,18 @@ unsafe fn add_dots(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
     }
 }
 
+/// Digits 0 and 2 of each four, and 1 and 3: the lower and the upper bytes of sixteen bits.
+///
+/// # Safety
+/// AVX2 is there.
+#[inline(always)]
+unsafe fn sixteen_bits(digits: __m256i) -> (__m256i, __m256i) {
+    // SAFETY: the caller vouches for it.
+    unsafe {
+        (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(digits)), _mm256_srai_epi16::<8>(digits))
+    }
+}
+
 impl Lanes for [__m256; 2] {
     const REGISTERS: usize = 2;
     const BIASED: bool = false;
@@ -224,11 +236,9 @@ impl Meeting<[__m256; 2]> for Whole {
         {
             // SAFETY: here and in all that follows, the trait's condition. 32 bytes lie at either place.
             unsafe {
-                let digits = [&*high, &*low].map(|it| _mm256_loadu_si256(it.as_ptr().cast()));
-                // Numbers 0 and 2 of each four are the lower bytes of sixteen bits, 1 and 3 the upper ones.
-                let [high_evens, low_evens] =
-                    digits.map(|it| _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(it)));
-                let [high_odds, low_odds] = digits.map(|it| _mm256_srai_epi16::<8>(it));
+                let (high_evens, high_odds) =
+                    sixteen_bits(_mm256_loadu_si256(high.as_ptr().cast()));
+                let (low_evens, low_odds) = sixteen_bits(_mm256_loadu_si256(low.as_ptr().cast()));
                 let evens = _mm256_add_epi16(_mm256_slli_epi16::<7>(high_evens), low_evens);
                 let odds = _mm256_add_epi16(_mm256_slli_epi16::<7>(high_odds), low_odds);
                 _mm256_storeu_si256(high.as_mut_ptr().cast(), evens);
