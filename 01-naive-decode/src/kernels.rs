@@ -40,7 +40,11 @@ impl Isa {
         let mut found = vec![Isa::SCALAR];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // Every processor with AVX2 that was ever sold has the other two.
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+            {
                 found.push(Isa(Path::Avx2));
             }
             if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("fma") {
@@ -127,7 +131,7 @@ pub fn align_stack() {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn run_avx2<K: Kernel>(kernel: K) -> K::Result {
     align_stack();
     // SAFETY: this function is compiled for the instruction set and only called where it is.

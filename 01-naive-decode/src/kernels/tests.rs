@@ -70,6 +70,30 @@ fn every_path_widens_bf16_exactly() {
     }
 }
 
+#[test]
+fn every_path_widens_half_precision_exactly() {
+    struct Widen<'a>(&'a [half::f16], &'a mut [f32]);
+    impl Kernel for Widen<'_> {
+        type Result = ();
+        #[inline(always)]
+        unsafe fn run<V: Vector>(self) {
+            for first in (0..self.0.len()).step_by(V::WIDTH) {
+                // SAFETY: the caller vouches for the instruction set.
+                unsafe { V::load_f16(&self.0[first..]).store(&mut self.1[first..]) };
+            }
+        }
+    }
+    let narrow: Vec<_> = (0..=u16::MAX).map(half::f16::from_bits).collect();
+    for isa in Isa::available() {
+        let mut wide = vec![0.0; narrow.len()];
+        isa.run(Widen(&narrow, &mut wide));
+        for (wide, narrow) in wide.iter().zip(&narrow) {
+            let same = wide.to_bits() == narrow.to_f32().to_bits();
+            assert!(same || wide.is_nan() && narrow.is_nan(), "{isa:?}: {narrow} became {wide}");
+        }
+    }
+}
+
 /// Where the compiler may not use an instruction, `mul_add` is the system's `fmaf`. Some have
 /// rounded twice; then the scalar path would part from the others.
 #[test]

@@ -1,6 +1,7 @@
 //! What an inner loop asks of an instruction set: a few operations on a few floats at once.
 
-use half::bf16;
+use crate::numerics::{LANES, from_f16};
+use half::{bf16, f16};
 
 /// Some floats side by side, in a register.
 ///
@@ -25,6 +26,19 @@ pub trait Vector: Copy {
     /// # Safety
     /// As [`Vector::load`].
     unsafe fn load_bf16(from: &[bf16]) -> Self;
+    /// The same of half precision. Where there is no instruction for it, it takes several.
+    ///
+    /// # Safety
+    /// As [`Vector::load`].
+    #[inline(always)]
+    unsafe fn load_f16(from: &[f16]) -> Self {
+        let mut wide = [0.0; LANES];
+        for (wide, &narrow) in wide.iter_mut().zip(&from[..Self::WIDTH]) {
+            *wide = from_f16(narrow);
+        }
+        // SAFETY: the caller vouches for the instruction set; a register is no wider than LANES.
+        unsafe { Self::load(&wide) }
+    }
     /// Writes the first `WIDTH` floats of a slice at least that long.
     ///
     /// # Safety
@@ -63,7 +77,7 @@ impl Vector for f32 {
 
 /// Implements [`Vector`] for a register type from its instruction set's own operations.
 macro_rules! register {
-    ($register:ty, $width:literal, $splat:path, $load:path, $store:path, |$from:ident| $load_bf16:expr, |$sum:ident, $a:ident, $b:ident| $add_product:expr) => {
+    ($register:ty, $width:literal, $splat:path, $load:path, $store:path, |$from:ident| $load_bf16:expr, |$sum:ident, $a:ident, $b:ident| $add_product:expr $(, |$half:ident| $load_f16:expr)?) => {
         impl Vector for $register {
             const WIDTH: usize = $width;
             #[inline(always)]
@@ -84,6 +98,13 @@ macro_rules! register {
                 // SAFETY: as for `load`.
                 unsafe { $load_bf16 }
             }
+            $(#[inline(always)]
+            unsafe fn load_f16(from: &[f16]) -> Self {
+                debug_assert!(from.len() >= $width);
+                let $half = from.as_ptr();
+                // SAFETY: as for `load`.
+                unsafe { $load_f16 }
+            })?
             #[inline(always)]
             unsafe fn store(self, to: &mut [f32]) {
                 debug_assert!(to.len() >= $width);
@@ -102,7 +123,7 @@ macro_rules! register {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Vector, bf16};
+    use super::{Vector, bf16, f16};
     use std::arch::x86_64::*;
     register!(
         __m256,
@@ -114,7 +135,8 @@ mod x86 {
             let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
         },
-        |sum, a, b| _mm256_fmadd_ps(a, b, sum)
+        |sum, a, b| _mm256_fmadd_ps(a, b, sum),
+        |from| _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
     );
     register!(
         __m512,
@@ -126,7 +148,8 @@ mod x86 {
             let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
         },
-        |sum, a, b| _mm512_fmadd_ps(a, b, sum)
+        |sum, a, b| _mm512_fmadd_ps(a, b, sum),
+        |from| _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))
     );
 }
 

@@ -48,7 +48,7 @@ pub fn to_bf16(value: f32) -> bf16 {
     bf16::from_bits((round_to_bf16(value).to_bits() >> 16) as u16)
 }
 
-/// A finite number that half precision has, as such.
+/// A number that half precision has, as such.
 #[inline(always)]
 pub fn to_f16(value: f32) -> f16 {
     let bits = value.to_bits();
@@ -56,17 +56,21 @@ pub fn to_f16(value: f32) -> f16 {
     let normal = (size.to_bits() >> 13).wrapping_sub(112 << 10);
     // As a multiple of the smallest.
     let small = (size.min(SMALLEST_NORMAL) * 16_777_216.0) as u32;
-    let size = if size < SMALLEST_NORMAL { small } else { normal };
-    f16::from_bits(((bits >> 16) & 0x8000 | size & 0x7fff) as u16)
+    let number = if size < SMALLEST_NORMAL { small } else { normal };
+    let number = if size == f32::INFINITY { 0x7c00 } else { number };
+    let number = if size.is_nan() { 0x7e00 } else { number };
+    f16::from_bits(((bits >> 16) & 0x8000 | number & 0x7fff) as u16)
 }
 
-/// A finite number of half precision, widened.
+/// A number of half precision, widened.
 #[inline(always)]
 pub fn from_f16(value: f16) -> f32 {
     let bits = u32::from(value.to_bits());
     // With the exponent's bias still that of half precision. Small ones are small here too, and exact.
-    let size = f32::from_bits((bits & 0x7fff) << 13) * BIAS;
-    f32::from_bits(size.to_bits() | ((bits & 0x8000) << 16))
+    let narrow = (bits & 0x7fff) << 13;
+    let size = (f32::from_bits(narrow) * BIAS).to_bits();
+    let size = if bits & 0x7c00 == 0x7c00 { narrow | 0x7f80_0000 } else { size };
+    f32::from_bits(size | ((bits & 0x8000) << 16))
 }
 
 #[cfg(test)]
@@ -77,7 +81,9 @@ mod tests {
     fn every_number_goes_there_and_back() {
         for bits in 0..=u16::MAX {
             let value = f16::from_bits(bits);
-            if value.is_finite() {
+            if value.is_nan() {
+                assert!(from_f16(value).is_nan() && to_f16(from_f16(value)).is_nan());
+            } else {
                 let wide = from_f16(value);
                 assert_eq!(wide.to_bits(), value.to_f32().to_bits(), "{value}");
                 assert_eq!(to_f16(wide).to_bits(), bits, "{value}");

@@ -8,9 +8,8 @@ use naive_decode::numerics::LANES;
 /// each of a query's numbers: `$WIDE` where registers are wide and many, `$NARROW` pairs of them elsewhere, and
 /// `$PAIRED` in the fast mode, which has two sums for each.
 ///
-/// A chain of multiply-adds waits for its own last result. Queries times registers make four chains or more,
-/// mostly eight, which fill the wait; wide registers are also many, and sixteen chains share loads better. Of sixteen
-/// narrow registers twelve can be sums, as some are loaded meanwhile.
+/// A chain of multiply-adds waits for its own last result. Eight or more side by side fill the wait, and more share loads
+/// better; a query alone waits for memory. Of AVX2's sixteen registers twelve can be sums, as some are loaded meanwhile.
 macro_rules! on_rows {
     ($rows:expr, |$R:ident, $WIDE:ident, $NARROW:ident, $PAIRED:ident| $code:expr) => {
         match $rows {
@@ -19,7 +18,7 @@ macro_rules! on_rows {
             4 => on_rows!(@ $code, $R = 4, $WIDE = 4, $NARROW = 1, $PAIRED = 2),
             3 => on_rows!(@ $code, $R = 3, $WIDE = 4, $NARROW = 2, $PAIRED = 2),
             2 => on_rows!(@ $code, $R = 2, $WIDE = 4, $NARROW = 2, $PAIRED = 4),
-            1 => on_rows!(@ $code, $R = 1, $WIDE = 4, $NARROW = 2, $PAIRED = 4),
+            1 => on_rows!(@ $code, $R = 1, $WIDE = 4, $NARROW = 4, $PAIRED = 4),
             rows => unreachable!("no block has {rows} queries"),
         }
     };
@@ -29,7 +28,7 @@ macro_rules! on_rows {
     }};
 }
 
-/// Most queries to a block: as many as registers have room for.
+/// Most queries to a block: as many as registers have room for, of which AVX2 has sixteen and others twice as many.
 pub(super) fn most_together(isa: Isa) -> usize {
     isa.run(MostTogether)
 }
@@ -47,7 +46,7 @@ impl Kernel for MostTogether {
 
 /// As [`most_together`], where the kind of register is known.
 pub(super) const fn most<V: Vector>() -> usize {
-    if V::WIDTH == LANES { 8 } else { 6 }
+    if V::WIDTH == LANES / 2 { 6 } else { 8 }
 }
 
 /// Some neighbouring queries that a kernel takes at once.
@@ -59,12 +58,11 @@ pub struct Block {
     pub(super) rows: usize,
 }
 
-/// Shares out so many queries, the largest blocks first, none of more than `most`.
+/// Shares out so many queries: blocks of `most`, then of as many as are left, by four, three, two and one.
 pub(super) fn blocks(queries: usize, most: usize) -> impl Iterator<Item = Block> {
     let mut first = 0;
     std::iter::from_fn(move || {
-        let fits = |&rows: &usize| rows <= most.min(queries - first);
-        let rows = [8, 6, 4, 3, 2, 1].into_iter().find(fits)?;
+        let rows = [most, 4, 3, 2, 1].into_iter().find(|&rows| rows <= queries - first)?;
         first += rows;
         Some(Block { first: first - rows, rows })
     })
@@ -94,7 +92,7 @@ mod tests {
 
     #[test]
     fn blocks_cover_all_queries_in_order() {
-        for most in [6, 8] {
+        for most in [4, 6, 8] {
             for queries in 0..40 {
                 let mut next = 0;
                 for block in blocks(queries, most) {
@@ -109,6 +107,7 @@ mod tests {
         assert_eq!(rows(9, 8), [8, 1]);
         assert_eq!(rows(9, 6), [6, 3]);
         assert_eq!(rows(8, 6), [6, 2]);
+        assert_eq!(rows(7, 8), [4, 3]);
         assert_eq!(rows(3, 8), [3]);
     }
 }

@@ -8,7 +8,7 @@ use crate::kernels::lanes::SMALLEST;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use naive_decode::kernels::Vector;
-use naive_decode::numerics::{LANES, from_f16, to_bf16, to_f16, to_int};
+use naive_decode::numerics::{to_bf16, to_f16, to_int};
 use naive_decode::{Element, Error, KvSize, Result};
 use ndarray::ArrayView1;
 use std::fmt::{self, Display, Formatter};
@@ -281,20 +281,17 @@ impl Widened for bf16 {
 
 impl TileElement for f16 {
     type Way = InFloats;
+    /// As for BF16. Other numbers are those of half precision already ([`KvType::check_made`]).
     fn narrow(value: f32, _scale: f32) -> Self {
-        to_f16(value)
+        to_f16(value.clamp(f32::from(f16::MIN), f32::from(f16::MAX)))
     }
 }
 
 impl Widened for f16 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: &[Self]) -> V {
-        let mut wide = [0.0; LANES];
-        for (wide, narrow) in wide.iter_mut().zip(&from[..V::WIDTH]) {
-            *wide = from_f16(*narrow);
-        }
-        // SAFETY: the caller vouches for the instruction set; a register is no wider than LANES.
-        unsafe { V::load(&wide) }
+        // SAFETY: the caller vouches for the instruction set and the length.
+        unsafe { V::load_f16(from) }
     }
 }
 
@@ -320,6 +317,7 @@ impl TileElement for Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use naive_decode::numerics::LANES;
 
     #[test]
     fn a_code_is_the_nearest_whole_number_and_halves_go_away_from_zero() {
@@ -333,11 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn what_bf16_would_round_to_infinity_is_its_largest_number() {
+    fn what_would_become_infinite_is_the_largest_number() {
         for value in [bf16::MAX.to_f32().next_up(), 3.4e38, f32::MAX] {
             assert_eq!(bf16::narrow(value, 1.0), bf16::MAX, "{value:e}");
             assert_eq!(bf16::narrow(-value, 1.0), bf16::MIN, "{value:e}");
             assert_eq!(Paired::narrow(-value, 1.0).0, bf16::MIN, "{value:e}");
+        }
+        for value in [70_000.0, f32::INFINITY] {
+            assert_eq!(f16::narrow(value, 1.0), f16::MAX, "{value:e}");
+            assert_eq!(f16::narrow(-value, 1.0), f16::MIN, "{value:e}");
         }
         // Whatever BF16 has itself stays what it is.
         let all = (0..=u16::MAX).map(bf16::from_bits).filter(|number| number.is_finite());

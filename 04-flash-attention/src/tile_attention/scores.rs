@@ -11,10 +11,10 @@ use naive_decode::kernels::{Kernel, Vector};
 use naive_decode::numerics::LANES;
 
 /// Bytes of keys that all queries meet before the next ones are fetched, so that the second block of queries
-/// finds them in the nearest cache: half of a small one.
+/// finds them in the nearest cache: half of a small one. Wide keys make more of them, of four tiles.
 const BYTES_TOGETHER: usize = 16 << 10;
 
-/// Tiles of so many bytes that are met together: as many as a block takes at once, or a multiple.
+/// Tiles of so many bytes that are met together: as many as a block takes at once, or twice as many.
 fn tiles_together(bytes: usize) -> usize {
     (BYTES_TOGETHER / bytes).next_multiple_of(4).clamp(4, 8)
 }

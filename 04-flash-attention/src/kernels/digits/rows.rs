@@ -78,10 +78,11 @@ impl DigitRows {
     /// Puts a handful of rows behind those that are there. One that is not finite gets a scale that is no number.
     ///
     /// # Panics
-    /// If rows are not all of one width, a multiple of four.
+    /// If rows are not all of one width, a multiple of four and no more than [`MOST_SUMMED`].
     pub(crate) fn push<const R: usize>(&mut self, simd: Simd, rows: [&[f32]; R]) {
         let (width, first) = (rows[0].len(), self.digits.len());
-        assert!(width.is_multiple_of(STEP) && rows.iter().all(|row| row.len() == width), "a width");
+        assert!(width.is_multiple_of(STEP) && width <= MOST_SUMMED, "a width of a row in digits");
+        assert!(rows.iter().all(|row| row.len() == width), "rows of one width");
         self.digits.resize(first + width.div_ceil(BLOCK) * 2 * R, [[0; STEP]; STEPS]);
         let blocks = self.digits[first..].as_chunks_mut().0.as_chunks_mut().0;
         let mut own = [Row::default(); R];

@@ -213,8 +213,8 @@ impl Lanes for [__m256; 2] {
     }
 }
 
-/// Numbers of fifteen bits meet codes as numbers of sixteen: `vpmaddwd` adds two products to a whole number of 32 bits, and four
-/// products take two of them, where two digits take four instructions each ([`Lanes::dot_bytes`]).
+/// Numbers of fifteen bits meet codes as numbers of sixteen: `vpmaddwd` makes one whole number of 32 bits of two products, so
+/// four products take two of them and two additions, where each of two digits takes four instructions ([`Lanes::dot_bytes`]).
 ///
 /// Of each four numbers 0 and 2 lie where the high digits were, 1 and 3 where the low ones were.
 pub(crate) struct Whole;

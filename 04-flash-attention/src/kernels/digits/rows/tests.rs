@@ -139,9 +139,15 @@ fn long_rows_that_are_no_numbers_say_so() {
 }
 
 #[test]
-#[should_panic = "a width"]
+#[should_panic = "rows of one width"]
 fn rows_of_several_widths_are_refused() {
     DigitRows::default().push(Simd::available()[0], [&[0.0; 8][..], &[0.0; 4]]);
+}
+
+#[test]
+#[should_panic = "a width of a row in digits"]
+fn rows_whose_sums_32_bits_do_not_hold_are_refused() {
+    DigitRows::default().push(Simd::available()[0], [&[0.0; MOST_SUMMED / STEP * STEP + STEP]]);
 }
 
 #[test]
