@@ -40,7 +40,7 @@ impl Isa {
         let mut found = vec![Isa::SCALAR];
         #[cfg(target_arch = "x86_64")]
         {
-            // Every processor with AVX2 that was ever sold has the other two.
+            // Nearly every processor with AVX2 has the other two.
             if is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c")
