@@ -60,13 +60,9 @@ fn a_row_has_the_same_bits_alone_and_among_others() {
 #[test]
 fn the_interpreter_finds_the_usual_kernel_s_bits_with_hopper_s_instructions() {
     // Beside the edges of tiles, steps and splits.
-    for (rows, outputs, inputs) in [
-        (1, 8, 8),
-        (63, 192, 256),
-        (65, 200, 264),
-        (130, 72, 512),
-        (300, 392, 1_032),
-    ] {
+    for (rows, outputs, inputs) in
+        [(1, 8, 8), (63, 192, 256), (65, 200, 264), (130, 72, 512), (300, 392, 1_032)]
+    {
         let case = Case::new(rows, outputs, inputs, false);
         let what = format!("{rows} x {outputs} x {inputs}");
         assert!(case.prefill_hopper().0 == case.prefill().0, "{what}");
