@@ -12,8 +12,8 @@ const OFF: &str = "LADDER_NO_HOPPER";
 /// The kernels that attention over prompts, and matrix products with their many rows, are launched with.
 ///
 /// A row of a pass goes through the kernels for few rows or through those for many, depending on who is beside it. Its
-/// bits must not depend on that. Kernels with the same instructions give the same bits; whether Hopper's own, `wgmma`, round as those
-/// do is not documented, so each device is asked.
+/// bits must not. Kernels with the same instructions give the same bits; whether Hopper's own, `wgmma`, round as those do
+/// is not documented, so each device is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptKernels {
     /// Those for compute capability 8.0 and newer.
