@@ -4,7 +4,7 @@ use crate::forward::{FEW_ROWS, Forward, Scratch};
 use crate::graphs::{Graphs, StepSize};
 use crate::heads::Heads;
 use crate::memory::{BlockShape, DeviceBlocks};
-use crate::prompts::PromptKernel;
+use crate::prompts::PromptKernels;
 use crate::rehearsal::prepare;
 use crate::room::Room;
 use crate::shared::{Shared, failed};
@@ -60,7 +60,7 @@ impl<G: Gpu + 'static> CudaExecutor<G> {
             return Err(Error::Capacity { what: "the model's context".into(), capacity, asked });
         }
         prepare(&mut gpu, &config)?;
-        let prompts = PromptKernel::choose(&mut gpu, heads.wide)?;
+        let prompts = PromptKernels::choose(&mut gpu, heads.wide)?;
         let weights = Weights::load(&mut gpu, &config, heads, tensors)?;
         let turns = turns(rope, heads, room.capacity)?;
         let turns_address = gpu.alloc(size_of_val(&turns[..])).map_err(failed)?;
@@ -103,8 +103,8 @@ impl<G: Gpu> CudaExecutor<G> {
         CudaExecutor { graphs: None, ..self }
     }
 
-    /// Which kernel prompts take on this device.
-    pub fn prompts(&self) -> &PromptKernel {
+    /// Which kernels prompts take on this device.
+    pub fn prompts(&self) -> &PromptKernels {
         &self.forward.prompts
     }
 

@@ -2,7 +2,7 @@
 
 use crate::heads::Heads;
 use crate::memory::BlockShape;
-use crate::prompts::PromptKernel;
+use crate::prompts::PromptKernels;
 use crate::shared::refused;
 use crate::staging::Staged;
 use crate::weights::Weights;
@@ -108,8 +108,8 @@ pub(crate) struct Forward {
     pub(crate) scratch: Scratch,
     /// Blocks of the pool.
     pub(crate) blocks: usize,
-    /// Which kernel attention over prompts is launched with: one that gives the bits of the kernels for few rows.
-    pub(crate) prompts: PromptKernel,
+    /// Which kernels passes of many rows are launched with: such as give the bits of the kernels for few rows.
+    pub(crate) prompts: PromptKernels,
 }
 
 impl Forward {
@@ -197,7 +197,7 @@ impl Forward {
             let attention = attention(many);
             launches.push(
                 match self.prompts {
-                    PromptKernel::Hopper => attention.prefill_hopper(rows, self.blocks),
+                    PromptKernels::Hopper => attention.prefill_hopper(rows, self.blocks),
                     _ => attention.prefill(),
                 }
                 .map_err(refused)?,
@@ -249,7 +249,13 @@ impl Forward {
         let product = Gemm { out, x, weights: gemm::Weights::Bf16(weights), rows, outputs, inputs };
         match rows <= FEW_ROWS {
             true => launches.extend(product.decode(self.scratch.gemm_parts).map_err(refused)?),
-            false => launches.push(product.prefill().map_err(refused)?),
+            false => launches.push(
+                match self.prompts {
+                    PromptKernels::Hopper => product.prefill_hopper(),
+                    _ => product.prefill(),
+                }
+                .map_err(refused)?,
+            ),
         }
         Ok(())
     }

@@ -14,7 +14,7 @@
 //! | `rehearsal.rs` | passes of a model that is nowhere yet: which kernels have to be there |
 //! | `staging.rs` | a pass as the kernels want it |
 //! | `forward.rs` | a pass as launches |
-//! | `prompts.rs` | which kernel prompts take: Hopper's own only after the device has shown that it changes no bit |
+//! | `prompts.rs` | which kernels prompts take: Hopper's own only after the device has shown that they change no bit |
 //! | `graphs.rs` | decoding steps recorded once and played again |
 //! | `shared.rs` | one device, two owners |
 //! | `executor.rs` | the passes |
@@ -34,7 +34,7 @@ mod weights;
 
 pub use driver::Driver;
 pub use executor::CudaExecutor;
-pub use prompts::PromptKernel;
+pub use prompts::PromptKernels;
 pub use rehearsal::prepare;
 pub use room::Room;
 pub use weights::kv_bytes_per_token;

@@ -1,7 +1,7 @@
 //! Passes of a model that is nowhere yet: which kernels they launch, and how many launches they are.
 
 use crate::forward::{FEW_ROWS, Forward, Scratch};
-use crate::prompts::PromptKernel;
+use crate::prompts::PromptKernels;
 use crate::shared::failed;
 use crate::staging::Staged;
 use crate::weights::{Weights, check};
@@ -9,8 +9,8 @@ use cuda_kernels::{Gpu, Launch};
 use naive_decode::{Config, Error, Result};
 
 /// Makes the kernels that a model's passes launch ready on a device. So kernels that the driver cannot compile are found out
-/// before anything is set aside, and no request waits for the compiler. (Hopper's own kernel for prompts is none of them: it
-/// has a trial of its own.)
+/// before anything is set aside, and no request waits for the compiler. (Hopper's own kernels for prompts are none of them:
+/// they have a trial of their own, before a request comes.)
 ///
 /// # Errors
 /// If the kernels do not fit the model's sizes, or the device cannot have one of them.
@@ -48,7 +48,7 @@ pub(crate) fn launches(config: &Config, rows: usize) -> Result<Vec<Launch>> {
         pool: 0,
         scratch,
         blocks: 1,
-        prompts: PromptKernel::Usual,
+        prompts: PromptKernels::Usual,
     };
     forward.step(&Staged::nowhere(rows), rows.min(FEW_ROWS))
 }

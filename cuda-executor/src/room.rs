@@ -35,8 +35,8 @@ impl Room {
     }
 
     /// Bytes of a device's memory that a model and this room for it take together: what is set aside at the start, and what
-    /// recorded steps take as they come. Not in it is what a Hopper tries its own kernel for prompts with
-    /// ([`PromptKernel`](crate::PromptKernel)), less than two megabytes.
+    /// recorded steps take as they come. Not in it is what a Hopper tries its own kernels for prompts with
+    /// ([`PromptKernels`](crate::PromptKernels)), less than two megabytes.
     ///
     /// # Errors
     /// If the kernels do not fit the model's sizes, the room is empty, or its passes have more rows than can be launched; names

@@ -98,6 +98,7 @@ pub fn all() -> Vec<Check> {
         check("attention over the paged cache", 81_920, paged::check),
         check("multi-head latent attention", 152_064, mla::check),
         check("attention, steps 1 to 5", 0, steps::check),
+        for_hopper("matrix products, Hopper's", 163_904, gemm::check_hopper),
         for_hopper("attention, step 6", 163_912, hopper::check),
         for_hopper("attention over the paged cache, Hopper's", 163_976, paged::check_hopper),
     ]

@@ -24,7 +24,7 @@ pub struct Small {
 const ONE_QUERY: Paged = Paged { keys: 300, queries: 1, heads: 2, kv_heads: 1, is_int8: false };
 
 /// All of them: the numbered steps first, then what serves, by what it does.
-pub static ALL: [Small; 23] = [
+pub static ALL: [Small; 24] = [
     Small {
         name: "attention_01_naive",
         about: "causal attention of 16 tokens, a thread for each query: a sector for two bytes, masks as queries end",
@@ -111,6 +111,11 @@ pub static ALL: [Small; 23] = [
         name: "gemm_prefill",
         about: "128 by 128 outputs of 256 inputs, three stages",
         prepare: |device| rows::gemm(device, 128, 128, rows::Way::Prefill),
+    },
+    Small {
+        name: "gemm_prefill_hopper",
+        about: "128 by 192 outputs of 512 inputs with Hopper's instructions: each stage is used twice, a split is closed",
+        prepare: |device| rows::gemm(device, 128, 192, rows::Way::Hopper),
     },
     Small {
         name: "gemm_decode",

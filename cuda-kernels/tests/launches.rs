@@ -135,6 +135,7 @@ fn every_launch() -> Vec<Launch> {
         launches.extend(gemm.decode(0).unwrap());
         launches.extend(gemm.decode_f32(0).unwrap());
     }
+    launches.push(GEMM.prefill_hopper().unwrap());
     launches.extend(Step::ALL.map(|step| STEPS.launch(step).unwrap()));
     launches
         .extend([64, 128].map(|head_dim| HopperAttention { head_dim, ..HOPPER }.launch().unwrap()));
@@ -219,6 +220,8 @@ fn grids_cover_every_row_and_column() {
     // 33 queries of 16 heads by 32.
     assert_eq!(MLA.prefill().unwrap().grid, [17, 1, 3]);
     assert_eq!(GEMM.prefill().unwrap().grid, [1, 1, 1]);
+    let tiles = |rows, outputs| Gemm { rows, outputs, ..GEMM }.prefill_hopper().unwrap().grid;
+    assert_eq!([tiles(17, 72), tiles(129, 384), tiles(257, 392)], [1, 4, 9].map(|n| [n, 1, 1]));
     let [decode, add] = GEMM.decode(0).unwrap();
     assert_eq!((decode.grid, add.grid), ([2, 3, 2], [5, 1, 1]));
     // Tiles of rows come first: blocks that read the same weights are begun one after another.
@@ -285,6 +288,10 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         "a matrix of blocks: number of bytes is 50; it must be 1 rows of blocks of 18 bytes"
     );
     assert!(Blocks::of_rows(&[], 0, 16).is_err());
+    assert_eq!(
+        refused(Gemm { weights: FP8, ..GEMM }.prefill_hopper()),
+        "gemm_prefill_hopper: bytes of a weight, rounded up is 1; it must be 2, which is bf16"
+    );
     let batch = Batch { table_width: 18, ..BATCH };
     assert_eq!(
         refused(PagedAttention { batch, ..PAGED }.prefill()),
@@ -304,6 +311,7 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         assert!(RmsNorm { width: many, ..RMS_NORM }.launch().is_err());
         assert!(Argmax { vocabulary: many, ..ARGMAX }.launch().is_err());
         assert!(Gemm { rows: many, ..GEMM }.prefill().is_err());
+        assert!(Gemm { rows: many, ..GEMM }.prefill_hopper().is_err());
         assert!(Gemm { outputs: many, ..GEMM }.decode(0).is_err());
         for batch in [
             Batch { requests: many, ..BATCH },
@@ -362,6 +370,17 @@ fn what_does_not_begin_at_16_bytes_is_refused_by_name() {
     let cache = Cache { values: 8, head_stride: 1024, block_stride: 2048, ..CACHE };
     let hopper = PagedAttention { cache, ..PAGED }.prefill_hopper(99, 1000);
     assert!(hopper.unwrap_err().to_string().contains("where values begin is 8"));
+    for (gemm, what) in [
+        (Gemm { out: 8, ..GEMM }, "the output begins"),
+        (Gemm { x: 8, ..GEMM }, "x begins"),
+        (Gemm { weights: Weights::Bf16(8), ..GEMM }, "weights begin"),
+    ] {
+        let said = gemm.prefill_hopper().unwrap_err().to_string();
+        assert_eq!(
+            said,
+            format!("gemm_prefill_hopper: where {what} is 8; it must be a multiple of 16")
+        );
+    }
     for mla in [
         MlaAttention { block_stride: 9217, ..MLA },
         MlaAttention { latents: 8, ..MLA },

@@ -33,7 +33,7 @@ pub struct Compared {
     pub model: String,
     /// Why it was not run on the GPU, if it was not.
     pub left_out: Option<String>,
-    /// Which kernel prompts took on the GPU.
+    /// Which kernels prompts took on the GPU.
     pub prompts: String,
     /// Steps that were compared.
     pub steps: usize,
@@ -204,7 +204,7 @@ mod tests {
         let mut compared = Compared {
             model: "m".into(),
             left_out: None,
-            prompts: "the usual kernel".into(),
+            prompts: "the usual kernels".into(),
             steps: 0,
             agreed: 0,
             certain: 0,

@@ -47,7 +47,8 @@ fn every_kind_of_bench_runs() {
     let [paged, its] = ["paged_prefill", "paged_prefill_hopper"];
     let expected = ["copy", "attention_06_hopper", paged, its, "attention_06_hopper"];
     assert_eq!(names[..5], expected);
-    assert_eq!(names[5..], ["paged_decode", "mla_decode", "gemm_decode", "gemm_prefill"]);
+    let [gemm, its] = ["gemm_prefill", "gemm_prefill_hopper"];
+    assert_eq!(names[5..], ["paged_decode", "mla_decode", "gemm_decode", gemm, its]);
     assert!(timed.iter().all(|timed| timed.seconds.len() == 1 && timed.bytes > 0.0));
     // Four operations for each element of a head and pair of a query and a key; half of the pairs.
     assert_eq!((timed[1].flops, timed[4].flops), (409_600.0, 819_200.0));

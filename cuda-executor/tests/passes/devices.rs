@@ -1,7 +1,7 @@
 //! Devices that do not do as others do.
 
 use crate::world::{ROOM, SEED, bits, config, fed, interpreter, on, on_processor, text};
-use cuda_executor::{CudaExecutor, PromptKernel, Room, prepare};
+use cuda_executor::{CudaExecutor, PromptKernels, Room, prepare};
 use cuda_kernels::{
     Address, Argument, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, forward_gpu,
 };
@@ -19,13 +19,13 @@ struct Odd {
     recorded: Vec<usize>,
     /// The kernel that its driver cannot compile.
     not_compiled: Option<&'static str>,
-    /// Hopper's kernel for prompts is refused.
-    hopper_is_refused: bool,
-    /// Hopper's kernel for prompts ends the device.
-    hopper_kills: bool,
+    /// The one of Hopper's kernels for prompts that is refused.
+    refused: Option<&'static str>,
+    /// The one that ends the device.
+    kills: Option<&'static str>,
     is_dead: bool,
-    /// The first output of Hopper's kernel for prompts is off by its last bit.
-    hopper_is_off: bool,
+    /// The one whose first output is off by its last bit.
+    is_off: Option<&'static str>,
     /// Bytes that were asked for.
     allocated: usize,
     /// Whether something was launched that nobody has waited for yet.
@@ -68,14 +68,14 @@ impl Gpu for Odd {
         self.live()?;
         self.is_busy = true;
         self.launched.push((launch.entry, launch.grid));
-        let is_hoppers = launch.entry.starts_with("paged_prefill_hopper");
-        if is_hoppers && self.hopper_is_refused {
+        let is = |kernel: Option<&str>| kernel.is_some_and(|name| launch.entry.starts_with(name));
+        if is(self.refused) {
             return Err(DeviceError("too much shared memory".into()));
         }
         self.gpu.launch(launch)?;
         // Whoever asks next is told.
-        self.is_dead |= is_hoppers && self.hopper_kills;
-        if is_hoppers && self.hopper_is_off {
+        self.is_dead |= is(self.kills);
+        if is(self.is_off) {
             let Argument::Pointer(out) = launch.arguments[0] else { panic!("it has an output") };
             let mut number = [0; 2];
             self.gpu.read(out, &mut number)?;
@@ -113,37 +113,59 @@ impl Odd {
     }
 }
 
+/// Hopper's kernels for prompts, and what messages call them.
+const HOPPERS: [(&str, &str); 2] =
+    [("paged_prefill_hopper", "attention"), ("gemm_prefill_hopper", "matrix product")];
+
 #[test]
 fn on_hopper_a_prompt_has_the_same_bits() {
     let text = text(100);
     let pass = Pass::one(Span::new(0, 0, &text, Want::Last));
-    let mut hopper = on(interpreter(true), ROOM).unwrap();
-    assert_eq!(hopper.prompts(), &PromptKernel::Hopper);
+    let mut hopper = on(Odd { gpu: interpreter(true), ..Odd::default() }, ROOM).unwrap();
+    assert_eq!(hopper.prompts(), &PromptKernels::Hopper);
+    hopper.gpu().launched.clear();
     assert_eq!(bits(hopper.execute(&pass).unwrap()), fed(&[100], &text));
+    let gpu = hopper.gpu();
+    for (kernel, _) in HOPPERS {
+        let usual = kernel.trim_end_matches("_hopper");
+        let launched = gpu.launched.iter().map(|(entry, _)| entry);
+        let mut of_both = launched.filter(|entry| entry.starts_with(usual)).peekable();
+        assert!(of_both.peek().is_some() && of_both.all(|entry| entry.starts_with(kernel)));
+    }
 }
 
 #[test]
-fn a_hopper_whose_own_kernel_gives_other_bits_runs_prompts_with_the_usual_one() {
+fn a_hopper_whose_own_kernels_give_other_bits_runs_prompts_with_the_usual_ones() {
     let text = text(100);
     let pass = Pass::one(Span::new(0, 0, &text, Want::Last));
-    let gpu = Odd { gpu: interpreter(true), hopper_is_off: true, ..Odd::default() };
-    let mut executor = on(gpu, ROOM).unwrap();
-    let said = executor.prompts().to_string();
-    assert_eq!(said, "the usual kernel: Hopper's gives other bits on this device");
-    assert_eq!(bits(executor.execute(&pass).unwrap()), fed(&[100], &text));
+    for (kernel, what) in HOPPERS {
+        let gpu = Odd { gpu: interpreter(true), is_off: Some(kernel), ..Odd::default() };
+        let mut executor = on(gpu, ROOM).unwrap();
+        let said = executor.prompts().to_string();
+        let expected =
+            format!("the usual kernels: Hopper's {what} gives other bits on this device");
+        assert_eq!(said, expected);
+        assert_eq!(bits(executor.execute(&pass).unwrap()), fed(&[100], &text));
+    }
 }
 
 #[test]
-fn a_hopper_that_refuses_its_own_kernel_goes_on_and_one_that_dies_of_it_is_an_error() {
+fn a_hopper_that_refuses_its_own_kernels_goes_on_and_one_that_dies_of_one_is_an_error() {
     let gpu = || interpreter(true);
-    let refusing = Odd { gpu: gpu(), hopper_is_refused: true, ..Odd::default() };
-    let said = on(refusing, ROOM).unwrap().prompts().to_string();
-    assert_eq!(said, "the usual kernel: Hopper's cannot be run: too much shared memory");
-    let dying = Odd { gpu: gpu(), hopper_kills: true, ..Odd::default() };
-    assert_eq!(
-        on(dying, ROOM).err().unwrap().to_string(),
-        "CUDA: Hopper's kernel for prompts failed when it was tried: an illegal instruction; with LADDER_NO_HOPPER=1 in the environment prompts take the usual kernel"
-    );
+    for (kernel, what) in HOPPERS {
+        let refusing = Odd { gpu: gpu(), refused: Some(kernel), ..Odd::default() };
+        let said = on(refusing, ROOM).unwrap().prompts().to_string();
+        let expected =
+            format!("the usual kernels: Hopper's {what} cannot be run: too much shared memory");
+        assert_eq!(said, expected);
+        let dying = Odd { gpu: gpu(), kills: Some(kernel), ..Odd::default() };
+        assert_eq!(
+            on(dying, ROOM).err().unwrap().to_string(),
+            format!(
+                "CUDA: Hopper's {what} for prompts failed when it was tried: an illegal instruction; with LADDER_NO_HOPPER=1 in the environment prompts take the usual kernels"
+            )
+        );
+    }
 }
 
 #[test]

@@ -115,3 +115,45 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
     }
     Ok(())
 }
+
+/// For the kernel with Hopper's instructions. One input chunk and one tile; rows for one warpgroup's tile and a bit of the
+/// other's; several tiles, splits that are short and such that each stage is used again; more rows than a band of tiles has.
+const HOPPER_SHAPES: [(usize, usize, usize); 5] =
+    [(1, 8, 8), (70, 72, 256), (130, 200, 264), (300, 392, 1032), (2_100, 200, 72)];
+
+/// Whether the kernel with Hopper's instructions is right. Whether it gives the others' bits is another question:
+/// [`hopper_gives_the_same_bits`].
+///
+/// # Errors
+/// Names what is wrong.
+pub(super) fn check_hopper(gpu: &mut Bench) -> Result<(), Problem> {
+    for (rows, outputs, inputs) in HOPPER_SHAPES {
+        let case = Case::new(rows, outputs, inputs, false);
+        let (right, sizes) = case.right();
+        let out = gpu.alloc::<u16>(rows * outputs)?;
+        let product = case.gemm(gpu, out.address())?;
+        gpu.run([&product.prefill_hopper()?])?;
+        // As for the others.
+        let bound =
+            |i: usize| sizes[i] * inputs as f64 * ADDITION + right[i].abs() * HALF_ULP * 1.01;
+        let what = format!("Hopper's products, {rows} x {outputs} x {inputs}");
+        near(&what, &gpu.download_bf16(out)?, &right, bound)?;
+    }
+    Ok(())
+}
+
+/// Whether this device gives the same bits for a small case from the kernel with Hopper's instructions and from the other.
+/// Both add the same products in the same order; whether `wgmma` rounds the sums as `mma` does, only a device can say.
+///
+/// # Errors
+/// If the device refuses or fails.
+pub fn hopper_gives_the_same_bits(gpu: &mut Bench) -> Result<bool, Problem> {
+    // Rows of both warpgroups, a second tile of outputs, and a third split that is short.
+    let case = Case::new(70, 200, 584, false);
+    let [hopper, usual] = [0; 2].map(|_| gpu.alloc::<u16>(case.rows() * case.outputs));
+    let (hopper, usual) = (hopper?, usual?);
+    let product = case.gemm(gpu, usual.address())?;
+    let on_hopper = Gemm { out: hopper.address(), ..product };
+    gpu.run([&product.prefill()?, &on_hopper.prefill_hopper()?])?;
+    Ok(gpu.download(hopper)? == gpu.download(usual)?)
+}

@@ -2,10 +2,13 @@
 //!
 //! [`Gemm::prefill`] and [`Gemm::decode`] give the same bits; which one to launch is a question of speed. Up to a few
 //! dozen rows the weights' bytes are what takes time, and `decode` reads them with all multiprocessors.
+//! [`Gemm::prefill_hopper`] does what `prefill` does with the instructions that Hopper has beside.
 
 use super::Argument::{I32, Pointer};
+use super::cache::check_bases;
 use super::{
-    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, Parts, count, multiple, must, within,
+    Address, Argument, Error, Launch, MAX_GRID_X, MAX_GRID_YZ, Parts, TensorMap, count, multiple,
+    must, within,
 };
 
 /// Inputs after which a sum is closed; `GEMM_SPLIT` in `cuda/gemm.cuh`.
@@ -18,6 +21,7 @@ pub const BLOCK: usize = 32;
 
 const STEP: usize = 64;
 const PREFILL: &str = include_str!("../../ptx/gemm_prefill.ptx");
+const HOPPER: &str = include_str!("../../ptx/gemm_prefill_hopper.ptx");
 const DECODE: &str = include_str!("../../ptx/gemm_decode.ptx");
 
 /// A matrix's weights.
@@ -166,6 +170,50 @@ impl Gemm {
             threads: 256,
             shared_bytes: (stages * (rows + outputs) * STEP * 2) as u32,
             arguments: self.arguments(self.out, counts),
+        }))
+    }
+
+    /// For Hopper (compute capability 9.0) and weights in bf16: one block of threads for each 128 by 192 outputs. It adds
+    /// the products that [`Gemm::prefill`] adds, in the same order; whether a device rounds the sums alike, the device has
+    /// to show.
+    ///
+    /// # Errors
+    /// As [`Gemm::prefill`]; and if weights are not bf16, or an array does not begin at a multiple of 16 bytes.
+    pub fn prefill_hopper(&self) -> Result<Launch, Error> {
+        let entry = "gemm_prefill_hopper";
+        let Weights::Bf16(weights) = self.weights else {
+            let (what, expected) = ("bytes of a weight, rounded up", "2, which is bf16".into());
+            return Err(Error { kernel: entry, what, found: 1, expected });
+        };
+        let counts = self.check(entry)?;
+        check_bases(
+            entry,
+            [
+                ("where the output begins", self.out),
+                ("where x begins", self.x),
+                ("where weights begin", weights),
+            ],
+        )?;
+        let (rows, outputs, stages) = (128, 192, 4);
+        let tiles = self.rows.div_ceil(rows) * self.outputs.div_ceil(outputs);
+        // A matrix is a tensor with one index in the middle.
+        let map = |base: Address, height: usize, box_rows: usize| {
+            Argument::TensorMap(TensorMap {
+                base,
+                sizes: [self.inputs, 1, height].map(|size| size as u64),
+                strides: [self.inputs as u64 * 2; 2],
+                box_sizes: [STEP, 1, box_rows].map(|size| size as u32),
+            })
+        };
+        let maps = [map(self.x, self.rows, rows), map(weights, self.outputs, outputs)];
+        let barriers = 2 * stages;
+        Ok(Launch(Parts {
+            ptx: HOPPER,
+            entry,
+            grid: [within(entry, "number of tiles", tiles, MAX_GRID_X)?, 1, 1],
+            threads: 384,
+            shared_bytes: (stages * (rows + outputs) * STEP * 2 + barriers * 8) as u32,
+            arguments: [Pointer(self.out)].into_iter().chain(maps).chain(counts).collect(),
         }))
     }
 

@@ -84,6 +84,7 @@ pub(super) fn rope_cache(device: &mut Device) -> Launch {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Prefill,
+    Hopper,
     Decode,
     Add,
 }
@@ -98,8 +99,10 @@ pub(super) fn gemm(device: &mut Device, rows: usize, outputs: usize, way: Way) -
         outputs,
         inputs,
     };
-    if way == Way::Prefill {
-        return gemm.prefill().expect("a shape that fits");
+    match way {
+        Way::Prefill => return gemm.prefill().expect("a shape that fits"),
+        Way::Hopper => return gemm.prefill_hopper().expect("a shape that fits"),
+        Way::Decode | Way::Add => {}
     }
     let parts = device.alloc::<f32>(splits(inputs) * rows * outputs).address();
     let [decode, add] = gemm.decode(parts).expect("a shape that fits");

@@ -2,22 +2,26 @@
 
 use crate::gpu::Gpu;
 use crate::mutants::Prepared;
-use cuda_kernels::check::gemm::Case;
+use cuda_kernels::check::Bench;
+use cuda_kernels::check::gemm::{Case, hopper_gives_the_same_bits};
+use cuda_kernels::gemm::Gemm;
+use cuda_kernels::{Interpreter, Launch};
 use ptx_interpreter::Counts;
 
 /// Runs the kernels under the interpreter.
 trait Runs {
     fn prefill(&self) -> (Vec<u16>, Counts);
+    fn prefill_hopper(&self) -> (Vec<u16>, Counts);
     fn decode(&self) -> (Vec<u16>, Counts);
 }
 
 impl Runs for Case {
     fn prefill(&self) -> (Vec<u16>, Counts) {
-        let mut gpu = Gpu::new();
-        let out = gpu.alloc::<u16>(self.rows() * self.outputs);
-        let launch = gpu.bench(|gpu| self.gemm(gpu, out.address())).prefill().unwrap();
-        let counts = gpu.run(&launch);
-        (gpu.download(out), counts)
+        run(self, |gemm| gemm.prefill().unwrap())
+    }
+
+    fn prefill_hopper(&self) -> (Vec<u16>, Counts) {
+        run(self, |gemm| gemm.prefill_hopper().unwrap())
     }
 
     fn decode(&self) -> (Vec<u16>, Counts) {
@@ -31,6 +35,15 @@ impl Runs for Case {
     }
 }
 
+/// What one launch gives, and what it counted.
+fn run(case: &Case, launch: impl Fn(Gemm) -> Launch) -> (Vec<u16>, Counts) {
+    let mut gpu = Gpu::new();
+    let out = gpu.alloc::<u16>(case.rows() * case.outputs);
+    let launch = launch(gpu.bench(|gpu| case.gemm(gpu, out.address())));
+    let counts = gpu.run(&launch);
+    (gpu.download(out), counts)
+}
+
 #[test]
 fn a_row_has_the_same_bits_alone_and_among_others() {
     let case = Case::new(37, 72, 328, false);
@@ -42,6 +55,19 @@ fn a_row_has_the_same_bits_alone_and_among_others() {
         assert_eq!(alone.prefill().0, prefill[of_row.clone()], "row {row}");
         assert_eq!(alone.decode().0, decode[of_row], "row {row}");
     }
+}
+
+#[test]
+fn the_interpreter_finds_the_usual_kernel_s_bits_with_hopper_s_instructions() {
+    // Beside the edges of tiles, steps and splits.
+    for (rows, outputs, inputs) in
+        [(1, 8, 8), (63, 192, 256), (65, 200, 264), (130, 72, 512), (300, 392, 1_032)]
+    {
+        let case = Case::new(rows, outputs, inputs, false);
+        let what = format!("{rows} x {outputs} x {inputs}");
+        assert!(case.prefill_hopper().0 == case.prefill().0, "{what}");
+    }
+    assert!(hopper_gives_the_same_bits(&mut Bench::new(&mut Interpreter::new())).unwrap());
 }
 
 #[test]
@@ -65,6 +91,13 @@ fn memory_is_read_in_whole_sectors_and_banks_do_not_conflict() {
     assert_eq!(prefill.global_store_sectors, sectors(rows * outputs));
     assert_eq!(prefill.bank_conflicts(), 0);
     assert_eq!(prefill.tensor_flops, (2 * 128 * 256 * inputs) as u64);
+
+    // Of what lies outside of a tile nothing is fetched; outputs are one tile.
+    let (_, hopper) = case.prefill_hopper();
+    assert_eq!(hopper.global_load_sectors, sectors(rows * inputs) + sectors(outputs * inputs));
+    assert_eq!(hopper.global_store_sectors, sectors(rows * outputs));
+    assert_eq!(hopper.bank_conflicts(), 0);
+    assert_eq!(hopper.tensor_flops, (2 * 128 * 192 * inputs) as u64);
 }
 
 /// For mutants: several splits, every stage used twice, and the last step in the stage that the output goes through.
@@ -83,4 +116,13 @@ pub(crate) fn prepared_decode(int8: bool) -> Prepared {
     let parts = gpu.bench(|gpu| case.parts(gpu));
     let [launch, _] = gpu.bench(|gpu| case.gemm(gpu, 0)).decode(parts.address()).unwrap();
     Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(parts)) }
+}
+
+/// The same for Hopper's: rows of both warpgroups.
+pub(crate) fn prepared_prefill_hopper() -> Prepared {
+    let case = Case::new(70, 72, 520, false);
+    let mut gpu = Gpu::new();
+    let out = gpu.alloc::<u16>(case.rows() * case.outputs);
+    let launch = gpu.bench(|gpu| case.gemm(gpu, out.address())).prefill_hopper().unwrap();
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
 }

@@ -45,7 +45,7 @@ pub(super) fn works(gpu: &mut Bench, shape: Shape, copies: usize) -> Result<Vec<
             let is_prefill = rows > 64;
             let splits = if is_prefill { 0 } else { gemm::splits(inputs) };
             let parts = gpu.alloc::<f32>(splits * rows * outputs)?.address();
-            let mut launches = Vec::new();
+            let (mut launches, mut hoppers) = (Vec::new(), Vec::new());
             for _ in 0..copies {
                 let weights = gemm::Weights::Bf16(random(gpu, outputs * inputs)?);
                 let product = Gemm { out, x, weights, rows, outputs, inputs };
@@ -53,9 +53,16 @@ pub(super) fn works(gpu: &mut Bench, shape: Shape, copies: usize) -> Result<Vec<
                     true => launches.push(product.prefill()?),
                     false => launches.extend(product.decode(parts)?),
                 }
+                if is_prefill && is_hopper {
+                    hoppers.push(product.prefill_hopper()?);
+                }
             }
             let name = if is_prefill { "gemm_prefill" } else { "gemm_decode" };
-            Ok(vec![work(name, copies, launches)])
+            let mut works = vec![work(name, copies, launches)];
+            if !hoppers.is_empty() {
+                works.push(work("gemm_prefill_hopper", copies, hoppers));
+            }
+            Ok(works)
         }
         Shape::Prefill { tokens, heads, kv_heads, head_dim, is_causal } => {
             let queries = random(gpu, tokens * heads * head_dim)?;
