@@ -211,9 +211,9 @@ impl Gpu for Driver {
         self.pinned.write(&self.stream, to, bytes).map_err(said("write to its memory"))
     }
 
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
-        self.check("read", from, bytes.len())?;
-        self.pinned.read(&self.stream, from, bytes).map_err(said("read what was computed"))
+    fn read(&mut self, from: Address, bytes: usize, to: &mut dyn FnMut(&[u8])) -> DeviceResult<()> {
+        self.check("read", from, bytes)?;
+        self.pinned.read(&self.stream, from, bytes, to).map_err(said("read what was computed"))
     }
 
     fn copy(&mut self, rows: Rows) -> DeviceResult<()> {

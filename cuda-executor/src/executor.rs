@@ -11,7 +11,7 @@ use crate::shared::{Shared, failed};
 use crate::staging::{Staged, Staging, most_bytes, stage};
 use crate::weights::{Weights, check};
 use cuda_kernels::cache::BLOCK_TOKENS;
-use cuda_kernels::{Address, DeviceResult, Gpu};
+use cuda_kernels::{Address, DeviceResult, Gpu, read_onto};
 use flash_attention::tile_attention::KvType;
 use half::bf16;
 use kv_cache::{CachedExecutor, KvCache};
@@ -19,8 +19,9 @@ use naive_decode::{
     Attention, Config, Element, Error, Executor, Hidden, KvSize, Logits, Pass, Result, Rope,
     Tensors,
 };
-use ndarray::{Array2, ArrayView2, Axis, s};
+use ndarray::{Array2, ArrayView2, s};
 use paged_cache::PagedCache;
+use std::ops::Range;
 use std::sync::MutexGuard;
 
 // ANCHOR: executor
@@ -204,37 +205,38 @@ impl<G: Gpu> CudaExecutor<G> {
         wanted: usize,
         run: impl FnOnce(&mut G) -> DeviceResult<()>,
     ) -> Result<Logits> {
-        let mut logits = Array2::zeros((wanted, self.forward.config.vocab_size));
-        let numbers = logits.as_slice_mut().expect("it was just made");
+        let vocabulary = self.forward.config.vocab_size;
+        let mut numbers = Vec::with_capacity(wanted * vocabulary);
         self.gpu.with(|gpu| {
             run(gpu)?;
-            gpu.read(self.forward.scratch.logits, bytemuck::cast_slice_mut(numbers))
+            read_onto(gpu, self.forward.scratch.logits, wanted * vocabulary, &mut numbers)
         })?;
-        Ok(logits)
+        Ok(shaped(wanted, vocabulary, numbers))
     }
 
-    /// The logits of the first `rows.len()` picked rows.
-    fn run_head(&self, mut rows: ndarray::ArrayViewMut2<f32>) -> Result<()> {
-        let launches = self.forward.head(rows.nrows())?;
-        let numbers = rows.as_slice_mut().expect("rows follow each other");
+    /// Appends the logits of the first `rows` picked rows.
+    fn run_head(&self, rows: usize, logits: &mut Vec<f32>) -> Result<()> {
+        let launches = self.forward.head(rows)?;
+        let count = rows * self.forward.config.vocab_size;
         self.gpu.with(|gpu| {
             launches.iter().try_for_each(|launch| gpu.launch(launch))?;
-            gpu.read(self.forward.scratch.logits, bytemuck::cast_slice_mut(numbers))
+            read_onto(gpu, self.forward.scratch.logits, count, logits)
         })
     }
 
-    /// Works through rows of an array as many at a time as the head takes: with the first row's number, and the rows.
+    /// Rows of `width` numbers, worked out as many at a time as the head takes: `work` is given which, and appends theirs.
     fn in_pieces(
-        rows: &mut Array2<f32>,
-        most: usize,
-        mut work: impl FnMut(usize, ndarray::ArrayViewMut2<f32>) -> Result<()>,
-    ) -> Result<()> {
-        let pieces = rows.axis_chunks_iter_mut(Axis(0), most);
-        pieces.enumerate().try_for_each(|(i, piece)| work(i * most, piece))
-    }
-
-    fn few(&self) -> usize {
-        self.room.rows.min(FEW_ROWS)
+        &self,
+        rows: usize,
+        width: usize,
+        mut work: impl FnMut(Range<usize>, &mut Vec<f32>) -> Result<()>,
+    ) -> Result<Array2<f32>> {
+        let few = self.room.rows.min(FEW_ROWS);
+        let mut numbers = Vec::with_capacity(rows * width);
+        for first in (0..rows).step_by(few) {
+            work(first..rows.min(first + few), &mut numbers)?;
+        }
+        Ok(shaped(rows, width, numbers))
     }
 }
 
@@ -254,13 +256,11 @@ impl<G: Gpu> Executor for CudaExecutor<G> {
                 return executor.run_step(size, staged, wanted);
             }
             executor.run_layers(staged)?;
-            let mut logits = Array2::zeros((wanted, executor.forward.config.vocab_size));
-            Self::in_pieces(&mut logits, executor.few(), |first, rows| {
-                let pick = executor.forward.pick(staged, first, rows.nrows())?;
+            executor.in_pieces(wanted, executor.forward.config.vocab_size, |rows, logits| {
+                let pick = executor.forward.pick(staged, rows.start, rows.len())?;
                 executor.gpu.with(|gpu| gpu.launch(&pick))?;
-                executor.run_head(rows)
-            })?;
-            Ok(logits)
+                executor.run_head(rows.len(), logits)
+            })
         })
     }
 
@@ -272,20 +272,16 @@ impl<G: Gpu> Executor for CudaExecutor<G> {
         }
         self.run(pass, None, |executor, staged| {
             executor.run_layers(staged)?;
-            let mut hidden = Array2::zeros((wanted, width));
-            Self::in_pieces(&mut hidden, executor.few(), |first, mut rows| {
-                let pick = executor.forward.pick(staged, first, rows.nrows())?;
-                let mut bits = vec![0u16; rows.len()];
+            executor.in_pieces(wanted, width, |rows, hidden| {
+                let pick = executor.forward.pick(staged, rows.start, rows.len())?;
+                let mut bits = Vec::new();
                 executor.gpu.with(|gpu| {
                     gpu.launch(&pick)?;
-                    gpu.read(executor.forward.scratch.picked, bytemuck::cast_slice_mut(&mut bits))
+                    read_onto(gpu, executor.forward.scratch.picked, rows.len() * width, &mut bits)
                 })?;
-                for (to, bits) in rows.iter_mut().zip(bits) {
-                    *to = bf16::from_bits(bits).to_f32();
-                }
+                hidden.extend(bits.into_iter().map(|bits| bf16::from_bits(bits).to_f32()));
                 Ok(())
-            })?;
-            Ok(hidden)
+            })
         })
     }
 
@@ -296,15 +292,13 @@ impl<G: Gpu> Executor for CudaExecutor<G> {
             let expected = self.forward.config.hidden_size.to_string();
             return Err(Error::invalid("width of hidden states", width, expected));
         }
-        let mut logits = Array2::zeros((rows, self.forward.config.vocab_size));
-        Self::in_pieces(&mut logits, self.few(), |first, rows| {
-            let from = hidden.slice(s![first..first + rows.nrows(), ..]);
+        self.in_pieces(rows, self.forward.config.vocab_size, |rows, logits| {
+            let from = hidden.slice(s![rows.clone(), ..]);
             let bits: Vec<u16> = from.iter().map(|&x| bf16::from_f32(x).to_bits()).collect();
             let picked = self.forward.scratch.picked;
             self.gpu.with(|gpu| gpu.write(picked, bytemuck::cast_slice(&bits)))?;
-            self.run_head(rows)
-        })?;
-        Ok(logits)
+            self.run_head(rows.len(), logits)
+        })
     }
 }
 
@@ -326,6 +320,11 @@ impl<G: Gpu> CachedExecutor for CudaExecutor<G> {
     fn context(&self) -> usize {
         self.cache.capacity()
     }
+}
+
+/// Rows that were read one after the other, as an array.
+fn shaped(rows: usize, width: usize, numbers: Vec<f32>) -> Array2<f32> {
+    Array2::from_shape_vec((rows, width), numbers).expect("what is read is whole")
 }
 
 /// Cosines and sines, `[positions][wide / 2][2]`: what becomes of pairs (1, 0) when they are turned. Pairs of zeros that

@@ -3,7 +3,7 @@
 use crate::heads::Heads;
 use crate::shared::Shared;
 use cuda_kernels::cache::BLOCK_TOKENS;
-use cuda_kernels::{Address, Gpu, Rows};
+use cuda_kernels::{Address, Gpu, Rows, read_onto};
 use naive_decode::{Config, Error, Result};
 use paged_cache::BlockId;
 use paged_cache::offload::{BlockBytes, BlockMemory};
@@ -70,9 +70,8 @@ impl<G: Gpu> BlockBytes for DeviceBlocks<G> {
     }
 
     fn copy_out(&self, block: BlockId, bytes: &mut Vec<u8>) -> Result<()> {
-        let (from, start) = (self.address(block)?, bytes.len());
-        bytes.resize(start + self.shape.bytes(), 0);
-        self.gpu.with(|gpu| gpu.read(from, &mut bytes[start..]))
+        let from = self.address(block)?;
+        self.gpu.with(|gpu| read_onto(gpu, from, self.shape.bytes(), bytes))
     }
 
     fn copy_in(&mut self, block: BlockId, bytes: &[u8]) -> Result<()> {

@@ -38,11 +38,14 @@ pub trait Gpu: Send {
     /// If that is not memory of the device, or the device fails.
     fn write(&mut self, to: Address, bytes: &[u8]) -> DeviceResult<()>;
 
-    /// Copies from the device, after whatever was launched before.
+    /// Reads from the device, after whatever was launched before: `to` is given all bytes, in order, a piece at a time. So
+    /// nobody has to make room for them that is cleared first, and what is done with one piece is done while the device
+    /// copies the next. A piece begins at a multiple of 16 in the processor's memory, and all but the last have a multiple of
+    /// 16 bytes: numbers may be read in place. [`read_onto`](crate::read_onto) puts them into a `Vec`.
     ///
     /// # Errors
-    /// If that is not memory of the device, or something launched before has failed.
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()>;
+    /// If that is not memory of the device, or something launched before has failed. Some pieces may have been given by then.
+    fn read(&mut self, from: Address, bytes: usize, to: &mut dyn FnMut(&[u8])) -> DeviceResult<()>;
 
     /// Copies rows within the device's memory, before whatever is launched later; they must not overlap.
     ///
@@ -103,8 +106,13 @@ macro_rules! forward_gpu {
         }
     };
     (@read $inner:tt) => {
-        fn read(&mut self, from: $crate::Address, bytes: &mut [u8]) -> $crate::DeviceResult<()> {
-            self.$inner.read(from, bytes)
+        fn read(
+            &mut self,
+            from: $crate::Address,
+            bytes: usize,
+            to: &mut dyn FnMut(&[u8]),
+        ) -> $crate::DeviceResult<()> {
+            self.$inner.read(from, bytes, to)
         }
     };
     (@copy $inner:tt) => {

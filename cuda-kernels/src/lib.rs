@@ -8,6 +8,7 @@
 //! | `compile.py` | writes the two above; with `--check` compares them byte for byte |
 //! | `src/launch/*.rs` | for each kernel a struct of its arrays and shapes, and from it a checked [`Launch`] |
 //! | `src/gpu.rs` | the seam to a device that runs launches |
+//! | `src/read.rs` | what a device gives in pieces, as numbers in a row |
 //! | `src/check.rs`, `src/check/` | every kernel against a plain reference, on any device |
 //! | `src/interpreter.rs` | the interpreter of PTX behind it: feature `interpreter` |
 //! | `src/interpreted.rs` | a launch as the interpreter is given it |
@@ -24,6 +25,7 @@ mod interpreted;
 #[cfg(feature = "interpreter")]
 mod interpreter;
 mod launch;
+mod read;
 #[cfg(feature = "interpreter")]
 pub mod small;
 
@@ -34,3 +36,4 @@ pub use launch::{
     Address, Argument, Error, Launch, Parts, TensorMap, attention, cache, gemm, rows, sampling,
     steps,
 };
+pub use read::read_onto;

@@ -6,10 +6,16 @@
 
 use cuda_kernels::Address;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, PinnedHostSlice, result};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of a piece: a pass's arrays fit in one, and weights go through at little cost of waiting.
 const PIECE: usize = 4 << 20;
+
+/// Bytes of a piece that is read. A step's logits are what is read most, and the processor, which copies more slowly than
+/// the device, is what they wait for: so it should begin early, and find them in its cache. A smaller piece gains little of
+/// either, and each costs three calls of the driver's.
+const READ: usize = 1 << 20;
 
 /// Two pieces, used in turn.
 pub(super) struct Pinned {
@@ -72,32 +78,39 @@ impl Pinned {
         })
     }
 
-    /// Copies from the device and waits; the caller has checked that it is the device's memory.
-    pub(super) fn read<'a>(
+    /// Copies from the device and gives `to` each piece when it has come; the caller has checked that it is the device's
+    /// memory.
+    pub(super) fn read(
         &mut self,
         stream: &CudaStream,
         from: Address,
-        bytes: &'a mut [u8],
+        bytes: usize,
+        to: &mut dyn FnMut(&[u8]),
     ) -> Result<(), DriverError> {
         stream.context().bind_to_thread()?;
         or_finish(stream, || {
-            let begin = |pinned: &mut Self, (at, to): (Address, &'a mut [u8])| {
+            let begin = |pinned: &mut Self, part: Range<usize>| {
                 let turn = pinned.turn();
                 let piece = &mut pinned.pieces[turn];
-                let memory = &mut piece.free()?[..to.len()];
+                let memory = &mut piece.free()?[..part.len()];
+                let at = from + part.start as u64;
                 // SAFETY: as in `write`.
                 unsafe { result::memcpy_dtoh_async(memory, at, stream.cu_stream()) }?;
                 piece.copied.record(stream)?;
-                Ok((turn, to))
+                Ok((turn, part.len()))
             };
-            let end = |pinned: &mut Self, (turn, to): (usize, &'a mut [u8])| {
-                to.copy_from_slice(&pinned.pieces[turn].free()?[..to.len()]);
+            let end = |pinned: &mut Self, (turn, length): (usize, usize)| {
+                to(&pinned.pieces[turn].free()?[..length]);
                 Ok(())
             };
-            let parts = (from..).step_by(PIECE).zip(bytes.chunks_mut(PIECE));
-            overlapped(self, parts, begin, end)
+            overlapped(self, parts(bytes, READ), begin, end)
         })
     }
+}
+
+/// So many bytes in pieces of so many: where each begins and ends.
+fn parts(bytes: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..bytes).step_by(most).map(move |start| start..bytes.min(start + most))
 }
 
 /// Does something with a stream. If it fails, nothing of it is under way any more when this returns: whatever was queued
@@ -112,12 +125,13 @@ fn or_finish(
     })
 }
 
-/// Begins one thing after another, and ends each when the next has begun: two are under way, and never three.
+/// Begins one thing after another, and ends each when the next has begun: two are under way, and never three. More would
+/// gain nothing: with two, the slower of beginning's work, which goes on by itself, and ending's never waits for the other.
 fn overlapped<C, T, B, E>(
     context: &mut C,
     things: impl IntoIterator<Item = T>,
-    begin: impl Fn(&mut C, T) -> Result<B, E>,
-    end: impl Fn(&mut C, B) -> Result<(), E>,
+    mut begin: impl FnMut(&mut C, T) -> Result<B, E>,
+    mut end: impl FnMut(&mut C, B) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut under_way = None;
     for thing in things {
@@ -152,5 +166,26 @@ mod tests {
         assert_eq!(run(0..1, 9), ("+0-0".into(), Ok(())));
         assert_eq!(run(0..4, 9), ("+0+1-0+2-1+3-2-3".into(), Ok(())));
         assert_eq!(run(0..4, 2), ("+0+1-0+2".into(), Err(2)));
+    }
+
+    #[test]
+    fn what_goes_through_two_pieces_in_turn_arrives_whole_and_in_order() {
+        let source: Vec<u8> = (0..=255).collect();
+        for bytes in [0, 1, 15, 16, 17, 32, 100, 256] {
+            let mut pieces = [None, None];
+            let mut turn = 0;
+            let mut found = Vec::new();
+            let begin = |pieces: &mut [Option<Vec<u8>>; 2], part: Range<usize>| {
+                turn = 1 - turn;
+                let before = pieces[turn].replace(source[part].to_vec());
+                if before.is_none() { Ok(turn) } else { Err("it is still in use") }
+            };
+            let end = |pieces: &mut [Option<Vec<u8>>; 2], turn: usize| {
+                found.extend(pieces[turn].take().ok_or("it has not come")?);
+                Ok(())
+            };
+            assert_eq!(overlapped(&mut pieces, parts(bytes, 16), begin, end), Ok(()));
+            assert_eq!(found, source[..bytes]);
+        }
     }
 }

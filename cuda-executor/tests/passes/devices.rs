@@ -26,6 +26,8 @@ struct Odd {
     is_dead: bool,
     /// The one whose first output is off by its last bit.
     is_off: Option<&'static str>,
+    /// After so many pieces of a read it is dead.
+    dies_after_pieces: Option<usize>,
     /// Bytes that were asked for.
     allocated: usize,
     /// Whether something was launched that nobody has waited for yet.
@@ -49,10 +51,19 @@ impl Gpu for Odd {
         self.gpu.write(to, bytes)
     }
 
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+    fn read(&mut self, from: Address, bytes: usize, to: &mut dyn FnMut(&[u8])) -> DeviceResult<()> {
         self.live()?;
         self.is_busy = false;
-        self.gpu.read(from, bytes)
+        let most = self.dies_after_pieces.unwrap_or(usize::MAX);
+        let mut pieces = 0;
+        self.gpu.read(from, bytes, &mut |piece| {
+            pieces += 1;
+            if pieces <= most {
+                to(piece);
+            }
+        })?;
+        self.is_dead |= pieces > most;
+        self.live()
     }
 
     fn prepare(&mut self, launches: &[Launch]) -> DeviceResult<()> {
@@ -77,8 +88,7 @@ impl Gpu for Odd {
         self.is_dead |= is(self.kills);
         if is(self.is_off) {
             let Argument::Pointer(out) = launch.arguments[0] else { panic!("it has an output") };
-            let mut number = [0; 2];
-            self.gpu.read(out, &mut number)?;
+            let mut number = self.gpu.peek(out, 2)?;
             number[0] ^= 1;
             self.gpu.write(out, &number)?;
         }
@@ -254,6 +264,23 @@ fn a_pass_has_run_when_it_returns_also_if_it_wants_nothing() {
     assert!(!executor.gpu().is_busy);
     executor.execute(&pass(19, 20, Want::Last)).unwrap();
     assert!(!executor.gpu().is_busy);
+}
+
+#[test]
+fn a_read_that_fails_on_its_way_fails_its_pass_and_nothing_is_committed() {
+    let text = text(60);
+    let mut executor = on(Odd::default(), ROOM).unwrap();
+    let pass = |start, end| Pass::one(Span::new(0, start, &text[start..end], Want::All));
+    executor.execute(&pass(0, 20)).unwrap();
+    // Logits of 20 rows are two pieces, and so is a block of the pool.
+    executor.gpu().dies_after_pieces = Some(1);
+    let mut bytes = vec![7];
+    let block = executor.cache().tables(0).unwrap().held().next().unwrap();
+    assert!(executor.cache_mut().parts().1.copy_out(block, &mut bytes).is_err());
+    assert_eq!(bytes, [7]);
+    executor.gpu().is_dead = false;
+    assert!(executor.execute(&pass(20, 40)).is_err());
+    assert_eq!(executor.cache().len(0), 20);
 }
 
 #[test]

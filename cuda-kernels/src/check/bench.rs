@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::numbers::{from_bf16, to_bf16};
-use crate::{Address, Gpu, Launch};
+use crate::{Address, Gpu, Launch, read_onto};
 use bytemuck::Pod;
 use std::marker::PhantomData;
 
@@ -92,8 +92,8 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If the device fails, or what was launched before has.
     pub fn download<T: Pod>(&mut self, buffer: Buffer<T>) -> Result<Vec<T>, Problem> {
-        let mut data = vec![T::zeroed(); buffer.len];
-        self.device.read(buffer.address, bytemuck::cast_slice_mut(&mut data))?;
+        let mut data = Vec::new();
+        read_onto(self.device, buffer.address, buffer.len, &mut data)?;
         Ok(data)
     }
 

@@ -3,9 +3,9 @@
 use super::numbers::Random;
 use super::{Bench, Problem, same};
 use crate::rows::SwiGlu;
-use crate::{Address, Launch, Rows};
+use crate::{Address, Launch, Rows, read_onto};
 
-/// Devices take long writes in pieces; two of them and a bit more.
+/// Devices copy in pieces of up to 4 MiB; two of them and a bit more.
 const LONG: usize = 2 * (4 << 20) + 3;
 
 /// Whether memory, copies and recorded launches are what the seam says.
@@ -25,8 +25,8 @@ fn bytes(seed: u64, count: usize) -> Vec<u8> {
 }
 
 fn read(gpu: &mut Bench, from: Address, count: usize) -> Result<Vec<u8>, Problem> {
-    let mut found = vec![0; count];
-    gpu.device.read(from, &mut found)?;
+    let mut found = Vec::new();
+    read_onto(gpu.device, from, count, &mut found)?;
     Ok(found)
 }
 
@@ -83,7 +83,7 @@ fn refusals(gpu: &mut Bench) -> Result<(), Problem> {
     let at = gpu.upload(&right)?;
     let beyond = [
         gpu.device.write(at + 200, &[0; 57]),
-        gpu.device.read(at + 256, &mut [0; 1]),
+        gpu.device.read(at + 256, 1, &mut |_| {}),
         gpu.device.write(1, &[0]),
         gpu.device.copy(Rows { from: at, to: at + 128, count: 2, bytes: 8, stride: 128 }),
         gpu.device.replay(crate::Recording(usize::MAX)),

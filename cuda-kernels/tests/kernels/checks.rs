@@ -3,6 +3,7 @@
 use cuda_kernels::check::{Check, all};
 use cuda_kernels::{
     Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, forward_gpu,
+    read_onto,
 };
 use ptx_interpreter::Module;
 use std::collections::BTreeSet;
@@ -90,6 +91,14 @@ enum Fault {
     OnePiece,
     /// What is read lies at the beginning of its piece of 256 bytes.
     ReadAligned,
+    /// The second piece of what is read is not given.
+    LosesSecond,
+    /// It is given twice.
+    TwiceSecond,
+    /// It is given before the first.
+    Swapped,
+    /// The device fails before it.
+    FailsInSecond,
     /// A recording is what was launched in it, once and for all.
     RunsWhenRecorded,
     /// Of a recording, the last launch is played first.
@@ -123,9 +132,29 @@ impl Gpu for Broken {
         }
     }
 
-    fn read(&mut self, from: Address, bytes: &mut [u8]) -> DeviceResult<()> {
+    fn read(&mut self, from: Address, bytes: usize, to: &mut dyn FnMut(&[u8])) -> DeviceResult<()> {
         let from = if self.fault == Fault::ReadAligned { from & !255 } else { from };
-        self.device.read(from, bytes)
+        let mut pieces = 0;
+        let mut held = Vec::new();
+        self.device.read(from, bytes, &mut |piece| {
+            pieces += 1;
+            match self.fault {
+                Fault::LosesSecond if pieces == 2 => {}
+                Fault::TwiceSecond if pieces == 2 => (0..2).for_each(|_| to(piece)),
+                Fault::FailsInSecond if pieces >= 2 => {}
+                Fault::Swapped if pieces == 1 && piece.len() < bytes => {
+                    held = bytemuck::pod_collect_to_vec(piece);
+                }
+                _ => to(piece),
+            }
+            if pieces == 2 && self.fault == Fault::Swapped {
+                to(bytemuck::cast_slice::<u128, u8>(&held));
+            }
+        })?;
+        match self.fault {
+            Fault::FailsInSecond if pieces >= 2 => Err(DeviceError("it is gone".into())),
+            _ => Ok(()),
+        }
     }
 
     fn copy(&mut self, rows: Rows) -> DeviceResult<()> {
@@ -165,6 +194,10 @@ fn a_device_whose_memory_or_recordings_are_wrong_is_found_out() {
         Fault::LastRow,
         Fault::OnePiece,
         Fault::ReadAligned,
+        Fault::LosesSecond,
+        Fault::TwiceSecond,
+        Fault::Swapped,
+        Fault::FailsInSecond,
         Fault::RunsWhenRecorded,
         Fault::Reversed,
         Fault::Latest,
@@ -173,6 +206,25 @@ fn a_device_whose_memory_or_recordings_are_wrong_is_found_out() {
         assert!(check.run(&mut Broken::new(fault)).is_err(), "{fault:?} is not noticed");
     }
     assert_eq!(check.run(&mut Broken::new(Fault::SmallShared)), Ok(()));
+}
+
+#[test]
+fn what_is_read_in_pieces_is_whole_and_in_order_or_an_error_and_nothing() {
+    // Three pieces and a bit, behind what is there already.
+    let numbers: Vec<u32> = (0..3 * 1024 + 7).collect();
+    let read = |fault| {
+        let mut gpu = Broken::new(fault);
+        let at = gpu.alloc(size_of_val(&numbers[..])).unwrap();
+        gpu.write(at, bytemuck::cast_slice(&numbers)).unwrap();
+        let mut found = vec![9u32];
+        let said = read_onto(&mut gpu, at, numbers.len(), &mut found).map_err(|error| error.0);
+        (found, said)
+    };
+    assert_eq!(read(Fault::SmallShared), ([&[9], &numbers[..]].concat(), Ok(())));
+    let none = |problem: &str| (vec![9], Err(problem.to_owned()));
+    assert_eq!(read(Fault::FailsInSecond), none("it is gone"));
+    assert_eq!(read(Fault::LosesSecond), none("cannot read: 2055 numbers came, not 3079"));
+    assert_eq!(read(Fault::TwiceSecond), none("cannot read: 4103 numbers came, not 3079"));
 }
 
 #[test]

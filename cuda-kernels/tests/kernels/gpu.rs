@@ -48,9 +48,7 @@ impl Gpu {
 
     /// So many bytes of its memory.
     pub(crate) fn at(&self, from: Address, count: usize) -> Vec<u8> {
-        let mut bytes = vec![0; count];
-        self.device.peek(from, &mut bytes).unwrap();
-        bytes
+        self.device.peek(from, count).unwrap()
     }
 
     pub(crate) fn download_bf16(&self, buffer: Buffer<u16>) -> Vec<f32> {
