@@ -1,7 +1,8 @@
 """Compiles every committed PTX to machine code, and fails where a kernel loses what it was written for.
 
 A kernel whose registers spill runs from memory, and one whose wgmma are serialised (warning C7513 and its kin) waits for
-each of them; both still give the right result. No GPU is needed: ptxas comes from the wheel in requirements-lint.txt. PTX for
+each of them; both still give the right result. One whose warpgroups ask for more registers than the block was given when it
+began waits for them for ever. No GPU is needed: ptxas comes from the wheel in requirements-lint.txt. PTX for
 all devices is compiled for an A100 and for Hopper, PTX for Hopper's own instructions for Hopper.
 """
 
@@ -55,6 +56,18 @@ def read(told):
     return kernels, warnings
 
 
+def asked_for(ptx, registers):
+    """Kernels whose warpgroups exchange registers: what all ask for in the end, and what they began with, for a thread of each."""
+    for entry in ptx.split(".entry ")[1:]:
+        fewer, more = (re.search(rf"setmaxnreg.{way}\.sync\.aligned\.u32 +(\d+);", entry) for way in ("dec", "inc"))
+        if not fewer and not more:
+            continue
+        name = entry[: entry.index("(")]
+        groups = int(re.search(r"\.maxntid (\d+)", entry)[1]) // 128
+        # One warpgroup fetches and gives registers away, the others take them.
+        yield name, int(fewer[1]) + (groups - 1) * int(more[1]), groups * registers[name]
+
+
 def main():
     ptxas = find_ptxas()
     listed = json.loads((HERE / "manifest.json").read_text())["kernels"]
@@ -66,6 +79,11 @@ def main():
         if not kernels or any(kernel["registers"] is None for kernel in kernels):
             raise SystemExit(f"{ptx} for {device}: the assembler's words are not understood")
         wrong += [f"{ptx} for {device}: {warning}" for warning in warnings]
+        registers = {kernel["name"]: kernel["registers"] for kernel in kernels}
+        for name, asked, given in asked_for((HERE / ptx).read_text(), registers):
+            if asked > given:
+                wrong.append(f"{name} for {device}: its warpgroups ask for {asked} registers, one thread of each; they have "
+                             f"{given}, and would wait for ever")
         for kernel in kernels:
             print(f"{device:8}{kernel['name']:32}{kernel['registers']:4} registers")
             if kernel["spills"] or kernel["stack"]:

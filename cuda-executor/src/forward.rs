@@ -68,7 +68,7 @@ impl Scratch {
             (hidden, inside),
             (vocabulary, hidden),
         ];
-        let parts = shapes.map(|(outputs, inputs)| gemm::splits(inputs) * outputs);
+        let parts = shapes.map(|(outputs, inputs)| gemm::parts(few, outputs, inputs));
         let parts = parts.into_iter().max().unwrap_or(0);
         let attention = few * heads * splits(capacity);
         let mut bf16s = |elements: usize| alloc(rows * elements * 2);
@@ -85,7 +85,7 @@ impl Scratch {
             attended,
             gate_up,
             gated,
-            gemm_parts: alloc(few * parts * 4)?,
+            gemm_parts: alloc(parts * 4)?,
             workspace: Workspace {
                 parts: alloc(attention * head_dim * 4)?,
                 states: alloc(attention * 2 * 4)?,
@@ -229,7 +229,7 @@ impl Forward {
     }
 
     /// The logits of the first `count` picked rows.
-    pub(crate) fn head(&self, count: usize) -> Result<[Launch; 2]> {
+    pub(crate) fn head(&self, count: usize) -> Result<Vec<Launch>> {
         let Config { hidden_size: inputs, vocab_size: outputs, .. } = self.config;
         let Scratch { picked: x, logits: out, gemm_parts, .. } = self.scratch;
         let weights = gemm::Weights::Bf16(self.weights.head);

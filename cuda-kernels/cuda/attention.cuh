@@ -70,24 +70,55 @@ struct Bf16Cache {
     long long block_stride;  // elements from a block to the next
     long long head_stride;   // elements from a kv head to the next
 
-    // Begins to fill a tile [KEYS][WIDTH] with the keys from `key` on; zeros from `length` on. AT_ONCE copies of a
-    // thread are prepared together: more hide more latency and take more registers.
-    template <int WIDTH, int AT_ONCE, int KEYS = TILE, int THREADS_OF_BLOCK = ATTENTION_THREADS>
+    // Begins to fill a tile [TILE][WIDTH] with the keys from `key` on, the first of a block; zeros from `length` on. Threads
+    // have the same place in each block, so that a block costs one look into the table and one address. AT_ONCE blocks are
+    // looked up together: more hide more latency and take more registers.
+    template <int WIDTH, int AT_ONCE>
     __device__ __forceinline__ void load(bf16* tile, const int* table, int key, int length, int kv_head) const {
-        constexpr int TURNS = KEYS * WIDTH / CHUNK / THREADS_OF_BLOCK;
-#pragma unroll AT_ONCE
-        for (int turn = 0; turn < TURNS; ++turn) {
-            const int i = threadIdx.x + turn * THREADS_OF_BLOCK;
-            const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK), token = key + row;
+        constexpr int LANES = WIDTH / CHUNK, ROWS = ATTENTION_THREADS / LANES;  // threads of a row, rows at a time
+        static_assert(BLOCK_TOKENS % ROWS == 0 && ROWS % 8 == 0, "a block is whole turns, whose chunks are exchanged alike");
+        const int row = threadIdx.x / LANES, chunk = threadIdx.x % LANES;
+        const bf16* const own = first + (kv_head * head_stride + row * WIDTH + chunk * CHUNK);
+        bf16* const to = at<WIDTH>(tile, row, chunk);
+#pragma unroll 1
+        for (int begun = 0; begun < TILE; begun += AT_ONCE * BLOCK_TOKENS) {
             // ANCHOR: through_the_table
-            const bool there = token < length;
-            const bf16* from = first;
-            if (there) {
-                from += table[token / BLOCK_TOKENS] * block_stride + kv_head * head_stride +
-                        token % BLOCK_TOKENS * WIDTH + chunk * CHUNK;
+            int blocks[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                // Behind the last key there is no block, and nothing is copied from the one that is named instead.
+                const int token = key + begun + i * BLOCK_TOKENS;
+                blocks[i] = token < length ? table[static_cast<u32>(token) / BLOCK_TOKENS] : 0;
             }
-            copy_async(at<WIDTH>(tile, row, chunk), from, there);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const bf16* const from = own + blocks[i] * block_stride;
+#pragma unroll
+                for (int token = 0; token < BLOCK_TOKENS; token += ROWS) {
+                    const int place = begun + i * BLOCK_TOKENS + token;
+                    copy_async(to + place * WIDTH, from + token * WIDTH, key + place + row < length);
+                }
+            }
             // ANCHOR_END: through_the_table
+        }
+    }
+
+    // The same with KEYS keys, for rows that threads do not share out evenly: a warp has whole rows, all of one block.
+    template <int WIDTH, int KEYS, int WARPS_OF_BLOCK>
+    __device__ __forceinline__ void load_wide(bf16* tile, const int* table, int key, int length, int kv_head) const {
+        constexpr int OWN = KEYS / WARPS_OF_BLOCK;
+        static_assert(BLOCK_TOKENS % OWN == 0, "a warp looks one block up");
+        const int lane = threadIdx.x % WARP, row = threadIdx.x / WARP * OWN, left = length - key - row;
+        const int block = left > 0 ? table[static_cast<u32>(key + row) / BLOCK_TOKENS] : 0;
+        const bf16* from =
+            first + (block * block_stride + kv_head * head_stride + row % BLOCK_TOKENS * WIDTH + lane * CHUNK);
+#pragma unroll 4
+        for (int i = 0; i < OWN; ++i) {
+#pragma unroll
+            for (int chunk = 0; chunk < WIDTH / CHUNK; chunk += WARP)
+                if (chunk + lane < WIDTH / CHUNK)
+                    copy_async(at<WIDTH>(tile, row + i, chunk + lane), from + chunk * CHUNK, i < left);
+            from += WIDTH;
         }
     }
 
@@ -97,7 +128,10 @@ struct Bf16Cache {
     template <int WIDTH>
     __device__ __forceinline__ void fetch(Fetched<WIDTH>&, bf16* tile, const int* table, int key, int length,
                                           int kv_head) const {
-        load<WIDTH, 4>(tile, table, key, length, kv_head);
+        if constexpr (ATTENTION_THREADS % (WIDTH / CHUNK) == 0)
+            load<WIDTH, TILE / BLOCK_TOKENS>(tile, table, key, length, kv_head);
+        else
+            load_wide<WIDTH, TILE, ATTENTION_WARPS>(tile, table, key, length, kv_head);
     }
     template <int WIDTH>
     __device__ __forceinline__ void put(bf16*, const Fetched<WIDTH>&) const {}

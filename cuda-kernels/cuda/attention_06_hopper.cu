@@ -5,38 +5,40 @@
 constexpr int TILE = 128;  // keys of a tile
 constexpr int STAGES = 2;
 
-// A lane's two rows of scores to weights; `row` is the number of the first, the other is eight on.
+// A lane's two rows of scores to weights. Sums and maxima are four at a time: each operation waits for the one before it.
 struct Softmax {
     float highest[2], sum[2], rescale[2];
 
-    __device__ __forceinline__ void weigh(float (&scores)[TILE / 2], float scale, bool masked, int row, int key, int tokens,
-                                          bool causal) {
-        const int lane = threadIdx.x % WARP;
+    __device__ __forceinline__ void weigh(float (&scores)[TILE / 2], float scale) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            float high = highest[r];
+            float highs[4] = {highest[r], negative_infinity(), negative_infinity(), negative_infinity()};
 #pragma unroll
-            for (int i = 0; i < TILE / 4; ++i) {
-                float& score = scores[i / 2 * 4 + 2 * r + i % 2];
-                const int at = key + i / 2 * 8 + lane % 4 * 2 + i % 2;
-                if (masked && (at >= tokens || (causal && at > row + 8 * r))) score = negative_infinity();
-                high = fmaxf(high, score);
-            }
+            for (int i = 0; i < TILE / 4; ++i) highs[i % 4] = fmaxf(highs[i % 4], scores[i / 2 * 4 + 2 * r + i % 2]);
+            float high = fmaxf(fmaxf(highs[0], highs[1]), fmaxf(highs[2], highs[3]));
             for (int step = 1; step < 4; step *= 2) high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, step));
             const float base = high == negative_infinity() ? 0.0f : high * scale;
             rescale[r] = power_of_two(highest[r] * scale - base);
             highest[r] = high;
-            float added = 0.0f;
+            float added[4] = {};
 #pragma unroll
             for (int i = 0; i < TILE / 4; ++i) {
                 float& score = scores[i / 2 * 4 + 2 * r + i % 2];
                 score = power_of_two(score * scale - base);
-                added += score;
+                added[i % 4] += score;
             }
-            sum[r] = sum[r] * rescale[r] + added;
+            sum[r] = sum[r] * rescale[r] + (added[0] + added[1] + (added[2] + added[3]));
         }
     }
 };
+
+// Masks a lane's two rows of scores: row `row` sees `seen` of the tile's keys, and row + 8 sees `below` of them.
+__device__ __forceinline__ void mask(float (&scores)[TILE / 2], int seen, int below) {
+    const int first = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < TILE / 2; ++i)
+        if (i / 4 * 8 + first + i % 2 >= (i / 2 % 2 ? below : seen)) scores[i] = negative_infinity();
+}
 
 __device__ __forceinline__ void pack_weights(u32 (&weights)[TILE / 16][4], const float (&scores)[TILE / 2]) {
 #pragma unroll
@@ -49,7 +51,8 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     using Tiles = Shared<WIDTH, TILE, STAGES>;
     Tiles& shared = *reinterpret_cast<Tiles*>(dynamic_shared);
     const int group = threadIdx.x / GROUP, head = blockIdx.y, kv_head = head / (heads / kv_heads);
-    const int first = blockIdx.x * ROWS;
+    // Of a causal sequence the last queries have most to do: they are begun first, and the short ones fill the end.
+    const int first = (gridDim.x - 1 - blockIdx.x) * ROWS;
     const int end = causal ? min(first + ROWS, tokens) : tokens;
     const int count = (end + TILE - 1) / TILE;
     if (threadIdx.x == 0) shared.init_barriers();
@@ -87,13 +90,21 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     const bool leads = threadIdx.x % GROUP == 0;
     auto wait_turn = [&] { sync_named(1 + member, MULTIPLIERS * GROUP); };
     auto end_turn = [&] { arrive_named(2 - member, MULTIPLIERS * GROUP); };
-    auto masked = [&](int tile) { return (tile + 1) * TILE > tokens || (causal && (tile + 1) * TILE - 1 > first + rows); };
 
     float total[WIDTH / 2], scores[TILE / 2];
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; ++i) total[i] = 0.0f;
     u32 weights[TILE / 16][4];
     Softmax softmax = {{negative_infinity(), negative_infinity()}, {0.0f, 0.0f}, {0.0f, 0.0f}};
+    const int all_see = causal ? min(first + rows + 1, tokens) : tokens;  // no row of this warpgroup sees less
+    auto weigh = [&](int tile) {
+        const int key = tile * TILE;
+        if (key + TILE > all_see) {
+            auto seen = [&](int row) { return (causal ? min(row + 1, tokens) : tokens) - key; };
+            mask(scores, seen(row), seen(row + 8));
+        }
+        softmax.weigh(scores, scale);
+    };
 
     if (member == 1) end_turn();  // the first turn is the other's
     shared.queries_full.wait(0);
@@ -103,7 +114,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     end_turn();
     wgmma_wait<0>(scores);
     if (leads) shared.keys_empty[0].arrive();
-    softmax.weigh(scores, scale, masked(0), row, 0, tokens, causal);
+    weigh(0);
     pack_weights(weights, scores);
 #pragma unroll 1
     // ANCHOR: turns
@@ -117,7 +128,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         end_turn();
         wgmma_wait<1>(scores);  // the output of the tile before goes on while this one's scores are weighed
         if (leads) shared.keys_empty[stage].arrive();
-        softmax.weigh(scores, scale, masked(tile), row, tile * TILE, tokens, causal);
+        weigh(tile);
         wgmma_wait<0>(total);
         if (leads) shared.values_empty[before].arrive();
 #pragma unroll
@@ -137,10 +148,11 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         float sum = softmax.sum[r];
         for (int step = 1; step < 4; step *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, step);
         if (row + 8 * r >= tokens) continue;
+        const float factor = __frcp_rn(sum);
         u32* const to = reinterpret_cast<u32*>(out + (static_cast<size_t>(row + 8 * r) * heads + head) * WIDTH);
 #pragma unroll
         for (int i = 0; i < WIDTH / 8; ++i)
-            to[i * 4 + lane % 4] = pack(total[4 * i + 2 * r] / sum, total[4 * i + 2 * r + 1] / sum);
+            to[i * 4 + lane % 4] = pack(total[4 * i + 2 * r] * factor, total[4 * i + 2 * r + 1] * factor);
     }
 }
 

@@ -12,16 +12,21 @@ constexpr int GEMM_STEP = 64;    // inputs in shared memory at a time
 constexpr int GROUP = 64;        // weights in bytes that share a scale
 static_assert(GROUP == GEMM_STEP, "a tile's row has one scale");
 
-// Begins to fill a tile [ROWS][GEMM_STEP] from a matrix [rows][inputs]; zeros outside of it.
+// Begins to fill a tile [ROWS][GEMM_STEP] from a matrix [rows][inputs]; zeros outside of it. A thread has the same place in
+// every so many rows, so that one address leads to the next.
 template <int ROWS, int THREADS_OF_BLOCK>
 __device__ __forceinline__ void load_tile(bf16* tile, const bf16* matrix, int row, int rows, int input, int inputs) {
+    constexpr int LANES = GEMM_STEP / CHUNK, AT_ONCE = THREADS_OF_BLOCK / LANES;  // threads of a row, rows at a time
+    static_assert(AT_ONCE % 8 == 0, "the chunks of all of a thread's rows are exchanged alike");
+    const int own = row + threadIdx.x / LANES, k = input + threadIdx.x % LANES * CHUNK;
+    const bool inside = k < inputs;
+    bf16* const to = at<GEMM_STEP>(tile, threadIdx.x / LANES, threadIdx.x % LANES);
+    const bf16* from = matrix + (static_cast<long long>(own) * inputs + k);
 #pragma unroll
-    for (int i = 0; i < ROWS * GEMM_STEP / CHUNK / THREADS_OF_BLOCK; ++i) {
-        const int e = threadIdx.x + i * THREADS_OF_BLOCK;
-        const int r = e / (GEMM_STEP / CHUNK), chunk = e % (GEMM_STEP / CHUNK), k = input + chunk * CHUNK;
-        const bool there = row + r < rows && k < inputs;
-        copy_async(at<GEMM_STEP>(tile, r, chunk), there ? matrix + static_cast<size_t>(row + r) * inputs + k : matrix,
-                   there);
+    for (int turn = 0; turn < ROWS; turn += AT_ONCE) {
+        const bool there = inside && own + turn < rows;
+        copy_async(to + turn * GEMM_STEP, there ? from : matrix, there);
+        from += static_cast<long long>(AT_ONCE) * inputs;
     }
 }
 

@@ -42,7 +42,7 @@ mla_prefill(bf16* __restrict__ out, const bf16* __restrict__ queries, const bf16
 
     auto slot_of = [&](int half) { return slots + half % SLOTS * HALF * MLA_KEY; };
     auto load = [&](int half) {
-        cache.load<MLA_KEY, 3, HALF, MLA_THREADS>(slot_of(half), table, half * HALF, length, 0);
+        cache.load_wide<MLA_KEY, HALF, MLA_THREADS / WARP>(slot_of(half), table, half * HALF, length, 0);
         commit_copies();
     };
     load_queries<MLA_KEY, ROWS, MLA_THREADS>(query_tile, queries, start, first, packed, heads, heads, 0);

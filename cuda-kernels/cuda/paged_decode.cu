@@ -43,13 +43,13 @@ __device__ __forceinline__ void paged_decode(float* parts, float2* states, const
     typename Cache::template Fetched<VALUE_WIDTH> fetched_values;
     auto fetch = [&](int tile) {
         keys.template fetch<KEY_WIDTH>(fetched_keys, stage_of(tile), table, tile * TILE, length, kv_head);
-        if (!VALUES_IN_KEYS)
+        if constexpr (!VALUES_IN_KEYS)
             values.template fetch<VALUE_WIDTH>(fetched_values, value_tile_of(tile), table, tile * TILE, length, kv_head);
         commit_copies();
     };
     auto put = [&](int tile) {
         keys.template put<KEY_WIDTH>(stage_of(tile), fetched_keys);
-        if (!VALUES_IN_KEYS) values.template put<VALUE_WIDTH>(value_tile_of(tile), fetched_values);
+        if constexpr (!VALUES_IN_KEYS) values.template put<VALUE_WIDTH>(value_tile_of(tile), fetched_values);
     };
     load_queries<KEY_WIDTH, ROWS>(query_tile, queries, start, first, packed, group, heads, kv_head);
     fetch(first_tile);
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
 join_splits(bf16* __restrict__ out, const float* __restrict__ parts, const float2* __restrict__ states,
             const int* __restrict__ lengths, const int* __restrict__ query_starts, int splits, int width, float scale) {
     constexpr int AT_ONCE = ATTENTION_THREADS;  // splits whose joins are worked out together, one by each thread
-    constexpr int AHEAD = 4;                    // parts that are under way together
+    constexpr int AHEAD = 16;                   // parts that are under way together
     __shared__ float2 states_here[AT_ONCE];
     __shared__ struct __align__(16) {
         Join join;

@@ -16,56 +16,48 @@ struct Pages {
     const int* table;
     int length, kv_head, per_block;
 
-    // The head that has 16 tokens from `token` on; one outside of the tensor if there are none.
-    __device__ __forceinline__ int head_of(int token) const {
-        return token < length ? table[token / BLOCK_TOKENS] * per_block + kv_head : -1;
-    }
-    // Whether of the 16 tokens from `token` on some are there and some are not.
-    __device__ __forceinline__ bool ends_in(int token) const { return token < length && length < token + BLOCK_TOKENS; }
+    static constexpr int BLOCKS = TILE / BLOCK_TOKENS;  // of a tile: as many lanes have one each
 
-    // Fetches a tile of keys, by one thread. What lies behind the last is masked, whatever it is.
-    template <int WIDTH>
-    __device__ __forceinline__ void load_keys(bf16 (&to)[WIDTH / BOX][TILE][BOX], Barrier& full, int tile) const {
-        full.expect(TILE * WIDTH * sizeof(bf16));
-#pragma unroll 1
-        for (int first = 0; first < TILE; first += BLOCK_TOKENS) {
-            const int head = head_of(tile * TILE + first);
-            for (int box = 0; box < WIDTH / BOX; ++box) load_box(to[box][first], keys, &full, box * BOX, 0, head);
-        }
+    // The head that has the lane's block of a tile; one outside of the tensor if the lane has none, or it holds no token.
+    __device__ __forceinline__ int head_of(int tile, int lane) const {
+        const int token = tile * TILE + lane * BLOCK_TOKENS;
+        return lane < BLOCKS && token < length ? table[static_cast<u32>(token) / BLOCK_TOKENS] * per_block + kv_head : -1;
     }
-
-    // Fetches a tile of values, by a warp. Those behind the last have to be zeros, for nothing times what is no number is no
-    // number: a block that is not full the lanes copy themselves.
+    // Fetches a tile of keys, by a warp, of which `head` is what head_of gave. What lies behind the last is masked, whatever
+    // it is.
     template <int WIDTH>
-    __device__ __forceinline__ void load_values(bf16 (&to)[WIDTH / BOX][TILE][BOX], Barrier& full, int tile) const {
+    __device__ __forceinline__ void load_keys(bf16 (&to)[WIDTH / BOX][TILE][BOX], Barrier& full, int head) const {
         const int lane = threadIdx.x % WARP;
-        u32 bytes = TILE * WIDTH * sizeof(bf16);
-#pragma unroll 1
-        for (int first = 0; first < TILE; first += BLOCK_TOKENS) {
-            const int token = tile * TILE + first;
-            if (!ends_in(token)) continue;
-            bytes -= BLOCK_TOKENS * WIDTH * sizeof(bf16);
-            const bf16* const from = first_value + head_of(token) * head_stride;
+        if (lane == 0) full.expect(TILE * WIDTH * sizeof(bf16));
+        __syncwarp();
+        if (lane >= BLOCKS) return;
+        for (int box = 0; box < WIDTH / BOX; ++box) load_box(to[box][lane * BLOCK_TOKENS], keys, &full, box * BOX, 0, head);
+    }
+
+    // The same for values. Those behind the last have to be zeros, for nothing times what is no number is no number: a block
+    // that is not full the lanes copy themselves.
+    template <int WIDTH>
+    __device__ __forceinline__ void load_values(bf16 (&to)[WIDTH / BOX][TILE][BOX], Barrier& full, int tile, int head) const {
+        const int lane = threadIdx.x % WARP, end = length - tile * TILE;  // the token of the tile that is the first not there
+        const bool is_cut = end < TILE && end % BLOCK_TOKENS != 0;
+        if (is_cut) {
+            const int first = end / BLOCK_TOKENS * BLOCK_TOKENS;
+            const bf16* const from = first_value + __shfl_sync(ALL_LANES, head, end / BLOCK_TOKENS) * head_stride;
 #pragma unroll 1
             for (int i = lane; i < BLOCK_TOKENS * WIDTH / CHUNK; i += WARP) {
                 const int row = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK);
                 uint4 value = make_uint4(0, 0, 0, 0);
-                if (token + row < length) value = *reinterpret_cast<const uint4*>(from + row * WIDTH + chunk * CHUNK);
+                if (first + row < end) value = *reinterpret_cast<const uint4*>(from + row * WIDTH + chunk * CHUNK);
                 store_chunk(at<BOX>(&to[chunk / (BOX / CHUNK)][0][0], first + row, chunk % (BOX / CHUNK)), value.x, value.y,
                             value.z, value.w);
             }
             fence_stores();
             __syncwarp();
         }
-        if (lane != 0) return;
-        full.expect(bytes);
-#pragma unroll 1
-        for (int first = 0; first < TILE; first += BLOCK_TOKENS) {
-            const int token = tile * TILE + first;
-            if (ends_in(token)) continue;
-            const int head = head_of(token);
-            for (int box = 0; box < WIDTH / BOX; ++box) load_box(to[box][first], values, &full, box * BOX, 0, head);
-        }
+        if (lane == 0) full.expect((TILE - (is_cut ? BLOCK_TOKENS : 0)) * WIDTH * sizeof(bf16));
+        __syncwarp();
+        if (lane >= BLOCKS || (is_cut && lane == end / BLOCK_TOKENS)) return;
+        for (int box = 0; box < WIDTH / BOX; ++box) load_box(to[box][lane * BLOCK_TOKENS], values, &full, box * BOX, 0, head);
     }
 };
 
@@ -75,7 +67,8 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
                                        int heads, int kv_heads, float scale) {
     using Tiles = Shared<WIDTH, TILE, STAGES>;
     Tiles& shared = *reinterpret_cast<Tiles*>(dynamic_shared);
-    const int head = blockIdx.y, request = blockIdx.z, first = blockIdx.x * ROWS;
+    // The last queries see most keys: they are begun first, and blocks with less to do fill the end.
+    const int head = blockIdx.y, request = blockIdx.z, first = (gridDim.x - 1 - blockIdx.x) * ROWS;
     const int start = batch.query_starts[request], rows = batch.query_starts[request + 1] - start;
     if (first >= rows) return;
     auto visible_to = [&](int row) { return Visible(batch, request, min(first + row, rows - 1)); };
@@ -87,7 +80,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     __syncthreads();
 
     if (threadIdx.x < GROUP) {
-        give_registers<40>();
+        give_registers<24>();
         if (threadIdx.x >= WARP) return;
         const int* const table = batch.tables + static_cast<size_t>(request) * batch.table_width;
         const int kv_head = head / (heads / kv_heads);
@@ -98,8 +91,10 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
             for (int box = 0; box < WIDTH / BOX; ++box)
                 load_box(shared.queries[box], queries, &shared.queries_full, box * BOX, head, start + first);
         }
+        int head_of_tile = pages.head_of(0, threadIdx.x);
 #pragma unroll 1
         for (int tile = 0; tile < count; ++tile) {
+            const int next = pages.head_of(tile + 1, threadIdx.x);  // under way while this tile's place is waited for
             // All lanes wait by parity, and one alone brings the phases on: a lane that lagged behind it would wait for a
             // parity that has come and gone.
             __syncwarp();
@@ -107,14 +102,15 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
             // The first time round nobody has to leave: waiting for the phase before the first does not wait.
             const u32 parity = (tile / STAGES + 1) % 2;
             shared.keys_empty[stage].wait(parity);
-            if (leads) pages.load_keys<WIDTH>(shared.keys[stage], shared.keys_full[stage], tile);
+            pages.load_keys<WIDTH>(shared.keys[stage], shared.keys_full[stage], head_of_tile);
             shared.values_empty[stage].wait(parity);
-            pages.load_values<WIDTH>(shared.values[stage], shared.values_full[stage], tile);
+            pages.load_values<WIDTH>(shared.values[stage], shared.values_full[stage], tile, head_of_tile);
+            head_of_tile = next;
         }
         return;
     }
 
-    take_registers<232>();
+    take_registers<240>();
     const int member = threadIdx.x / GROUP - 1, lane = threadIdx.x % WARP, warp = threadIdx.x % GROUP / WARP;
     const int group_row = member * 64, row = group_row + warp * 16;
     const bool leads = threadIdx.x % GROUP == 0;
@@ -147,7 +143,6 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
     if (leads) shared.keys_empty[0].arrive();
     weigh(0);
     pack_weights(weights, scores);
-    part.softmax.add(weights, rescale);
 #pragma unroll 1
     for (int tile = 1; tile < count; ++tile) {
         const int stage = tile % STAGES, before = (tile - 1) % STAGES;
@@ -157,6 +152,7 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
         shared.values_full[before].wait((tile - 1) / STAGES % 2);
         shared.begin_output(part_out, weights, before);
         end_turn();
+        part.softmax.add(weights, rescale);  // while the tensor cores have them, too
         wgmma_wait<1>(score_sums);  // the output of the tile before goes on while this one's scores are weighed
         if (leads) shared.keys_empty[stage].arrive();
         const bool opens = tile % (SPLIT / TILE) == 0;  // a split
@@ -174,13 +170,13 @@ __device__ __forceinline__ void attend(bf16* out, const TensorMap* queries, cons
             part.rescale_out(rescale);
         }
         pack_weights(weights, scores);
-        part.softmax.add(weights, rescale);
     }
     const int stage = (count - 1) % STAGES;
     shared.values_full[stage].wait((count - 1) / STAGES % 2);
     wait_turn();
     shared.begin_output(part_out, weights, stage);
     if (member == 0) end_turn();  // nobody waits for the turn after the last
+    part.softmax.add(weights, rescale);
     wgmma_wait<0>(part_out);
     part.softmax.close();
     total.join(part.softmax, part.out, scale);

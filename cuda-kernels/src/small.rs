@@ -118,7 +118,7 @@ pub static ALL: [Small; 24] = [
         prepare: |device| rows::gemm(device, 128, 192, rows::Way::Hopper),
     },
     Small {
-        name: "gemm_decode",
+        name: "gemm_decode_16",
         about: "4 rows, 64 outputs, the second 256 of 512 inputs",
         prepare: |device| rows::gemm(device, 4, 64, rows::Way::Decode),
     },

@@ -2,7 +2,7 @@
 
 use cuda_kernels::attention::{Batch, MlaAttention, PagedAttention, Workspace};
 use cuda_kernels::cache::{Cache, CacheScales, Code, RopeCache};
-use cuda_kernels::gemm::{Blocks, Gemm, Weights};
+use cuda_kernels::gemm::{Blocks, Gemm, Weights, parts};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use cuda_kernels::sampling::Sample;
 use cuda_kernels::steps::{HopperAttention, Step, StepAttention};
@@ -132,8 +132,10 @@ fn every_launch() -> Vec<Launch> {
     for weights in [GEMM.weights, int8, INT4, FP8] {
         let gemm = Gemm { weights, inputs: 544, ..GEMM };
         launches.push(gemm.prefill().unwrap());
-        launches.extend(gemm.decode(0).unwrap());
-        launches.extend(gemm.decode_f32(0).unwrap());
+        for rows in [16, 17] {
+            launches.extend(Gemm { rows, ..gemm }.decode(0).unwrap());
+            launches.extend(Gemm { rows, ..gemm }.decode_f32(0).unwrap());
+        }
     }
     launches.push(GEMM.prefill_hopper().unwrap());
     launches.extend(Step::ALL.map(|step| STEPS.launch(step).unwrap()));
@@ -220,13 +222,20 @@ fn grids_cover_every_row_and_column() {
     // 33 queries of 16 heads by 32.
     assert_eq!(MLA.prefill().unwrap().grid, [17, 1, 3]);
     assert_eq!(GEMM.prefill().unwrap().grid, [1, 1, 1]);
+    let grids =
+        |launches: Vec<Launch>| launches.iter().map(|launch| launch.grid).collect::<Vec<_>>();
+    assert_eq!(grids(GEMM.decode(0).unwrap()), [[1, 3, 2], [5, 1, 1]]);
+    assert_eq!(grids(Gemm { rows: 65, ..GEMM }.decode(0).unwrap())[0], [2, 3, 2]);
+    // Where one split is all, or blocks are many, each has all of its outputs' inputs.
+    assert_eq!(grids(Gemm { inputs: 256, ..GEMM }.decode(0).unwrap()), [[1, 1, 2]]);
+    let wide = Gemm { outputs: 191 * 64, ..GEMM };
+    assert_eq!(grids(wide.decode(0).unwrap())[0], [1, 3, 191]);
+    assert_eq!(parts(5, wide.outputs, wide.inputs), 3 * 5 * wide.outputs);
+    let wider = Gemm { outputs: wide.outputs + 8, ..wide };
+    assert_eq!(grids(wider.decode(0).unwrap()), [[1, 1, 192]]);
+    assert_eq!(parts(5, wider.outputs, wider.inputs), 0);
     let tiles = |rows, outputs| Gemm { rows, outputs, ..GEMM }.prefill_hopper().unwrap().grid;
     assert_eq!([tiles(17, 72), tiles(129, 384), tiles(257, 392)], [1, 4, 9].map(|n| [n, 1, 1]));
-    let [decode, add] = GEMM.decode(0).unwrap();
-    assert_eq!((decode.grid, add.grid), ([2, 3, 2], [5, 1, 1]));
-    // Tiles of rows come first: blocks that read the same weights are begun one after another.
-    let [decode, _] = Gemm { rows: 33, ..GEMM }.decode(0).unwrap();
-    assert_eq!(decode.grid, [3, 3, 2]);
     assert_eq!(STEPS.launch(Step::Tiled).unwrap().grid, [3, 4, 1]);
 }
 
@@ -277,7 +286,7 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     wide.decode(0).unwrap();
     assert_eq!(
         Gemm { outputs: wide.outputs + 8, ..wide }.decode(0).unwrap_err().to_string(),
-        "gemm_decode: tiles of outputs is 65536; it must be from 1 to 65535"
+        "gemm_decode_16: tiles of outputs is 65536; it must be from 1 to 65535"
     );
     assert_eq!(
         refused(Gemm { weights: INT4, ..GEMM }.prefill()),

@@ -12,10 +12,9 @@ use std::sync::Arc;
 /// Bytes of a piece: a pass's arrays fit in one, and weights go through at little cost of waiting.
 const PIECE: usize = 4 << 20;
 
-/// Bytes of a piece that is read. A step's logits are what is read most, and the processor, which copies more slowly than
-/// the device, is what they wait for: so it should begin early, and find them in its cache. A smaller piece gains little of
-/// either, and each costs three calls of the driver's.
-const READ: usize = 1 << 20;
+/// Bytes of a piece that is read. A step's logits are what is read most: the processor should begin early, and have enough of
+/// them at a time to share out among its threads (`read_onto`).
+const READ: usize = 2 << 20;
 
 /// Two pieces, used in turn.
 pub(super) struct Pinned {

@@ -180,7 +180,8 @@ fn a_hopper_that_refuses_its_own_kernels_goes_on_and_one_that_dies_of_one_is_an_
 
 #[test]
 fn a_kernel_that_does_not_compile_is_found_out_before_anything_is_set_aside() {
-    for entry in ["embedding", "gemm_decode", "paged_decode_64", "gemm_prefill", "paged_prefill_64"]
+    for entry in
+        ["embedding", "gemm_decode_16", "paged_decode_64", "gemm_prefill", "paged_prefill_64"]
     {
         let gpu = || Odd { not_compiled: Some(entry), ..Odd::default() };
         let mut watched = gpu();

@@ -38,12 +38,17 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What some warps of the last block do.
-fn acts(warps: &[u32], prepare: impl Fn(&mut Device) -> Launch) -> Result<Vec<Acts>, Error> {
+/// What some warps of the block with the last queries do: the last block, or the first where those are begun first.
+fn acts(
+    warps: &[u32],
+    is_last: bool,
+    prepare: impl Fn(&mut Device) -> Launch,
+) -> Result<Vec<Acts>, Error> {
     let mut device = Device::new();
     let launch = prepare(&mut device);
     let module = Module::parse(launch.ptx)?;
-    let mut seen = acts::Seen::new(warps, launch.grid.map(|blocks| blocks - 1));
+    let block = launch.grid.map(|blocks| if is_last { blocks - 1 } else { 0 });
+    let mut seen = acts::Seen::new(warps, block);
     run_traced(module.kernel(launch.entry)?, &mut device, &launch.interpreted(), &mut seen)?;
     Ok(seen.acts)
 }
@@ -55,15 +60,17 @@ pub(crate) fn trace() -> Result<String, Error> {
     let ways = vec![
         way(
             "Step 3: all warps fetch, then all work",
-            rounds::one_kind(&acts(&[0], step(Step::Swizzled))?[0]),
+            rounds::one_kind(&acts(&[0], true, step(Step::Swizzled))?[0]),
         ),
         way(
             "Step 4: the next tile is on its way while one is worked with",
-            rounds::one_kind(&acts(&[0], step(Step::Pipelined))?[0]),
+            rounds::one_kind(&acts(&[0], true, step(Step::Pipelined))?[0]),
         ),
         way(
             "Step 6: one warp fetches, two groups of four warps multiply in turns",
-            rounds::specialised(&acts(&[0, 4, 8], |device| attention::hopper(device, 384, 1))?),
+            rounds::specialised(&acts(&[0, 4, 8], false, |device| {
+                attention::hopper(device, 384, 1)
+            })?),
         ),
     ];
     let command = "cargo run --release -p cuda-kernels --example trace_rounds";

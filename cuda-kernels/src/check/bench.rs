@@ -91,7 +91,7 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// If the device fails, or what was launched before has.
-    pub fn download<T: Pod>(&mut self, buffer: Buffer<T>) -> Result<Vec<T>, Problem> {
+    pub fn download<T: Pod + Send + Sync>(&mut self, buffer: Buffer<T>) -> Result<Vec<T>, Problem> {
         let mut data = Vec::new();
         read_onto(self.device, buffer.address, buffer.len, &mut data)?;
         Ok(data)

@@ -2,7 +2,7 @@
 
 use super::numbers::{ADDITION, HALF_ULP, Random, from_bf16, from_e4m3, near, to_bf16};
 use super::{Bench, Buffer, Problem, same};
-use crate::gemm::{BLOCK, Blocks, Gemm, Weights, splits};
+use crate::gemm::{BLOCK, Blocks, Gemm, Shares, Weights, splits};
 use half::f16;
 
 /// How a block's weights are stored.
@@ -141,8 +141,11 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
         let blocks = case.gemm(gpu, out.address(), true)?;
         gpu.run([&blocks.prefill()?])?;
         let prefill = gpu.download(out)?;
-        gpu.run(&blocks.decode(parts)?)?;
-        let decode = gpu.download(out)?;
+        let mut decoded = Vec::new();
+        for shares in [Shares::Outputs, Shares::Splits] {
+            gpu.run(&blocks.decode_by(shares, parts)?)?;
+            decoded.push((shares, gpu.download(out)?));
+        }
         let in_bf16 = case.gemm(gpu, out.address(), false)?;
         gpu.run([&in_bf16.prefill()?])?;
         let plain = gpu.download(out)?;
@@ -154,7 +157,9 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
         let found: Vec<f32> = prefill.iter().copied().map(from_bf16).collect();
         near(&what, &found, &right, bound)?;
         same(&format!("{what}, and the same weights in bf16"), &prefill, &plain)?;
-        same(&format!("{what}, by both kernels"), &decode, &prefill)?;
+        for (shares, decode) in decoded {
+            same(&format!("{what}, by both kernels, blocks have {shares:?}"), &decode, &prefill)?;
+        }
     }
     Ok(())
 }

@@ -20,6 +20,12 @@ pub const GROUP: usize = 64;
 pub const BLOCK: usize = 32;
 
 const STEP: usize = 64;
+
+/// Outputs of a block of threads of [`Gemm::decode`]; `OUTPUTS` in `cuda/gemm_decode.cu`.
+const OUTPUTS: usize = 64;
+/// So many blocks keep all multiprocessors of a large GPU (132 on an H200) reading: with fewer, a block's share is smaller.
+const ENOUGH_BLOCKS: usize = 192;
+
 const PREFILL: &str = include_str!("../../ptx/gemm_prefill.ptx");
 const HOPPER: &str = include_str!("../../ptx/gemm_prefill_hopper.ptx");
 const DECODE: &str = include_str!("../../ptx/gemm_decode.ptx");
@@ -101,9 +107,36 @@ pub struct Gemm {
     pub inputs: usize,
 }
 
-/// In how many splits so many inputs are summed: [`Gemm::decode`] needs room for `[splits][rows][outputs]` in f32.
+/// In how many splits so many inputs are summed.
 pub fn splits(inputs: usize) -> usize {
     inputs.div_ceil(SPLIT)
+}
+
+/// How blocks of threads share out a product of few rows. The bits are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shares {
+    /// A block has all inputs of its outputs.
+    Outputs,
+    /// A block has one split of them, and a second kernel adds the splits.
+    Splits,
+}
+
+impl Shares {
+    /// The faster one.
+    pub fn of(outputs: usize, inputs: usize) -> Self {
+        match outputs.div_ceil(OUTPUTS) >= ENOUGH_BLOCKS || splits(inputs) == 1 {
+            true => Shares::Outputs,
+            false => Shares::Splits,
+        }
+    }
+}
+
+/// Elements in f32 that [`Gemm::decode`] needs room for: `[splits][rows][outputs]`, or none.
+pub fn parts(rows: usize, outputs: usize, inputs: usize) -> usize {
+    match Shares::of(outputs, inputs) {
+        Shares::Outputs => 0,
+        Shares::Splits => splits(inputs) * rows * outputs,
+    }
 }
 
 impl Gemm {
@@ -217,41 +250,69 @@ impl Gemm {
         }))
     }
 
-    /// One block of threads for each 64 outputs, 16 rows and [`SPLIT`] inputs, and the kernel that adds the splits. Room
-    /// for `[splits][rows][outputs]` in f32 is at `parts`.
+    /// One block of threads for each 64 outputs of up to 16 rows, or up to 64; or one for each [`SPLIT`] inputs of those, and the kernel
+    /// that adds the splits, where there would be too few. Room for [`parts`] elements in f32 is at `parts`.
     ///
     /// # Errors
     /// As [`Gemm::prefill`].
-    pub fn decode(&self, parts: Address) -> Result<[Launch; 2], Error> {
-        Ok([self.split(parts)?, self.add("add_splits", parts)?])
+    pub fn decode(&self, parts: Address) -> Result<Vec<Launch>, Error> {
+        self.decode_by(Shares::of(self.outputs, self.inputs), parts)
     }
 
     /// The same with the result in f32.
     ///
     /// # Errors
     /// As [`Gemm::prefill`].
-    pub fn decode_f32(&self, parts: Address) -> Result<[Launch; 2], Error> {
-        Ok([self.split(parts)?, self.add("add_splits_f32", parts)?])
+    pub fn decode_f32(&self, parts: Address) -> Result<Vec<Launch>, Error> {
+        self.few(Shares::of(self.outputs, self.inputs), true, parts)
     }
 
-    fn split(&self, parts: Address) -> Result<Launch, Error> {
-        let entry =
-            self.entry(["gemm_decode", "gemm_decode_int8", "gemm_decode_int4", "gemm_decode_fp8"]);
+    /// [`Gemm::decode`] with these shares. [`Shares::Splits`] needs room for `[splits][rows][outputs]` in f32 at `parts`.
+    ///
+    /// # Errors
+    /// As [`Gemm::prefill`].
+    pub fn decode_by(&self, shares: Shares, parts: Address) -> Result<Vec<Launch>, Error> {
+        self.few(shares, false, parts)
+    }
+
+    fn few(&self, shares: Shares, is_f32: bool, parts: Address) -> Result<Vec<Launch>, Error> {
+        let (rows, entry) = if self.rows <= 16 {
+            let entries = [
+                "gemm_decode_16",
+                "gemm_decode_int8_16",
+                "gemm_decode_int4_16",
+                "gemm_decode_fp8_16",
+            ];
+            (16, self.entry(entries))
+        } else {
+            let entries = [
+                "gemm_decode_64",
+                "gemm_decode_int8_64",
+                "gemm_decode_int4_64",
+                "gemm_decode_fp8_64",
+            ];
+            (64, self.entry(entries))
+        };
         let counts = self.check(entry)?;
-        let (rows, outputs) = (16, 64);
+        let splits = if shares == Shares::Outputs { 1 } else { splits(self.inputs) };
         let grid = [
             within(entry, "tiles of rows", self.rows.div_ceil(rows), MAX_GRID_X)?,
-            within(entry, "splits of inputs", splits(self.inputs), MAX_GRID_YZ)?,
-            within(entry, "tiles of outputs", self.outputs.div_ceil(outputs), MAX_GRID_YZ)?,
+            within(entry, "splits of inputs", splits, MAX_GRID_YZ)?,
+            within(entry, "tiles of outputs", self.outputs.div_ceil(OUTPUTS), MAX_GRID_YZ)?,
         ];
-        Ok(Launch(Parts {
+        let mut arguments = self.arguments(self.out, counts);
+        arguments.insert(1, Pointer(parts));
+        arguments.push(I32(is_f32.into()));
+        let product = Launch(Parts {
             ptx: DECODE,
             entry,
             grid,
             threads: 128,
-            shared_bytes: (SPLIT * (rows + outputs) * 2) as u32,
-            arguments: self.arguments(parts, counts),
-        }))
+            shared_bytes: (SPLIT * (rows + OUTPUTS) * 2) as u32,
+            arguments,
+        });
+        let add = || self.add(if is_f32 { "add_splits_f32" } else { "add_splits" }, parts);
+        Ok(if splits == 1 { vec![product] } else { vec![product, add()?] })
     }
 
     fn add(&self, entry: &'static str, parts: Address) -> Result<Launch, Error> {

@@ -105,7 +105,9 @@ pub(super) fn gemm(device: &mut Device, rows: usize, outputs: usize, way: Way) -
         Way::Decode | Way::Add => {}
     }
     let parts = device.alloc::<f32>(splits(inputs) * rows * outputs).address();
-    let [decode, add] = gemm.decode(parts).expect("a shape that fits");
+    let mut launches = gemm.decode(parts).expect("a shape that fits");
+    let add = launches.pop().expect("the kernel that adds");
+    let decode = launches.pop().expect("the one before it");
     if way == Way::Decode {
         return decode;
     }

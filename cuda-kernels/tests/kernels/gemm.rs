@@ -4,7 +4,7 @@ use crate::gpu::Gpu;
 use crate::mutants::Prepared;
 use cuda_kernels::check::Bench;
 use cuda_kernels::check::gemm::{Case, hopper_gives_the_same_bits};
-use cuda_kernels::gemm::Gemm;
+use cuda_kernels::gemm::{Gemm, Shares};
 use cuda_kernels::{Interpreter, Launch};
 use ptx_interpreter::Counts;
 
@@ -28,10 +28,9 @@ impl Runs for Case {
         let mut gpu = Gpu::new();
         let out = gpu.alloc::<u16>(self.rows() * self.outputs);
         let parts = gpu.bench(|gpu| self.parts(gpu)).address();
-        let [split, add] = gpu.bench(|gpu| self.gemm(gpu, out.address())).decode(parts).unwrap();
-        let counts = gpu.run(&split);
-        gpu.run(&add);
-        (gpu.download(out), counts)
+        let launches = gpu.bench(|gpu| self.gemm(gpu, out.address())).decode(parts).unwrap();
+        let counts: Vec<Counts> = launches.iter().map(|launch| gpu.run(launch)).collect();
+        (gpu.download(out), counts[0])
     }
 }
 
@@ -77,14 +76,12 @@ fn memory_is_read_in_whole_sectors_and_banks_do_not_conflict() {
     let sectors = |elements: usize| (elements * 2 / 32) as u64;
 
     let (_, decode) = case.decode();
-    // Every block of threads reads its rows of x and its weights; there are two tiles of rows and three of outputs.
-    assert_eq!(
-        decode.global_load_sectors,
-        sectors(rows * inputs) * 3 + sectors(outputs * inputs) * 2
-    );
+    // A block of threads reads all rows of x, and weights of its own; there are three tiles of outputs.
+    assert_eq!(decode.global_load_sectors, sectors(rows * inputs) * 3 + sectors(outputs * inputs));
     assert_eq!(decode.global_store_sectors, (2 * rows * outputs * 4 / 32) as u64);
     assert_eq!(decode.bank_conflicts(), 0);
-    assert_eq!(decode.tensor_flops, (2 * 32 * outputs * inputs) as u64);
+    // More than 16 rows are multiplied as 64.
+    assert_eq!(decode.tensor_flops, (2 * 64 * outputs * inputs) as u64);
 
     let (_, prefill) = case.prefill();
     assert_eq!(prefill.global_load_sectors, sectors(rows * inputs) * 2 + sectors(outputs * inputs));
@@ -109,13 +106,14 @@ pub(crate) fn prepared_prefill(int8: bool) -> Prepared {
     Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
 }
 
-/// The same for the first of the other two kernels.
-pub(crate) fn prepared_decode(int8: bool) -> Prepared {
-    let case = Case::new(7, 72, 520, int8);
+/// The same for few rows: a block has all splits, so that every stage is used again.
+pub(crate) fn prepared_decode(rows: usize, int8: bool) -> Prepared {
+    let case = Case::new(rows, 72, 520, int8);
     let mut gpu = Gpu::new();
-    let parts = gpu.bench(|gpu| case.parts(gpu));
-    let [launch, _] = gpu.bench(|gpu| case.gemm(gpu, 0)).decode(parts.address()).unwrap();
-    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(parts)) }
+    let out = gpu.alloc::<u16>(case.rows() * case.outputs);
+    let gemm = gpu.bench(|gpu| case.gemm(gpu, out.address()));
+    let launch = gemm.decode_by(Shares::Outputs, 0).unwrap().remove(0);
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
 }
 
 /// The same for Hopper's: rows of both warpgroups.

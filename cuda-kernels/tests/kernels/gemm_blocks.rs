@@ -4,7 +4,7 @@ use crate::gpu::Gpu;
 use crate::mutants::{Prepared, is_noticed};
 use cuda_kernels::Launch;
 use cuda_kernels::check::gemm_blocks::{Case, Format};
-use cuda_kernels::gemm::{BLOCK, Blocks, Gemm};
+use cuda_kernels::gemm::{BLOCK, Blocks, Gemm, Shares};
 use ptx_interpreter::Counts;
 
 /// Runs the kernels under the interpreter.
@@ -19,7 +19,7 @@ impl Runs for Case {
     }
 
     fn decode(&self, in_blocks: bool) -> (Vec<u16>, Counts) {
-        run(self, in_blocks, |gemm, parts| gemm.decode(parts).unwrap().into())
+        run(self, in_blocks, |gemm, parts| gemm.decode(parts).unwrap())
     }
 }
 
@@ -66,11 +66,11 @@ fn memory_is_read_in_whole_sectors_and_banks_do_not_conflict() {
         // outputs, a sector for each.
         let scales = codes * 32 / 512 * 2;
         let x = rows * inputs * 2 / 32;
-        // Two tiles of rows read the weights and three of outputs x; the other kernel has one and two.
-        assert_eq!(decode.global_load_sectors, (x * 3 + (codes + scales) * 2) as u64, "{format:?}");
+        // Weights are read once, and x for each tile of outputs: three of them, two of the other kernel's.
+        assert_eq!(decode.global_load_sectors, (x * 3 + codes + scales) as u64, "{format:?}");
         assert_eq!(prefill.global_load_sectors, (x * 2 + codes + scales) as u64, "{format:?}");
         assert_eq!(decode.bank_conflicts() + prefill.bank_conflicts(), 0, "{format:?}");
-        assert_eq!(decode.tensor_flops, (2 * 32 * outputs * inputs) as u64);
+        assert_eq!(decode.tensor_flops, (2 * 64 * outputs * inputs) as u64);
         assert_eq!(prefill.tensor_flops, (2 * 128 * 256 * inputs) as u64);
     }
 }
@@ -94,10 +94,14 @@ pub(crate) const OVERLAPPED: [&str; 5] = ["fetch", "unpack", "fetch", "multiply"
 #[test]
 fn weights_are_under_way_while_something_else_is_done() {
     for format in Format::BOTH {
-        assert_eq!(order(&prepared(format, true).launch), OVERLAPPED, "{format:?}");
-        // For few rows all that a block of threads reads is asked for at once, and unpacked a step at a time.
-        let steps = ["unpack", "multiply"].repeat(4);
-        assert_eq!(order(&prepared(format, false).launch), [vec!["fetch"], steps].concat());
+        assert_eq!(order(&prepared(format, None).launch), OVERLAPPED, "{format:?}");
+        // For few rows all of a split is asked for at once, and unpacked a step at a time; a step of the next split is asked
+        // for when its stage has been read.
+        let steps = ["unpack", "fetch", "multiply"].repeat(4);
+        for rows in [7, 20] {
+            let order = order(&prepared(format, Some(rows)).launch);
+            assert_eq!(order, [&["fetch"], &steps[..]].concat(), "{format:?}, {rows} rows");
+        }
     }
 }
 
@@ -111,19 +115,18 @@ fn a_matrix_of_blocks_is_taken_apart() {
     assert_eq!(blocks.codes, codes);
 }
 
-/// For mutants: several splits, every stage used twice, and the last step in the stage that the output goes through.
-pub(crate) fn prepared(format: Format, is_prefill: bool) -> Prepared {
-    let case = Case::new(format, 70, 72, 448);
+/// For mutants: several splits, every stage used twice, and the last step in the stage that the output goes through. With
+/// few rows, the kernel for so many; otherwise the one for prompts.
+pub(crate) fn prepared(format: Format, few: Option<usize>) -> Prepared {
+    let case = Case::new(format, few.unwrap_or(70), 72, 448);
     let mut gpu = Gpu::new();
     let out = gpu.alloc::<u16>(case.rows() * case.outputs);
-    let parts = gpu.bench(|gpu| case.parts(gpu));
     let gemm = gpu.bench(|gpu| case.gemm(gpu, out.address(), true));
-    if is_prefill {
-        let launch = gemm.prefill().unwrap();
-        return Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) };
-    }
-    let [launch, _] = gemm.decode(parts.address()).unwrap();
-    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(parts)) }
+    let launch = match few {
+        None => gemm.prefill().unwrap(),
+        Some(_) => gemm.decode_by(Shares::Outputs, 0).unwrap().remove(0),
+    };
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn a_code_that_is_taken_apart_wrongly_is_noticed() {
         move |line: &str| line.contains(from).then(|| line.replace(from, to))
     };
     // 2^23 + 8 without the eight; the wrong four bits of the upper halves; 2^120 halved.
-    is_noticed(|| prepared(Format::Int4, false), changed(", 4;", ", 8;"));
-    is_noticed(|| prepared(Format::Int4, false), changed("0f4B000008", "0f4B000000"));
-    is_noticed(|| prepared(Format::Fp8, false), changed("0f7B800000", "0f7B000000"));
+    is_noticed(|| prepared(Format::Int4, Some(20)), changed(", 4;", ", 8;"));
+    is_noticed(|| prepared(Format::Int4, Some(20)), changed("0f4B000008", "0f4B000000"));
+    is_noticed(|| prepared(Format::Fp8, Some(20)), changed("0f7B800000", "0f7B000000"));
 }

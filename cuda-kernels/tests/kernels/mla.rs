@@ -85,8 +85,8 @@ fn a_latent_is_read_once_for_32_rows_of_queries_and_heads() {
     // Two queries to a block of threads: the first two see two tiles, the last two see all keys.
     let seen = [128, keys];
     let latents = seen.iter().sum::<usize>() * row;
-    // A warp copies 32 chunks of 16 bytes at a time and looks up whose blocks they are, which is one sector.
-    let lookups: usize = seen.iter().map(|keys| (keys * MLA_KEY / 8).div_ceil(32)).sum();
+    // A warp has four latents of the 32 that are fetched together, and looks their block up: one sector.
+    let lookups: usize = seen.iter().map(|keys| keys.div_ceil(4)).sum();
     let queries = queries * heads * row;
     // Each of the eight warps reads the length and two starts.
     let beside = seen.len() * 8 * 3;

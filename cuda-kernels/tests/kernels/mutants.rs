@@ -192,12 +192,16 @@ fn subjects() -> Vec<fn() -> Prepared> {
         || gemm::prepared_prefill(false),
         || gemm::prepared_prefill(true),
         gemm::prepared_prefill_hopper,
-        || gemm::prepared_decode(false),
-        || gemm::prepared_decode(true),
-        || gemm_blocks::prepared(Format::Int4, true),
-        || gemm_blocks::prepared(Format::Int4, false),
-        || gemm_blocks::prepared(Format::Fp8, true),
-        || gemm_blocks::prepared(Format::Fp8, false),
+        || gemm::prepared_decode(7, false),
+        || gemm::prepared_decode(7, true),
+        || gemm::prepared_decode(20, false),
+        || gemm::prepared_decode(20, true),
+        || gemm_blocks::prepared(Format::Int4, None),
+        || gemm_blocks::prepared(Format::Int4, Some(7)),
+        || gemm_blocks::prepared(Format::Int4, Some(20)),
+        || gemm_blocks::prepared(Format::Fp8, None),
+        || gemm_blocks::prepared(Format::Fp8, Some(7)),
+        || gemm_blocks::prepared(Format::Fp8, Some(20)),
     ]
 }
 
@@ -301,7 +305,8 @@ fn a_copy_that_is_not_waited_for_is_noticed() {
         || paged(true),
         || paged(false),
         || gemm::prepared_prefill(false),
-        || gemm::prepared_decode(false),
+        || gemm::prepared_decode(7, false),
+        || gemm::prepared_decode(20, false),
     ];
     for prepare in prepares {
         let later = |line: &str| {

@@ -5,7 +5,7 @@ use crate::mutants::Prepared;
 use crate::paged_case::{Case, Heads, NARROW, Request, Runs, WIDE, ragged, upload_batch};
 use cuda_kernels::Argument;
 use cuda_kernels::attention::{PagedAttention, Workspace};
-use cuda_kernels::cache::Cache;
+use cuda_kernels::cache::{BLOCK_TOKENS, Cache};
 use cuda_kernels::check::numbers::{Random, to_bf16};
 use cuda_kernels::check::paged::cases;
 
@@ -141,8 +141,8 @@ fn keys_and_values_are_read_once_for_all_heads_of_a_group() {
         let case = Case::new(NARROW, &[Request::text(keys, 1)], false, 22);
         let row = head_dim * 2 / 32;
         let keys_and_values = 2 * keys * kv_heads * row;
-        // A warp copies 16 sectors at a time, all of one block, which it looks up first.
-        let tables = keys_and_values / 16;
+        // Each of four warps looks up a block of keys once, and the same for values.
+        let tables = 2 * kv_heads * keys.div_ceil(BLOCK_TOKENS) * 4;
         // What each block of threads reads beside: its queries; and each of its warps the length and two starts.
         let queries = heads / kv_heads * row;
         let beside = |blocks: usize| blocks * (queries + 4 * 3);

@@ -64,8 +64,9 @@ fn a_tile_of_queries_reads_what_it_sees_in_whole_sectors() {
     // The first 128 queries see 318 keys, whose tiles and blocks end at 320; the others see all, of which the last block has
     // four: all of its keys are fetched, but of its values only these.
     let keys_and_values = 320 + 320 + 352 + 340;
-    // The last tile of each has no block behind those; a block's number is looked up for its keys and for its values.
-    let lookups = 2 * (320 + 352) / 16;
+    // The numbers of a tile's four blocks are looked up together, a tile ahead of what is seen: six tiles by either block of
+    // threads.
+    let lookups = 6 + 6;
     // Each of twelve warps reads the length and two starts.
     let beside = 2 * 12 * 3;
     let sectors = heads * (row * (queries + keys_and_values) + lookups + beside);

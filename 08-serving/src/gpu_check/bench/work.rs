@@ -43,8 +43,8 @@ pub(super) fn works(gpu: &mut Bench, shape: Shape, copies: usize) -> Result<Vec<
             let x = random(gpu, rows * inputs)?;
             let out = gpu.alloc::<u16>(rows * outputs)?.address();
             let is_prefill = rows > 64;
-            let splits = if is_prefill { 0 } else { gemm::splits(inputs) };
-            let parts = gpu.alloc::<f32>(splits * rows * outputs)?.address();
+            let parts = if is_prefill { 0 } else { gemm::parts(rows, outputs, inputs) };
+            let parts = gpu.alloc::<f32>(parts)?.address();
             let (mut launches, mut hoppers) = (Vec::new(), Vec::new());
             for _ in 0..copies {
                 let weights = gemm::Weights::Bf16(random(gpu, outputs * inputs)?);
