@@ -98,22 +98,21 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
             let whole = gpu.alloc::<f32>(rows * outputs)?;
             let parts = case.parts(gpu)?.address();
             let product = case.gemm(gpu, out.address())?;
-            gpu.run([&product.prefill()?])?;
-            let prefill = gpu.download(out)?;
             let what = format!("{rows} x {outputs} x {inputs}, in bytes: {int8}");
-            for shares in [Shares::Outputs, Shares::Splits] {
-                gpu.run(&product.decode_by(shares, parts)?)?;
-                let decode = gpu.download(out)?;
-                let what = format!("products by both kernels, {what}, blocks have {shares:?}");
-                same(&what, &decode, &prefill)?;
-            }
-            gpu.run(&Gemm { out: whole.address(), ..product }.decode_f32(parts)?)?;
             // Each of `inputs` additions is off by so much of at most the sum of the terms' sizes.
             let sum = |i: usize| sizes[i] * inputs as f64 * ADDITION;
             let rounded = |i: usize| sum(i) + right[i].abs() * HALF_ULP * 1.01;
-            near(&format!("products in f32, {what}"), &gpu.download(whole)?, &right, sum)?;
+            gpu.run([&product.prefill()?])?;
+            let prefill = gpu.download(out)?;
             let found: Vec<f32> = prefill.iter().copied().map(from_bf16).collect();
             near(&format!("products, {what}"), &found, &right, rounded)?;
+            for shares in [Shares::Outputs, Shares::Splits] {
+                gpu.run(&product.decode_by(shares, parts)?)?;
+                let what = format!("products by both kernels, {what}, blocks have {shares:?}");
+                same(&what, &gpu.download(out)?, &prefill)?;
+            }
+            gpu.run(&Gemm { out: whole.address(), ..product }.decode_f32(parts)?)?;
+            near(&format!("products in f32, {what}"), &gpu.download(whole)?, &right, sum)?;
         }
     }
     Ok(())
