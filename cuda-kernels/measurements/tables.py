@@ -1,8 +1,10 @@
 """The tables of measurements/README.md from what `ladder gpu-check` wrote: medians, with the fastest peer of the same run.
 
 Usage: python3 tables.py h200
+       python3 tables.py h200 --book > h200_book.json     (what the book's plots are drawn from)
 """
 
+import datetime
 import json
 import pathlib
 import sys
@@ -82,5 +84,45 @@ def main(folder):
           map(step, read("decode_timed")))
 
 
+def book(folder):
+    """Samples as the book reads them: of each series, its points, and of each point all samples."""
+    read = lambda name: json.loads((pathlib.Path(folder) / f"{name}.json").read_text())
+    ours, peers, machine = read("kernels_timed"), read("peers"), read("machine")
+    flops = {json.dumps(entry["shape"], sort_keys=True): entry["flops"] for entry in ours}
+
+    def prompts(name, timed, kernel, head_dim):
+        points = []
+        for entry in timed:
+            shape = entry["shape"]
+            if shape["kind"] == "prefill" and shape["is_causal"] and shape["head_dim"] == head_dim and entry["name"] == kernel:
+                work = flops[json.dumps(shape, sort_keys=True)]
+                points.append([shape["tokens"], [work / seconds / 1e12 for seconds in entry["seconds"]]])
+        return {"name": f"{name}, heads of {head_dim}", "unit": "TFLOP/s", "points": points}
+
+    def steps(name, with_graphs):
+        chosen = [s for s in read("decode_timed") if s["name"] == "1B" and s["with_graphs"] == with_graphs]
+        return {"name": name, "unit": "ms", "points": [[s["batch"], [1e3 * seconds for seconds in s["seconds"]]] for s in chosen]}
+
+    def rates(name, timed, kind, kernel):
+        wanted = [t for t in timed if t["shape"]["kind"] == kind and t["name"] == kernel and t["shape"].get("head_dim") in (None, 128)]
+        moved = {json.dumps(entry["shape"], sort_keys=True): entry["bytes"] for entry in ours}
+        points = [[t["shape"].get("batch", 1), [moved[json.dumps(t["shape"], sort_keys=True)] / s / 1e12 for s in t["seconds"]]] for t in wanted]
+        return {"name": name, "unit": "TB/s", "points": points}
+
+    kernels = [("step 6", ours, "attention_06_hopper"), ("paged, Hopper's", ours, "paged_prefill_hopper"),
+               ("paged", ours, "paged_prefill"), ("cuDNN", peers["timed"], "sdpa_cudnn"), ("FlashAttention-2", peers["timed"], "sdpa_flash")]
+    series = [prompts(*kernel, head_dim) for head_dim in (64, 128) for kernel in kernels]
+    series += [steps("a step from a graph", True), steps("a step, launched one by one", False)]
+    series += [rates("a copy", ours, "copy", "copy"), rates("paged decoding", ours, "decode", "paged_decode"),
+               rates("decoding by cuDNN", peers["timed"], "decode", "sdpa_cudnn")]
+    date = datetime.datetime.fromtimestamp(machine["began"], datetime.timezone.utc).date().isoformat()
+    kept = {
+        "machine": {"cpu": machine["gpu"], "peers": f"PyTorch {peers['machine']['torch']}", "date": date},
+        "command": "cargo ladder gpu-check --out DIR",
+        "series": series,
+    }
+    print(json.dumps(kept, indent=1))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    book(sys.argv[1]) if sys.argv[2:] == ["--book"] else main(sys.argv[1])
