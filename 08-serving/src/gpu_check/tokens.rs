@@ -22,9 +22,14 @@ const PROMPTS: [&str; 3] = [
     "1, 2, 3, 4, 5, 6,",
 ];
 
-/// How far a logit may be off, as a part of the usual size of one. Activations are rounded to bfloat16 some ten times in
-/// each layer, by 2^-9 of themselves on average; over some tens of layers that adds up, as a root, to a few hundredths.
+/// How far the furthest logit of a usual step may be off, as a part of the usual size of one. Activations are rounded to bfloat16
+/// some ten times in each layer, by 2^-9 of themselves on average; over some tens of layers that adds up, as a root, to a few
+/// hundredths.
 const BOUND: f32 = 0.1;
+
+/// How far that of any step may be. A few steps are off several times as far as the usual one, as they are where PyTorch runs a
+/// model in bfloat16 on a processor.
+const MOST: f32 = 0.5;
 
 /// How the two compare.
 #[derive(Debug, Serialize)]
@@ -70,13 +75,20 @@ impl Compared {
             return None;
         }
         let Compared { model, steps, certain, wrong, .. } = self;
-        let far = self.furthest.iter().filter(|&&off| off > BOUND).count();
+        let far = self.furthest.iter().filter(|&&off| off > MOST).count();
         if *wrong > 0 {
             return Some(format!("{model}: {wrong} tokens are not those of the processor"));
         }
         if far > 0 {
             return Some(format!(
-                "{model}: logits of {far} of {steps} steps are off by more than {BOUND}"
+                "{model}: logits of {far} of {steps} steps are off by more than {MOST}"
+            ));
+        }
+        let mut sorted = self.furthest.clone();
+        sorted.sort_by(f32::total_cmp);
+        if let Some(usual) = sorted.get(sorted.len() / 2).filter(|&&usual| usual > BOUND) {
+            return Some(format!(
+                "{model}: logits of the usual step are off by {usual:.2}, expected {BOUND} at most"
             ));
         }
         // A comparison that could hardly have failed has shown nothing.
@@ -228,7 +240,12 @@ mod tests {
             assert!(compared.problem().is_some(), "{compared:?}");
         }
         let off = compared(&[[0.0, 4.0, 2.0, 9.0]]).problem().unwrap();
-        assert_eq!(off, "m: logits of 1 of 1 steps are off by more than 0.1");
+        assert_eq!(off, "m: logits of 1 of 1 steps are off by more than 0.5");
+        // One step may be off a little further, and not every second one.
+        let further = [0.0, 2.0, 2.0, 9.0];
+        assert_eq!(compared(&[right, right, further]).problem(), None);
+        let usual = compared(&[right, further, further]).problem().unwrap();
+        assert_eq!(usual, "m: logits of the usual step are off by 0.22, expected 0.1 at most");
         let wrong = compared(&[[9.0, 1.0, 2.0, 0.0]]).problem().unwrap();
         assert!(wrong.contains("1 tokens are not those of the processor"), "{wrong}");
     }
