@@ -84,16 +84,16 @@ struct Bf16Cache {
         for (int begun = 0; begun < TILE; begun += AT_ONCE * BLOCK_TOKENS) {
             // ANCHOR: through_the_table
             int blocks[AT_ONCE];
-#pragma unroll
+            #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
-                // Behind the last key there is no block, and nothing is copied from the one that is named instead.
+                // Behind the last key there is no block: nothing is copied from the one named instead.
                 const int token = key + begun + i * BLOCK_TOKENS;
                 blocks[i] = token < length ? table[static_cast<u32>(token) / BLOCK_TOKENS] : 0;
             }
-#pragma unroll
+            #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const bf16* const from = own + blocks[i] * block_stride;
-#pragma unroll
+                #pragma unroll
                 for (int token = 0; token < BLOCK_TOKENS; token += ROWS) {
                     const int place = begun + i * BLOCK_TOKENS + token;
                     copy_async(to + place * WIDTH, from + token * WIDTH, key + place + row < length);
