@@ -4,7 +4,7 @@ use crate::{Address, DeviceError, DeviceResult, Gpu};
 use bytemuck::Pod;
 use rayon::prelude::*;
 
-/// Bytes of a piece from which on several threads copy it. One thread copies 10 GB/s or so, and a piece comes five times as fast.
+/// Bytes of a piece from which on several threads copy it: the bus brings it faster than one thread copies.
 const SHARED: usize = 1 << 20;
 /// Bytes that a thread has of it at least.
 const SHARE: usize = 128 << 10;

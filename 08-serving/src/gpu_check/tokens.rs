@@ -9,6 +9,7 @@ use cuda_executor::Driver;
 use cuda_kernels::Gpu;
 use kv_cache::{CONTIGUOUS, CachedDecoder, CachedExecutor};
 use model_files::ModelFiles;
+use naive_decode::measurement::median;
 use naive_decode::{Decoder, Element, LoadOptions, Settings, argmax};
 use serde::Serialize;
 use std::sync::Arc;
@@ -84,9 +85,9 @@ impl Compared {
                 "{model}: logits of {far} of {steps} steps are off by more than {MOST}"
             ));
         }
-        let mut sorted = self.furthest.clone();
-        sorted.sort_by(f32::total_cmp);
-        if let Some(usual) = sorted.get(sorted.len() / 2).filter(|&&usual| usual > BOUND) {
+        let furthest: Vec<f64> = self.furthest.iter().map(|&off| off.into()).collect();
+        let usual = (!furthest.is_empty()).then(|| median(&furthest));
+        if let Some(usual) = usual.filter(|&usual| usual > BOUND.into()) {
             return Some(format!(
                 "{model}: logits of the usual step are off by {usual:.2}, expected {BOUND} at most"
             ));

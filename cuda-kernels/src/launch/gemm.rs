@@ -250,8 +250,8 @@ impl Gemm {
         }))
     }
 
-    /// One block of threads for each 64 outputs of up to 16 rows, or up to 64; or one for each [`SPLIT`] inputs of those, and the kernel
-    /// that adds the splits, where there would be too few. Room for [`parts`] elements in f32 is at `parts`.
+    /// One block of threads for each 64 outputs of up to 16 rows, or up to 64; or one for each [`SPLIT`] inputs of those,
+    /// and the kernel that adds the splits, where there would be too few. Room for [`parts`] elements in f32 is at `parts`.
     ///
     /// # Errors
     /// As [`Gemm::prefill`].
