@@ -7,7 +7,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `lanes.rs` | what the loops ask of an instruction set |
-//! | `lanes/*.rs` | plain loops, AVX2, AVX-512 with VNNI, NEON with and without dot products of bytes |
+//! | `lanes/*.rs` | plain loops, AVX2 with and without VNNI, AVX-512 with VNNI, NEON with and without dot products of bytes |
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
 //! | `bf16_dots.rs`, `bf16_dots/` | BF16's fast mode: products in blocks of 32 inputs |
 //! | `digits.rs`, `digits/` | INT8 with one scale for each output: activations of fifteen bits in two digits |
@@ -50,6 +50,9 @@ enum Path {
     Scalar,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// AVX2, and dot products of bytes.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
     /// With the dot products of BF16 besides.
@@ -73,6 +76,9 @@ impl Simd {
         found.insert(1, Simd(Path::Neon));
         #[cfg(target_arch = "x86_64")]
         {
+            if let Some(at) = found.iter().position(|&simd| simd == Simd(Path::AvxVnni)) {
+                found.insert(at, Simd(Path::Avx2));
+            }
             let best = found.pop().expect("the scalar path is always there");
             found.extend(match best.0 {
                 Path::Avx512Bf16 => vec![Simd(Path::Avx512Vnni)],
@@ -87,8 +93,8 @@ impl Simd {
 
     /// The best for packed weights that asks for no more than `isa` does, or extends it.
     ///
-    /// AVX-512 without its VNNI extension has no dot products of bytes, so there AVX2 is taken. NEON without them
-    /// multiplies bytes to 16 bits and adds those.
+    /// AVX-512 without its VNNI extension has no dot products of bytes, so there AVX2 is taken, with AVX-VNNI where that
+    /// is there. NEON without them multiplies bytes to 16 bits and adds those.
     pub fn within(isa: Isa) -> Simd {
         #[cfg(target_arch = "x86_64")]
         {
@@ -106,7 +112,10 @@ impl Simd {
                     true => Simd(Path::Avx512Bf16),
                     false => Simd(Path::Avx512Vnni),
                 },
-                "AVX-512" | "AVX2" if avx2 => Simd(Path::Avx2),
+                "AVX-512" | "AVX2" if avx2 => match is_x86_feature_detected!("avxvnni") {
+                    true => Simd(Path::AvxVnni),
+                    false => Simd(Path::Avx2),
+                },
                 _ => Simd(Path::Scalar),
             }
         }
@@ -122,12 +131,14 @@ impl Simd {
         Simd(Path::Scalar)
     }
 
-    /// Name as people write it: "AMX", "AVX-512 BF16", "AVX-512 VNNI", "AVX2", "NEON DotProd", "NEON", "scalar".
+    /// Name as people write it: "AMX", "AVX-512 BF16", "AVX-512 VNNI", "AVX-VNNI", "AVX2", "NEON DotProd", "NEON", "scalar".
     pub fn name(self) -> &'static str {
         match self.0 {
             Path::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Path::Avx2 => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Path::AvxVnni => "AVX-VNNI",
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Vnni => "AVX-512 VNNI",
             #[cfg(target_arch = "x86_64")]
@@ -174,7 +185,7 @@ impl Simd {
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => 12,
             #[cfg(target_arch = "x86_64")]
-            Path::Avx2 => SUMS_AVX2,
+            Path::Avx2 | Path::AvxVnni => SUMS_AVX2,
             _ => SUMS_FEW,
         }
     }
@@ -191,6 +202,14 @@ impl Simd {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `Simd` exists only where its instructions were detected.
             Path::Avx2 if const { K::SUMS <= SUMS_AVX2 } => unsafe { run_avx2(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Path::AvxVnni if const { K::SUMS <= SUMS_AVX2 && K::OF_BYTES } => unsafe {
+                run_avx_vnni(kernel)
+            },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Path::AvxVnni if const { K::SUMS <= SUMS_AVX2 } => unsafe { run_avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => unsafe { run_avx512(kernel) },
@@ -280,6 +299,10 @@ trait Kernel {
     /// Sums that it keeps in registers: one for each row and for each panel side by side.
     const SUMS: usize = 1;
 
+    /// Whether it multiplies bytes, or prepares something for loops that do. Loops of floats are the same with AVX-VNNI as
+    /// with AVX2, and need not be compiled again for it.
+    const OF_BYTES: bool = true;
+
     /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own. No
     /// instruction of `V` stands in a closure: those are functions of their own, perhaps compiled for fewer instructions, and
     /// then each instruction in one is a call.
@@ -294,7 +317,15 @@ trait Kernel {
 unsafe fn run_avx2<K: Kernel>(kernel: K) {
     align_stack();
     // SAFETY: this function is compiled for the instruction set and only called where it is.
-    unsafe { kernel.run::<[std::arch::x86_64::__m256; 2]>() }
+    unsafe { kernel.run::<lanes::avx2::Avx2<lanes::avx2::Baseline>>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avxvnni,avx2,fma,f16c")]
+unsafe fn run_avx_vnni<K: Kernel>(kernel: K) {
+    align_stack();
+    // SAFETY: this function is compiled for the instruction set and only called where it is.
+    unsafe { kernel.run::<lanes::avx2::Avx2<lanes::avx2::DotProd>>() }
 }
 
 #[cfg(target_arch = "x86_64")]

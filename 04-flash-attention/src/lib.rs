@@ -15,6 +15,7 @@
 //! | `textbook.rs` | these forms as attention of a model |
 //! | `tile_attention.rs` | the attention that serves: kernels over keys and values in tiles, wherever those lie |
 //! | `flash_cache.rs` | a cache in such tiles |
+//! | `large_pages.rs` | what it keeps them in |
 //! | `fusion.rs` | operations joined by rules over their graph |
 //! | `threads.rs` | a pool of threads for regions of microseconds |
 //! | `packed.rs` | weights stored narrow, and multiplied as they are stored |
@@ -29,6 +30,7 @@ mod flash_v2;
 pub mod fusion;
 mod head;
 pub mod kernels;
+mod large_pages;
 mod online;
 pub mod packed;
 mod standard;
@@ -43,6 +45,7 @@ pub use flash_decoding::{UNIFIED_RANGE, flash_decoding, unified_maximum};
 pub use flash_v1::flash_v1;
 pub use flash_v2::flash_v2;
 pub use head::{Head, Method, Tiling, attend_heads};
+pub use large_pages::LargePages;
 pub use online::Online;
 pub use standard::standard;
 pub use textbook::Textbook;

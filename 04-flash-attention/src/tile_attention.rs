@@ -29,6 +29,7 @@ mod columns;
 mod element;
 mod line;
 mod pairs;
+mod products;
 mod run;
 mod scores;
 mod source;

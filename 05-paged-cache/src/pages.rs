@@ -1,14 +1,12 @@
 //! The pool's memory, and the kernels' way into it.
 
-mod memory;
-
 use crate::blocks::BlockId;
 use crate::layout::{LayerPlace, Layout};
 use crate::offload::BlockBytes;
 use crate::table::Tables;
+use flash_attention::LargePages;
 use flash_attention::kernels::{LINE, prefetch};
 use flash_attention::tile_attention::{Gathered, Run, TileElement, TileSource, put_key, put_value};
-use memory::Memory;
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, KvSize, Result};
 use ndarray::ArrayView1;
@@ -32,8 +30,8 @@ pub(crate) struct Pages<E> {
     tokens: usize,
     numbers_per_block: usize,
     scales_per_block: usize,
-    numbers: Memory<E>,
-    scales: Memory<f32>,
+    numbers: LargePages<E>,
+    scales: LargePages<f32>,
 }
 // ANCHOR_END: pages
 
@@ -51,8 +49,8 @@ impl<E: TileElement> Pages<E> {
             tokens: layout.tokens(),
             numbers_per_block: layout.numbers,
             scales_per_block: layout.scales,
-            numbers: Memory::new(blocks * layout.numbers).ok_or_else(refused)?,
-            scales: Memory::new(blocks * layout.scales).ok_or_else(refused)?,
+            numbers: LargePages::new(blocks * layout.numbers).ok_or_else(refused)?,
+            scales: LargePages::new(blocks * layout.scales).ok_or_else(refused)?,
         })
     }
 

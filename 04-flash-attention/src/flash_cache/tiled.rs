@@ -1,7 +1,7 @@
 //! Keys and values of one layer in one stretch of memory.
 
+use crate::LargePages;
 use crate::tile_attention::{Gathered, Run, TileElement, TileSource, put_key, put_value};
-use bytemuck::allocation::try_zeroed_vec;
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, KvSize, Result};
 use ndarray::{ArrayView1, ArrayView3};
@@ -20,10 +20,10 @@ pub(super) struct Tiled<E> {
     /// Tiles of one head.
     tiles: usize,
     width: usize,
-    keys: Vec<[E; LANES]>,
-    values: Vec<E>,
-    key_scales: Vec<f32>,
-    value_scales: Vec<f32>,
+    keys: LargePages<[E; LANES]>,
+    values: LargePages<E>,
+    key_scales: LargePages<f32>,
+    value_scales: LargePages<f32>,
 }
 // ANCHOR_END: layout
 
@@ -38,25 +38,25 @@ impl<E: TileElement> Tiled<E> {
         // More than can be counted is more than there is.
         let all_tiles = sequences.saturating_mul(size.heads).saturating_mul(tiles);
         let slots = all_tiles.saturating_mul(LANES);
-        let refused = |()| {
+        let refused = || {
             let asked = format!("{sequences} of {capacity} tokens");
             Error::invalid("sequences of a cache", asked, "no more than the system has memory for")
         };
-        let scales = |kept: bool| try_zeroed_vec(if E::SCALED && kept { slots } else { 0 });
+        let scales = |kept: bool| LargePages::new(if E::SCALED && kept { slots } else { 0 });
         Ok(Tiled {
             size,
             tiles,
             width,
-            keys: try_zeroed_vec(all_tiles.saturating_mul(size.key_dim)).map_err(refused)?,
-            values: try_zeroed_vec(slots.saturating_mul(width)).map_err(refused)?,
-            key_scales: scales(true).map_err(refused)?,
-            value_scales: scales(width > 0).map_err(refused)?,
+            keys: LargePages::new(all_tiles.saturating_mul(size.key_dim)).ok_or_else(refused)?,
+            values: LargePages::new(slots.saturating_mul(width)).ok_or_else(refused)?,
+            key_scales: scales(true).ok_or_else(refused)?,
+            value_scales: scales(width > 0).ok_or_else(refused)?,
         })
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {
-        let scales = size_of_val(self.key_scales.as_slice()) + size_of_val(&self.value_scales[..]);
-        size_of_val(self.keys.as_slice()) + size_of_val(self.values.as_slice()) + scales
+        let scales = size_of_val(&self.key_scales[..]) + size_of_val(&self.value_scales[..]);
+        size_of_val(&self.keys[..]) + size_of_val(&self.values[..]) + scales
     }
 
     /// Keeps the rows of a span from slot `start` on: `k [rows, kv_heads, D]`,

@@ -185,6 +185,7 @@ struct Multiply<'a, F, const P: usize, const R: usize> {
 
 impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> {
     const SUMS: usize = P * R;
+    const OF_BYTES: bool = false;
 
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {

@@ -4,7 +4,7 @@
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod arm;
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod scalar;

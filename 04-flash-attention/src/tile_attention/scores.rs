@@ -4,6 +4,7 @@
 
 use super::blocks::{Block, most, on_rows};
 use super::element::Widened;
+use super::products::add_products;
 use super::tiles::FEW;
 use crate::kernels::{LINE, prefetch_far};
 use naive_decode::Isa;
@@ -126,24 +127,15 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                 // ANCHOR: scores
                 let mut sums = [[[V::splat(0.0); H]; T]; R];
                 for (d, q) in self.queries.iter().enumerate() {
-                    let mut keys = [[V::splat(0.0); H]; T];
+                    let mut keys = [&tiles[0][d][first..]; T];
                     for t in 0..T {
                         // Few queries are done with a tile before memory has sent the next.
                         if R <= FEW && (d * LANES * size_of::<E>()).is_multiple_of(LINE) {
                             prefetch_far(coming[t].wrapping_add(d * LANES).cast());
                         }
-                        for h in 0..H {
-                            keys[t][h] = E::load::<V>(&tiles[t][d][first + h * V::WIDTH..]);
-                        }
+                        keys[t] = &tiles[t][d][first..];
                     }
-                    for r in 0..R {
-                        let q = V::splat(q[r]);
-                        for t in 0..T {
-                            for h in 0..H {
-                                sums[r][t][h] = sums[r][t][h].add_product(q, keys[t][h]);
-                            }
-                        }
-                    }
+                    add_products(&mut sums, *q, keys);
                 }
                 // ANCHOR_END: scores
                 // Added to zero, a product is what it is by itself.

@@ -4,6 +4,7 @@
 
 use super::blocks::{Block, most, on_rows};
 use super::element::Widened;
+use super::products::add_products;
 use super::tiles::FEW;
 use crate::kernels::{LINE, prefetch_far};
 use naive_decode::Isa;
@@ -125,7 +126,7 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                 let coming = self.later.get(i + AHEAD).map_or(std::ptr::null(), |it| it.as_ptr());
                 for (p, value) in tile.chunks_exact(self.width).enumerate().take(LANES) {
                     let value = &value[first..][..columns];
-                    let mut loaded = [[V::splat(0.0); H]; T];
+                    let mut numbers = [value; T];
                     for t in 0..T {
                         for h in 0..H {
                             let c = (t * H + h) * V::WIDTH;
@@ -133,17 +134,14 @@ impl<E: Widened, const R: usize, const WIDE: usize, const NARROW: usize>
                                 let number = p * self.width + first + c;
                                 prefetch_far(coming.wrapping_add(number).cast());
                             }
-                            loaded[t][h] = E::load::<V>(&value[c..]);
                         }
+                        numbers[t] = &value[t * H * V::WIDTH..];
                     }
+                    let mut weights = [0.0; R];
                     for r in 0..R {
-                        let weight = V::splat(*self.weights[r].get_unchecked(i * LANES + p));
-                        for t in 0..T {
-                            for h in 0..H {
-                                sums[r][t][h] = sums[r][t][h].add_product(weight, loaded[t][h]);
-                            }
-                        }
+                        weights[r] = *self.weights[r].get_unchecked(i * LANES + p);
                     }
+                    add_products(&mut sums, weights, numbers);
                 }
             }
             for r in 0..R {

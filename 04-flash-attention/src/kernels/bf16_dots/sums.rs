@@ -39,6 +39,7 @@ struct Stepwise<K>(K);
 
 impl<K: PairKernel> Kernel for Stepwise<K> {
     const SUMS: usize = K::SUMS;
+    const OF_BYTES: bool = false;
 
     #[inline(always)]
     unsafe fn run<V: Lanes>(mut self) {

@@ -1,4 +1,4 @@
-//! The pool's memory, in large pages.
+//! Memory for keys and values, in large pages.
 
 use bytemuck::Pod;
 use memmap2::{MmapMut, MmapRaw};
@@ -8,31 +8,31 @@ use std::sync::Arc;
 
 /// Numbers, zero at first. The system gives memory for them as they are written, unless it was told to give it before.
 ///
-/// A token's attention reads the blocks of a table wherever they lie. Pages of 2 MB instead of 4 KB hold several
-/// blocks each, so the processor mostly knows already where in memory a block is.
-pub(super) struct Memory<T> {
+/// A token's attention reads far more than the processor remembers pages of. With pages of 2 MB instead of 4 KB it mostly knows
+/// already where in memory a tile is, wherever a table says that the next one lies.
+pub struct LargePages<T> {
     /// Nobody else reads or writes it: the other holder only gives the system advice about it.
     map: Arc<MmapRaw>,
     length: usize,
     numbers: PhantomData<T>,
 }
 
-impl<T: Pod> Memory<T> {
+impl<T: Pod> LargePages<T> {
     /// Room for this many numbers; none if the system does not have that much.
-    pub(super) fn new(length: usize) -> Option<Self> {
+    pub fn new(length: usize) -> Option<Self> {
         let bytes = length.checked_mul(size_of::<T>())?;
         // The system maps no stretch of no bytes.
         let map = MmapMut::map_anon(bytes.max(1)).ok()?;
         // Only a wish: without large pages everything works, a little slower.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Some(Memory { map: Arc::new(MmapRaw::from(map)), length, numbers: PhantomData })
+        Some(LargePages { map: Arc::new(MmapRaw::from(map)), length, numbers: PhantomData })
     }
 
     /// Has the system give all of it, in another thread, as long as this lives. To clear a large page takes as long as
     /// several tokens; whoever is waiting for one should not wait for that too.
     #[cfg(target_os = "linux")]
-    pub(super) fn claim(&self) {
+    pub fn claim(&self) {
         /// Claimed at a time.
         const STEP: usize = 8 << 20;
         let (map, bytes) = (Arc::downgrade(&self.map), self.length * size_of::<T>());
@@ -53,10 +53,10 @@ impl<T: Pod> Memory<T> {
 
     /// As above; other systems give what is written when it is written.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn claim(&self) {}
+    pub fn claim(&self) {}
 }
 
-impl<T: Pod> Deref for Memory<T> {
+impl<T: Pod> Deref for LargePages<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -66,7 +66,7 @@ impl<T: Pod> Deref for Memory<T> {
     }
 }
 
-impl<T: Pod> DerefMut for Memory<T> {
+impl<T: Pod> DerefMut for LargePages<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and this is held mutably.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().cast(), self.length) }
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn what_is_written_stays_while_the_rest_is_claimed() {
         // A few steps, and a part of one.
-        let mut memory = Memory::<u32>::new((20 << 20) / 4 + 5).expect("there is so much");
+        let mut memory = LargePages::<u32>::new((20 << 20) / 4 + 5).expect("there is so much");
         memory.claim();
         let places = || (0..memory.length).step_by(1000);
         assert!(places().all(|place| memory[place] == 0));
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn more_than_there_is_is_refused() {
-        assert!(Memory::<u32>::new(usize::MAX / 2).is_none());
-        assert!(Memory::<u8>::new(1 << 60).is_none());
-        assert!(Memory::<u8>::new(0).expect("nothing").is_empty());
+        assert!(LargePages::<u32>::new(usize::MAX / 2).is_none());
+        assert!(LargePages::<u8>::new(1 << 60).is_none());
+        assert!(LargePages::<u8>::new(0).expect("nothing").is_empty());
     }
 }
