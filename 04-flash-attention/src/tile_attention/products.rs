@@ -3,7 +3,6 @@
 use super::element::Widened;
 use naive_decode::kernels::Vector;
 
-// ANCHOR: products
 /// Adds `factors[r] · numbers[t][h]` to each of the sums, of which there are `R · T · H` registers. `numbers` are `T` stretches
 /// of `H` registers.
 ///
@@ -23,6 +22,7 @@ pub(super) unsafe fn add_products<
 ) {
     // SAFETY: passed on.
     unsafe {
+        // ANCHOR: products
         // What is fewer stays in registers while the other passes by. Twelve sums leave four of AVX2's sixteen: three factors
         // and one register of numbers, but not four of those and a factor.
         if const { R <= T * H } {
@@ -54,6 +54,6 @@ pub(super) unsafe fn add_products<
                 }
             }
         }
+        // ANCHOR_END: products
     }
 }
-// ANCHOR_END: products
