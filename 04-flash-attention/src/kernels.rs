@@ -201,15 +201,14 @@ impl Simd {
             Path::Scalar if const { K::SUMS <= SUMS_FEW } => unsafe { kernel.run::<[f32; 16]>() },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `Simd` exists only where its instructions were detected.
-            Path::Avx2 if const { K::SUMS <= SUMS_AVX2 } => unsafe { run_avx2(kernel) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
             Path::AvxVnni if const { K::SUMS <= SUMS_AVX2 && K::OF_BYTES } => unsafe {
                 run_avx_vnni(kernel)
             },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            Path::AvxVnni if const { K::SUMS <= SUMS_AVX2 } => unsafe { run_avx2(kernel) },
+            // SAFETY: as above; whoever has AVX-VNNI was found to have AVX2.
+            Path::Avx2 | Path::AvxVnni if const { K::SUMS <= SUMS_AVX2 } => unsafe {
+                run_avx2(kernel)
+            },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => unsafe { run_avx512(kernel) },

@@ -1,10 +1,22 @@
-//! Memory for keys and values, in large pages.
+//! Memory in large pages: for keys and values, and for packed weights.
 
 use bytemuck::Pod;
 use memmap2::{MmapMut, MmapRaw};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+
+/// Bytes of zeros, in large pages where the system has some.
+///
+/// # Errors
+/// If it has no more memory.
+pub(crate) fn map(bytes: usize) -> std::io::Result<MmapMut> {
+    let map = MmapMut::map_anon(bytes)?;
+    // Only a wish: without large pages everything works, a little slower.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    Ok(map)
+}
 
 /// Numbers, zero at first. The system gives memory for them as they are written, unless it was told to give it before.
 ///
@@ -22,10 +34,7 @@ impl<T: Pod> LargePages<T> {
     pub fn new(length: usize) -> Option<Self> {
         let bytes = length.checked_mul(size_of::<T>())?;
         // The system maps no stretch of no bytes.
-        let map = MmapMut::map_anon(bytes.max(1)).ok()?;
-        // Only a wish: without large pages everything works, a little slower.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
+        let map = map(bytes.max(1)).ok()?;
         Some(LargePages { map: Arc::new(MmapRaw::from(map)), length, numbers: PhantomData })
     }
 

@@ -15,7 +15,7 @@
 //! | `textbook.rs` | these forms as attention of a model |
 //! | `tile_attention.rs` | the attention that serves: kernels over keys and values in tiles, wherever those lie |
 //! | `flash_cache.rs` | a cache in such tiles |
-//! | `large_pages.rs` | what it keeps them in |
+//! | `large_pages.rs` | memory for it, and for packed weights |
 //! | `fusion.rs` | operations joined by rules over their graph |
 //! | `threads.rs` | a pool of threads for regions of microseconds |
 //! | `packed.rs` | weights stored narrow, and multiplied as they are stored |

@@ -8,7 +8,8 @@
 //! Weights that were packed before lie in a file in the same order, and are used where they are mapped.
 
 use crate::kernels::LINE;
-use memmap2::{Mmap, MmapMut, MmapRaw};
+use crate::large_pages;
+use memmap2::{Mmap, MmapRaw};
 use naive_decode::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,12 +84,9 @@ impl Memory {
     /// New address space, and where in it the first large page begins.
     fn own(&self, at_least: usize) -> Result<(Pages, usize)> {
         let length = CHUNK.max(at_least.next_multiple_of(PAGE)) + PAGE;
-        let map = MmapMut::map_anon(length).map_err(|refused| {
+        let map = large_pages::map(length).map_err(|refused| {
             Error::invalid("memory for weights", format!("{length} bytes"), refused.to_string())
         })?;
-        // Only a wish: without large pages everything works, a little slower.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
         let first = map.as_ptr().addr().next_multiple_of(PAGE) - map.as_ptr().addr();
         Ok((Pages::Own(MmapRaw::from(map), self.given.clone()), first))
     }
