@@ -19,7 +19,7 @@ struct World {
 #[derive(Debug, Clone)]
 struct Request {
     view: View,
-    /// Tokens at which it is done.
+    /// Tokens at which it is done. The last one is written, and never run.
     end: usize,
     preemptions: usize,
 }
@@ -63,7 +63,7 @@ impl World {
             request.view.gives_back = request.view.places;
             if request.view.held == request.view.text {
                 request.view.text += 1;
-                if request.view.text > request.end {
+                if request.view.text == request.end {
                     done.push(span.id);
                 }
             }

@@ -40,9 +40,12 @@ pub(crate) fn prove(place: &Place) -> anyhow::Result<()> {
     for exercise in &exercises {
         for test in exercise.tests(place)? {
             let program = programs.get(&key(&test)).context("a test has a program")?;
-            let found = verdict(program, &test, exercise)?;
+            let (found, said) = verdict(program, &test, exercise)?;
             println!("{:24} {}::{}: {found}", exercise.name, test.package, test.name);
-            wrong += usize::from(found != Verdict::Proved);
+            if found != Verdict::Proved {
+                println!("{said}");
+                wrong += 1;
+            }
         }
     }
     ensure!(wrong == 0, "{wrong} tests do not tell an open exercise from a solved one");
@@ -148,15 +151,23 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-fn verdict(program: &Program, test: &Test, exercise: &Exercise) -> anyhow::Result<Verdict> {
-    let (solved, _) = passes(program, test, None)?;
+/// How a test fared, and what it printed when that was decided.
+fn verdict(
+    program: &Program,
+    test: &Test,
+    exercise: &Exercise,
+) -> anyhow::Result<(Verdict, String)> {
+    let (solved, said) = passes(program, test, None)?;
+    if !solved {
+        return Ok((Verdict::FailsSolved, said));
+    }
     let (open, said) = passes(program, test, Some(&exercise.name))?;
-    Ok(match (solved, open) {
-        (false, _) => Verdict::FailsSolved,
-        (true, true) => Verdict::PassesOpen,
-        (true, false) if said.contains(&exercise.think) => Verdict::Proved,
-        (true, false) => Verdict::FailsElsewhere,
-    })
+    let found = match open {
+        true => Verdict::PassesOpen,
+        false if said.contains(&exercise.think) => Verdict::Proved,
+        false => Verdict::FailsElsewhere,
+    };
+    Ok((found, said))
 }
 
 /// Whether a test passes, and all that it printed.
