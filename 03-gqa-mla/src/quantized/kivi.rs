@@ -23,7 +23,8 @@ pub struct Kivi {
     pub group: usize,
     /// Tokens kept in full precision, a multiple of `group`; 128 in the paper.
     pub residual: usize,
-    /// Tokens that can always be rolled back. Their full-precision rows are kept for that long.
+    /// Tokens that can always be rolled back from the longest a sequence has been. Their full-precision rows are kept for
+    /// that long.
     pub rollback: usize,
 }
 

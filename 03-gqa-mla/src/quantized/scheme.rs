@@ -21,7 +21,7 @@ pub struct Recent {
     /// The same for values.
     pub values: usize,
     /// Where any rows are kept in full precision: by how many tokens a sequence can always be rolled
-    /// back. A code cannot be undone, so their rows have to be kept that much longer.
+    /// back from the longest it has been. A code cannot be undone, so their rows have to be kept that much longer.
     pub rollback: usize,
 }
 

@@ -36,6 +36,8 @@ proptest! {
         for (name, make) in caches() {
             let mut cache = make(2);
             let mut texts = [Vec::new(), Vec::new()];
+            // Since they were empty.
+            let mut longest = [0; 2];
             for &(sequence, action, size, seed) in &steps {
                 let held = &mut texts[sequence];
                 let before = held.len();
@@ -45,16 +47,24 @@ proptest! {
                         match cache.truncate(sequence, length) {
                             Ok(()) => held.truncate(length),
                             // Nothing is lost by asking.
-                            Err(_) => prop_assert!(size > 5 && length > 0, "{name} by {size}"),
+                            Err(_) => {
+                                let back = longest[sequence] - length;
+                                prop_assert!(back > 5 && length > 0, "{name} by {back}");
+                            }
                         }
                         prop_assert_eq!(cache.len(sequence), held.len());
+                        if held.is_empty() {
+                            longest[sequence] = 0;
+                        }
                     }
                     1 if seed < 15 => {
                         cache.reset(sequence).unwrap();
                         held.clear();
+                        longest[sequence] = 0;
                     }
                     _ if before + size < CONTEXT => {
                         held.extend(text(seed, size));
+                        longest[sequence] = longest[sequence].max(held.len());
                         let found = feed(&MODEL, &mut *cache, sequence, &[&held[before..]]);
                         let expected = fed_at_once(&make, held);
                         let from = before * VOCABULARY as usize;
