@@ -75,7 +75,9 @@ pub use file_map::FileMap;
 pub use generate::{Generate, Request, Step, generate};
 pub use kernels::Isa;
 pub use linear::{DenseLinear, Join, Linear};
-pub use load::{EmbeddingAndHead, LoadOptions, Pack, Packing, Tensors, dense, random_tensors};
+pub use load::{
+    EmbeddingAndHead, LoadOptions, Pack, Packing, Tensors, dense, random_tensors, rows_name,
+};
 pub use micro_gpt::{Lists, MicroConfig, MicroGpt};
 pub use model::{Block, Model};
 pub use numerics::Element;

@@ -16,6 +16,7 @@ use crate::rope::Rope;
 use ndarray::Array2;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,6 +65,21 @@ pub trait Packing {
         make: &dyn Fn() -> Result<Vec<f32>>,
     ) -> Result<Box<dyn Linear>> {
         self.pack(make()?, outputs, inputs)
+    }
+
+    /// Rows of the matrix that the checkpoint calls `name`, all of which has `shape`. Who can take them as the file stores
+    /// them need not have them made.
+    ///
+    /// # Errors
+    /// As [`Packing::derived`].
+    fn rows(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        rows: Range<usize>,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<Box<dyn Linear>> {
+        self.derived(&rows_name(name, &rows), rows.len(), shape[1], make)
     }
 
     /// The matrix that the checkpoint calls `name`. Who can take it as the file stores it need not ask
@@ -142,6 +158,11 @@ pub trait Packing {
         let table = Array2::from_shape_vec(shape, table).expect("the shape was checked");
         Ok((Box::new(table), head))
     }
+}
+
+/// What some rows of the matrix `name` are called.
+pub fn rows_name(name: &str, rows: &Range<usize>) -> String {
+    format!("{name}[{rows:?}]")
 }
 
 /// The table of embeddings, and the head if it is the same table.

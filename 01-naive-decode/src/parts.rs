@@ -8,6 +8,7 @@ use crate::load::{LoadOptions, Pack, Tensors};
 use crate::model::Block;
 use crate::projection::{GroupedProjection, Projection};
 use std::cell::OnceCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// What blocks are put together from.
@@ -42,6 +43,21 @@ impl Parts<'_> {
         make: &dyn Fn() -> Result<Vec<f32>>,
     ) -> Result<Box<dyn Linear>> {
         self.pack.derived(name, outputs, inputs, make)
+    }
+
+    /// Rows of the matrix that the checkpoint calls `name`, all of which has `shape`, made of what `make` gives if it has to
+    /// be.
+    ///
+    /// # Errors
+    /// As [`Packing::rows`](crate::Packing::rows).
+    pub fn rows(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        rows: Range<usize>,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack.rows(name, shape, rows, make)
     }
 
     /// A matrix that somebody made.

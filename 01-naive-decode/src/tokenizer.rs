@@ -15,6 +15,7 @@ pub use stream::TokenStream;
 use disguise::Masked;
 use spelling::Spelling;
 use std::sync::{Arc, OnceLock};
+use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
 
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -60,6 +61,33 @@ impl Tokenizer {
         inner.with_padding(None);
         let spelling = Spelling::of(&inner);
         Ok(Tokenizer { inner, name: name.into(), spelling, masked: Arc::default() })
+    }
+
+    /// The same with these tokens, and no others, before and behind a text in [`Tokenizer::encode_with_special`].
+    ///
+    /// # Errors
+    /// If one of them is no token of the vocabulary.
+    pub fn surrounded_by(mut self, beginning: Option<u32>, end: Option<u32>) -> Result<Self> {
+        let mut pieces = vec!["$A"];
+        let mut specials = Vec::new();
+        for (name, id) in [("bos", beginning), ("eos", end)] {
+            let Some(id) = id else { continue };
+            let token = self.inner.id_to_token(id).ok_or_else(|| {
+                let what = format!("token around every text of {}", self.name);
+                Error::invalid(what, id, format!("an id below {}", self.vocab_size()))
+            })?;
+            pieces.insert(if name == "bos" { 0 } else { pieces.len() }, name);
+            let special = SpecialToken::new(name.into(), vec![id], vec![token]);
+            specials.push(special.map_err(|e| Error::file(&self.name, e))?);
+        }
+        let template = TemplateProcessing::builder()
+            .try_single(pieces)
+            .map_err(|e| Error::file(&self.name, e))?
+            .special_tokens(specials)
+            .build()
+            .map_err(|e| Error::file(&self.name, e))?;
+        self.inner.with_post_processor(Some(template));
+        Ok(self)
     }
 
     /// Reads a tokenizer.json.

@@ -37,6 +37,7 @@ mod sampling;
 pub mod tokens;
 pub mod tools;
 
+pub(crate) use error::TOO_LONG;
 pub use error::{ApiError, Envelope};
 pub use generation::{Generation, Modality, OneOrMany, StreamOptions};
 pub use identity::{fresh_call_id, fresh_id, fresh_seed, now};

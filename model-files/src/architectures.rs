@@ -85,6 +85,11 @@ pub(crate) trait Family: Send + Sync {
         config.trained_context
     }
 
+    /// What Hugging Face's names of all its tensors begin with: something, in a model that also sees.
+    fn prefix(&self) -> &'static str {
+        ""
+    }
+
     /// How many tokens back a row of each layer sees, of families that have windows.
     fn windows(&self) -> &[Option<usize>] {
         &[]

@@ -71,13 +71,13 @@ struct NamedTemplate {
 /// A special token: as it is written, or with particulars.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+pub(crate) enum Written {
     Plain(String),
     Described { content: String },
 }
 
 impl Written {
-    fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         match self {
             Written::Plain(text) | Written::Described { content: text } => text,
         }

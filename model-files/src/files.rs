@@ -134,7 +134,7 @@ impl ModelFiles {
             config.add_end_tokens(&file, &json)?;
             sampling = SamplingDefaults::from_json(&file, &json);
         }
-        let tokenizer = read_tokenizer(&directory.join("tokenizer.json"))?;
+        let tokenizer = read_tokenizer(directory)?;
         let chat_template = read_template(directory)?;
         let weights = weights(directory)?;
         let origin = Some(Origin::new(named, &[weights.stamps(), &[config_stamp]].concat()));
@@ -203,7 +203,7 @@ impl ModelFiles {
     /// infinity.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         match &self.weights {
-            Weights::Safetensors(safetensors) => safetensors.tensor(name, shape),
+            Weights::Safetensors(safetensors) => safetensors.tensor(&self.in_file(name), shape),
             Weights::Gguf(gguf) => gguf.tensor(name, shape),
         }
     }
@@ -212,9 +212,14 @@ impl ModelFiles {
     /// without a detour through f32. None if it is missing or of a type that is not read.
     pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
         match &self.weights {
-            Weights::Safetensors(safetensors) => safetensors.raw(name),
+            Weights::Safetensors(safetensors) => safetensors.raw(&self.in_file(name)),
             Weights::Gguf(gguf) => gguf.raw(name),
         }
+    }
+
+    /// How a file in Hugging Face's layout calls a tensor.
+    fn in_file(&self, name: &str) -> String {
+        format!("{}{name}", self.family.prefix())
     }
 
     /// The model with plain f32 weights. RoPE is stretched as the config says.

@@ -46,6 +46,16 @@ impl Packing for Fused<'_> {
         self.pack.derived(name, outputs, inputs, make)
     }
 
+    fn rows(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        rows: Range<usize>,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack.rows(name, shape, rows, make)
+    }
+
     fn matrix(
         &self,
         name: &str,

@@ -7,6 +7,7 @@ use half::{bf16, f16};
 use naive_decode::{Error, Result};
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::ops::Range;
 
 // ANCHOR: format
 /// How weights are stored, in rows and in panels alike. Integer formats are those of ggml's GGUF files,
@@ -216,6 +217,17 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
+    /// Some of the rows.
+    pub(super) fn part(self, rows: Range<usize>) -> Self {
+        let each = self.format.row_bytes(self.inputs);
+        let own = rows.start * each..rows.end * each;
+        let bytes = match self.bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[own]),
+            Cow::Owned(bytes) => Cow::Owned(bytes[own].to_vec()),
+        };
+        Rows { outputs: rows.len(), bytes, ..self }
+    }
+
     /// Rows as some file stores them.
     ///
     /// # Errors

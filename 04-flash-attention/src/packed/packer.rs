@@ -8,8 +8,9 @@ use super::linear::PackedLinear;
 use super::memory::Memory;
 use crate::kernels::Simd;
 use crate::threads::Pool;
-use naive_decode::{EmbeddingAndHead, Error, Isa, Linear, Packing, Result, Tensors};
+use naive_decode::{EmbeddingAndHead, Error, Isa, Linear, Packing, Result, Tensors, rows_name};
 use std::cell::RefCell;
+use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -244,6 +245,23 @@ impl Packing for Packer<'_> {
             Some(linear) => linear,
             // No source has it as it is.
             None => self.packed_now(name, shape, None, make)?,
+        }))
+    }
+
+    fn rows(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        rows: Range<usize>,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<Box<dyn Linear>> {
+        let (part, own) = (rows_name(name, &rows), [rows.len(), shape[1]]);
+        Ok(Box::new(match self.mapped(&part, own) {
+            Some(linear) => linear,
+            None => {
+                let stored = self.stored(name, shape)?.map(|all| all.part(rows));
+                self.packed_now(&part, own, stored, make)?
+            }
         }))
     }
 

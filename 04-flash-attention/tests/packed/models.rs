@@ -9,6 +9,7 @@ use naive_decode::{
     Checkpoint, Config, Isa, LoadOptions, Model, NAIVE, Pack, Packing, Request, Rung, Sampler,
     Sampling, Settings, generate,
 };
+use ndarray::{Array2, s};
 use std::sync::Arc;
 
 const PROMPT: [u32; 12] = [11, 300, 42, 7, 911, 60, 5, 88, 130, 17, 23, 400];
@@ -124,6 +125,26 @@ fn what_is_stored_differently_stays_apart() {
         Arc::new(model)
     };
     assert!(logits(&CONTIGUOUS, &model(true)) == logits(&CONTIGUOUS, &model(false)));
+}
+
+/// Phi's files have queries', keys' and values' maps in one matrix.
+#[test]
+fn some_rows_of_a_matrix_are_kept_as_they_are_stored() {
+    let (shape, pool) = ([40, 64], Pool::new(2));
+    let numbers: Vec<f32> = (0..40 * 64).map(|i| (i * i % 251) as f32 / 128.0 - 1.0).collect();
+    let tensors = |_: &str, _: &[usize]| Ok(numbers.clone());
+    for format in [Format::Q4_0, Format::Q8_0, Format::Bf16] {
+        let stored = |_: &str| Rows::encoded(format, &numbers, 40, 64).map(Some);
+        let packer = Packer::new(Weights::AsStored, Isa::best(), &pool, &stored);
+        let never = || unreachable!("they are stored");
+        let fused = Fused::new(&packer, &pool);
+        let some = fused.rows("all", shape, 7..31, &never).unwrap();
+        let all = fused.matrix("all", 40, 64, &tensors).unwrap();
+        let x = Array2::from_shape_fn((3, 64), |(row, i)| (row + i) as f32 / 64.0 - 0.4);
+        assert_eq!(some.apply(x.view()), all.apply(x.view()).slice(s![.., 7..31]));
+        let [packed] = packer.packed()[..] else { panic!("one format") };
+        assert!((packed.format, packed.as_stored, packed.matrices) == (format, true, 2));
+    }
 }
 
 /// The fast mode of BF16 takes a BF16 file's weights as they are.

@@ -7,6 +7,9 @@ use naive_decode::Error;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// What a program may look for where a prompt is longer than the context.
+pub(crate) const TOO_LONG: &str = "context_length_exceeded";
+
 /// A request that was refused, or that failed: status, and what the client is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
@@ -63,7 +66,7 @@ impl ApiError {
         match error {
             Error::Capacity { .. } => {
                 let mut refused = ApiError::parameter(param, error.to_string());
-                refused.error.code = Some("context_length_exceeded");
+                refused.error.code = Some(TOO_LONG);
                 refused
             }
             error => ApiError::parameter(param, error.to_string()),

@@ -3,11 +3,12 @@
 use super::App;
 use super::metrics::Longest;
 use super::prepare::Work;
-use crate::api::ApiError;
 use crate::api::completions::Asked;
+use crate::api::{ApiError, TOO_LONG};
 use crate::engine::{Event, FinishReason, Refused, Ticket};
 use crate::text::{Answer, Piece, Style};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
@@ -27,8 +28,8 @@ struct Following {
     named: Arc<[u32]>,
     longest: Arc<Longest>,
     ticket: Ticket,
-    /// Whether it is the only answer that was asked for.
-    is_alone: bool,
+    /// Answers to the request of which it is not known that nothing came.
+    hopes: Arc<AtomicUsize>,
     /// When its request was here.
     come: Instant,
 }
@@ -48,13 +49,13 @@ pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces,
     let longest = || Arc::new(app.metrics.longest_of(choices));
     let longest: Vec<_> = prompts.iter().map(|_| longest()).collect();
     let (sender, pieces) = mpsc::channel(WAITING);
-    let is_alone = tickets.len() == 1;
+    let hopes = Arc::new(AtomicUsize::new(tickets.len()));
     for (index, ticket) in tickets.into_iter().enumerate() {
         let prompt = prompts[index / choices].clone();
         let (style, end_tokens, named) = (style.clone(), end_tokens.clone(), named.clone());
-        let longest = longest[index / choices].clone();
+        let (longest, hopes) = (longest[index / choices].clone(), hopes.clone());
         let following =
-            Following { index, prompt, style, end_tokens, named, longest, ticket, is_alone, come };
+            Following { index, prompt, style, end_tokens, named, longest, ticket, hopes, come };
         tokio::spawn(follow(app.clone(), following, sender.clone()));
     }
     Ok(pieces)
@@ -66,7 +67,7 @@ async fn follow(
     following: Following,
     pieces: Sender<(usize, Result<Piece, ApiError>)>,
 ) {
-    let Following { index, prompt, style, end_tokens, named, longest, mut ticket, is_alone, come } =
+    let Following { index, prompt, style, end_tokens, named, longest, mut ticket, hopes, come } =
         following;
     let mut answer = Answer::new(&app.tokenizer, &prompt.tokens, &style, &end_tokens, &named);
     let mut clock = app.metrics.clock(come);
@@ -77,9 +78,9 @@ async fn follow(
         };
         let piece = match event {
             None => Err(ApiError::failed(Refused::Ended)),
-            // Nothing has come of it: whoever asked may ask somebody else.
+            // Nothing has come of any: whoever asked may ask somebody else.
             Some(Event::Finished { reason: FinishReason::Deadline, usage })
-                if is_alone && usage.generated_tokens == 0 =>
+                if usage.generated_tokens == 0 && hopes.fetch_sub(1, Ordering::Relaxed) == 1 =>
             {
                 Err(ApiError::late())
             }
@@ -124,7 +125,7 @@ pub(super) fn refusal(refused: Refused, param: &str) -> ApiError {
         Refused::Ended => ApiError::failed(refused),
         Refused::TooLong { .. } => {
             let mut error = ApiError::parameter(param, refused.to_string());
-            error.error.code = Some("context_length_exceeded");
+            error.error.code = Some(TOO_LONG);
             error
         }
         Refused::Invalid(problem) => ApiError::caused_by(param, &problem),

@@ -105,7 +105,8 @@ async function answer() {
   if (!text && end === "failed") {
     // What was not answered was not said: it can be sent again.
     element.remove();
-    by("said").value ||= messages.pop().content;
+    const unsaid = messages.pop().content;
+    by("said").value ||= unsaid;
     return;
   }
   messages.push({ role: "assistant", content: text });

@@ -31,7 +31,7 @@ struct Gemma {
     logit_cap: Option<f32>,
     /// What only Gemma 3 has: QK norm, and in layers with a window RoPE of this base.
     local_theta: Option<f64>,
-    /// What Hugging Face's names of tensors begin with: something, in a model that also sees.
+    /// As [`Family::prefix`].
     prefix: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl Family for Gemma {
             if written_by == Writer::LlamaCpp {
                 return tensors(name, shape);
             }
-            let mut values = tensors(&format!("{}{name}", self.prefix), shape)?;
+            let mut values = tensors(name, shape)?;
             if name.ends_with("norm.weight") {
                 values.iter_mut().for_each(|weight| *weight += 1.0);
             }
@@ -64,6 +64,10 @@ impl Family for Gemma {
             model.head = Box::new(Capped { linear: model.head, cap, isa: model.isa });
         }
         Ok(model)
+    }
+
+    fn prefix(&self) -> &'static str {
+        self.prefix
     }
 
     fn windows(&self) -> &[Option<usize>] {

@@ -166,8 +166,8 @@ pub(super) fn fused<const N: usize>(
     let matrices = outputs.map(|outputs| {
         let rows = first..first + outputs;
         first = rows.end;
-        let make = || Ok(all()?[rows.start * inputs..rows.end * inputs].to_vec());
-        parts.derived(&format!("{name}[{rows:?}]"), outputs, inputs, &make)
+        let own = rows.start * inputs..rows.end * inputs;
+        parts.rows(name, shape, rows, &|| Ok(all()?[own.clone()].to_vec()))
     });
     let mut made = Vec::with_capacity(N);
     for matrix in matrices {

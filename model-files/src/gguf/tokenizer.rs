@@ -12,7 +12,6 @@ use naive_decode::{Error, Result, Tokenizer};
 use std::collections::HashMap;
 use tokenizers::AddedToken;
 use tokenizers::models::bpe::Vocab;
-use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
 
 /// The key of what kind of vocabulary it is.
 const MODEL: &str = "tokenizer.ggml.model";
@@ -69,10 +68,9 @@ pub(super) fn from_metadata(metadata: &Metadata) -> Result<Tokenizer> {
     };
     let library = |e: tokenizers::Error| Error::file(metadata.file, format!("vocabulary: {e}"));
     tokenizer.add_tokens(vocabulary.added()?).map_err(library)?;
-    if let Some(template) = vocabulary.surroundings(adds_beginning)? {
-        tokenizer.with_post_processor(Some(template));
-    }
-    Tokenizer::new(&format!("{}, vocabulary", metadata.file), tokenizer)
+    let tokenizer = Tokenizer::new(&format!("{}, vocabulary", metadata.file), tokenizer)?;
+    let [beginning, end] = vocabulary.surroundings(adds_beginning)?;
+    tokenizer.surrounded_by(beginning, end)
 }
 
 /// The tokens that end a turn or a text: those that the file names, and those that are written so. As in llama.cpp,
@@ -172,32 +170,23 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// The tokens that belong around every text: beginning and end, if the model wants them.
-    fn surroundings(&self, adds_beginning: bool) -> Result<Option<TemplateProcessing>> {
-        let mut pieces = vec!["$A"];
-        let mut specials = Vec::new();
-        for (name, usual) in [("bos", adds_beginning), ("eos", false)] {
+    fn surroundings(&self, adds_beginning: bool) -> Result<[Option<u32>; 2]> {
+        let mut around = [None; 2];
+        for (place, (name, usual)) in
+            around.iter_mut().zip([("bos", adds_beginning), ("eos", false)])
+        {
             let flag = self.metadata.flag(&format!("tokenizer.ggml.add_{name}_token"))?;
             if !flag.unwrap_or(usual) {
                 continue;
             }
             let key = format!("tokenizer.ggml.{name}_token_id");
             let Some(id) = self.metadata.integer(&key)? else { continue };
-            let Some(token) = self.tokens.get(id as usize) else {
+            if id >= self.tokens.len() as u64 {
                 let expected = format!("an id below the vocabulary's {}", self.tokens.len());
                 return Err(self.metadata.mismatch(&key, &id.to_string(), &expected));
-            };
-            pieces.insert(if name == "bos" { 0 } else { pieces.len() }, name);
-            let special = SpecialToken::new(name.into(), vec![id as u32], vec![(*token).into()]);
-            specials.push(special.map_err(|e| Error::file(self.metadata.file, e))?);
+            }
+            *place = Some(id as u32);
         }
-        if specials.is_empty() {
-            return Ok(None);
-        }
-        let template = TemplateProcessing::builder()
-            .try_single(pieces)
-            .map_err(|e| Error::file(self.metadata.file, e))?
-            .special_tokens(specials)
-            .build();
-        template.map(Some).map_err(|e| Error::file(self.metadata.file, e))
+        Ok(around)
     }
 }

@@ -11,7 +11,7 @@ const MAGIC: [u8; 8] = *b"PACKEDW\0";
 
 /// To be raised when anything changes in how numbers become panels, or in what the file says. Written in
 /// the machine's own byte order, as scales and floats are: a file of the other order has another version.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// Magic, version, length of the header, checksum.
 pub(super) const PREFIX: usize = 8 + 8 + 8 + 32;

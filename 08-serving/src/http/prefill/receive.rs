@@ -1,6 +1,7 @@
 //! One answer of a prefill worker, from the connection to blocks.
 
 use super::{Ask, PATH, SEAL, seal};
+use crate::api::TOO_LONG;
 use crate::engine::Wanted;
 use axum::body::{Body, BodyDataStream};
 use axum::http::{Request, StatusCode, Uri, header};
@@ -28,8 +29,8 @@ pub(super) enum Problem {
     /// Nobody answers, or he stops.
     #[error("{0}")]
     Lost(String),
-    /// It has other things to do.
-    #[error("it is busy: {0}")]
+    /// It has other things to do, or this one is not for it; the next one may be.
+    #[error("it does not read this one: {0}")]
     Busy(String),
     /// It will not do it, now or later.
     #[error("it answers {0}: {1}")]
@@ -111,8 +112,11 @@ async fn refusal(status: StatusCode, data: &mut BodyDataStream) -> Problem {
     let envelope: Option<serde_json::Value> = serde_json::from_slice(&told).ok();
     let message = envelope.as_ref().and_then(|told| told["error"]["message"].as_str());
     let message = message.unwrap_or("it does not say why").to_owned();
+    // A worker with a shorter context than this server's reads others.
+    let is_too_long = envelope.is_some_and(|told| told["error"]["code"] == TOO_LONG);
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Problem::Busy(message),
+        StatusCode::BAD_REQUEST if is_too_long => Problem::Busy(message),
         status => Problem::Refused(status, message),
     }
 }
@@ -216,5 +220,18 @@ mod tests {
         let (unpacking, result) = taken(&more, 70);
         assert!(result.unwrap_err().to_string().contains("more blocks"));
         assert_eq!(unpacking.blocks.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_prompt_that_is_too_long_for_a_worker_says_nothing_of_others() {
+        let refusal = async |status: u16, code: &str| {
+            let body = serde_json::json!({"error": {"message": "no", "code": code}});
+            let mut data = Body::from(body.to_string()).into_data_stream();
+            super::refusal(StatusCode::from_u16(status).unwrap(), &mut data).await
+        };
+        assert!(matches!(refusal(400, TOO_LONG).await, Problem::Busy(_)));
+        assert!(matches!(refusal(503, "").await, Problem::Busy(_)));
+        assert!(matches!(refusal(400, "other").await, Problem::Refused(..)));
+        assert!(matches!(refusal(409, TOO_LONG).await, Problem::Refused(..)));
     }
 }

@@ -1,9 +1,9 @@
 //! What configs say, and what becomes of it.
 
-use super::checkpoint::{self as tiny, with};
+use super::checkpoint::{self as tiny, Checkpoint, with};
 use gqa_mla::evict::{Budget, EvictingCache, Sinks};
 use kv_cache::RopeScaling;
-use model_files::Architecture;
+use model_files::{Architecture, ModelFiles};
 use naive_decode::{LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors};
 use serde_json::{Value, json};
 
@@ -91,15 +91,23 @@ fn of_a_gemma_that_sees_the_half_that_reads_is_read() {
     text["eos_token_id"] = Value::Null;
     let config = json!({ "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {},
         "text_config": text, "eos_token_id": [0, 4] });
-    let architecture = read(&config);
-    assert_eq!(architecture.config, read(&tiny::gemma3()).config);
-    let random = random_tensors(5);
-    let tensors = |name: &str, shape: &[usize]| {
-        random(name.strip_prefix("language_model.").expect(name), shape)
+    assert_eq!(read(&config).config, read(&tiny::gemma3()).config);
+    let plain = Checkpoint::random(tiny::gemma3());
+    let named =
+        |(name, tensor): (&String, &_)| (format!("language_model.{name}"), Clone::clone(tensor));
+    let sees = Checkpoint { config, tensors: plain.tensors.iter().map(named).collect() };
+    let open = |checkpoint: &Checkpoint| {
+        let directory = tempfile::tempdir().unwrap();
+        checkpoint.write(directory.path());
+        ModelFiles::open_directory(directory.path()).unwrap()
     };
-    let options = LoadOptions::default();
-    let found = architecture.assemble(options, &tensors, &dense(options.isa)).unwrap();
-    assert!(logits(&found) == logits(&self::random(&tiny::gemma3())));
+    let (plain, sees) = (open(&plain), open(&sees));
+    let load = |files: &ModelFiles| files.load(LoadOptions::default()).unwrap();
+    assert!(logits(&load(&sees)) == logits(&load(&plain)));
+    // As it is stored, too, for whoever packs it so.
+    let name = "model.layers.0.self_attn.q_proj.weight";
+    let [own, expected] = [&sees, &plain].map(|files| files.raw(name).expect("it is there"));
+    assert_eq!((own.kind, own.bytes), (expected.kind, expected.bytes));
 }
 
 #[test]
