@@ -61,6 +61,18 @@ fn pieces_are_merged_by_score() {
     assert_eq!(tokenizer.decode(&[1, HELLO, HELLO, 2]).unwrap(), "hello hello");
 }
 
+/// As files of Gemma were before their converter wrote spaces for the sign.
+#[test]
+fn spaces_side_by_side_are_one_piece_also_where_their_kind_is_another() {
+    let mut vocabulary = pieces();
+    let sides: Vec<String> = (2..=4).map(|count| "▁".repeat(count)).collect();
+    vocabulary.extend(sides.iter().map(|piece| (piece.clone(), 4, -50.0)));
+    let tokenizer = tokenizer("llama", &vocabulary, &[("add_space_prefix", Meta::Bool(false))]);
+    let id = tokenizer.token_id(&sides[2]).unwrap();
+    assert_eq!(tokenizer.encode("    ").unwrap(), [id]);
+    assert_eq!(tokenizer.decode(&[id]).unwrap(), "    ");
+}
+
 #[test]
 fn what_no_piece_can_write_is_bytes() {
     let tokenizer = tokenizer("llama", &pieces(), &ENDS);

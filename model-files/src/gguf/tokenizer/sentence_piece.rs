@@ -75,7 +75,13 @@ fn merges(vocabulary: &Vocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<(Stri
     }
     let mut pairs: Vec<(f64, &str, &str)> = Vec::new();
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        if vocabulary.kinds[id] != kind::NORMAL {
+        // Spaces side by side are pieces of a kind of their own in some files.
+        let is_piece = match vocabulary.kinds[id] {
+            kind::NORMAL => true,
+            kind::USER_DEFINED => token.contains(SPACE),
+            _ => false,
+        };
+        if !is_piece {
             continue;
         }
         let mut splits: Vec<(u32, u32, usize)> = token
