@@ -16,11 +16,15 @@ use serde::Serialize;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::task::spawn_blocking;
+
+/// Tokens from which on an answer is a large one: with the twenty likeliest of each it has several megabytes.
+const LARGE: usize = 4096;
 
 /// A way to ask for text, and what its answers are written with.
 pub(super) trait Writes: Format + Sized {
     /// One answer, whole.
-    type Choice: Serialize + Send;
+    type Choice: Serialize + Send + 'static;
 
     /// From a body to what the engine is asked, and whether the answers are streamed.
     ///
@@ -54,7 +58,26 @@ pub(super) async fn answer<W: Writes>(
     let pieces = start(&app, work, come)?;
     match streams {
         true => Ok(stream(pieces, writes)),
-        false => Ok(Json(writes.whole(pieces).await?).into_response()),
+        false => {
+            let answer = writes.whole(pieces).await?;
+            let tokens = answer.usage.map_or(0, |usage| usage.completion_tokens);
+            written(answer, tokens >= LARGE).await
+        }
+    }
+}
+
+/// Writes an answer down: aside, if that takes long enough for streams on the threads of the connections to halt.
+///
+/// # Errors
+/// 500 if writing it panics.
+pub(super) async fn written<T: Serialize + Send + 'static>(
+    answer: T,
+    is_large: bool,
+) -> Result<Response, ApiError> {
+    let write = || Json(answer).into_response();
+    match is_large {
+        true => spawn_blocking(write).await.map_err(ApiError::failed),
+        false => Ok(write()),
     }
 }
 
@@ -144,6 +167,7 @@ mod tests {
     use super::super::completions::completions;
     use super::*;
     use crate::engine::{Engine, EngineHandle, EngineOptions};
+    use axum::body::to_bytes;
     use axum::http::{HeaderMap, StatusCode};
     use embedded_models::TARGET;
     use futures_util::poll;
@@ -176,6 +200,19 @@ mod tests {
         let body = json!({"prompt": "Once", "max_tokens": 8, "user": "x".repeat(1 << 20)});
         let body = Bytes::from(body.to_string());
         completions(State(app.clone()), Extension(tenant), body).await
+    }
+
+    #[tokio::test]
+    async fn a_large_answer_is_what_a_small_one_is() {
+        let answer: Vec<f32> = (0..1000).map(|i| i as f32 / 7.0).collect();
+        let mut bodies = Vec::new();
+        for is_large in [false, true] {
+            let response = written(answer.clone(), is_large).await.unwrap();
+            assert_eq!(response.headers()["content-type"], "application/json");
+            bodies.push(to_bytes(response.into_body(), usize::MAX).await.unwrap());
+        }
+        assert_eq!(bodies[0], bodies[1]);
+        assert_eq!(serde_json::from_slice::<Vec<f32>>(&bodies[1]).unwrap(), answer);
     }
 
     #[tokio::test]

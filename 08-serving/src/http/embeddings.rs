@@ -1,6 +1,7 @@
 //! `POST /v1/embeddings`
 
 use super::App;
+use super::answer::written;
 use super::auth::Tenant;
 use super::pieces::refusal;
 use super::share::{Taken, Text, submit};
@@ -8,12 +9,15 @@ use crate::api::completions::Asked;
 use crate::api::embeddings::*;
 use crate::api::{ApiError, read};
 use crate::engine::{Event, FinishReason, Refused};
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
+use axum::response::Response;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Numbers from which on an answer is a large one, of several megabytes.
+const LARGE: usize = 1 << 18;
 
 /// Texts as points: the final hidden state of each one's last token, which has seen all of it, at length 1. How near
 /// two are is for the model to say; one that was trained to continue texts, and not for this, says it roughly.
@@ -25,7 +29,7 @@ pub(super) async fn embeddings(
     State(app): State<Arc<App>>,
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
-) -> Result<Json<Embeddings>, ApiError> {
+) -> Result<Response, ApiError> {
     let deadline = app.deadline(Instant::now());
     let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, deadline, body);
     let (texts, encoding) = app.work(body, prepare).await?;
@@ -37,10 +41,11 @@ pub(super) async fn embeddings(
     let hidden = taken.map(|taken| hidden(app.clone(), taken)).buffered(app.share.at_once());
     let numbers = hidden.map_ok(|hidden| Numbers::of(&hidden, encoding));
     let numbers: Vec<Numbers> = numbers.try_collect().await?;
+    let is_large = numbers.len() * app.limits().hidden >= LARGE;
     let one = |(index, embedding)| Embedding { object: "embedding", index, embedding };
     let data = numbers.into_iter().enumerate().map(one).collect();
     let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
-    Ok(Json(Embeddings { object: "list", data, model: app.name.clone(), usage }))
+    written(Embeddings { object: "list", data, model: app.name.clone(), usage }, is_large).await
 }
 
 fn prepare(
