@@ -74,7 +74,7 @@ impl Tokenizer {
             let Some(id) = id else { continue };
             let token = self.inner.id_to_token(id).ok_or_else(|| {
                 let what = format!("token around every text of {}", self.name);
-                Error::invalid(what, id, format!("an id below {}", self.vocab_size()))
+                Error::invalid(what, id, "a token of the vocabulary")
             })?;
             pieces.insert(if name == "bos" { 0 } else { pieces.len() }, name);
             let special = SpecialToken::new(name.into(), vec![id], vec![token]);

@@ -39,7 +39,7 @@ pub(crate) fn read_tokenizer(directory: &Path) -> Result<Tokenizer> {
 #[derive(Deserialize)]
 struct Surroundings {
     tokenizer_class: Option<String>,
-    // Not what is said if nothing is, which is `null` here.
+    // Where nothing is said it is wanted; `null` says that it is not.
     #[serde(default = "yes")]
     add_bos_token: Option<bool>,
     add_eos_token: Option<bool>,

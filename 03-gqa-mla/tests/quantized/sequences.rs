@@ -53,18 +53,13 @@ proptest! {
                             }
                         }
                         prop_assert_eq!(cache.len(sequence), held.len());
-                        if held.is_empty() {
-                            longest[sequence] = 0;
-                        }
                     }
                     1 if seed < 15 => {
                         cache.reset(sequence).unwrap();
                         held.clear();
-                        longest[sequence] = 0;
                     }
                     _ if before + size < CONTEXT => {
                         held.extend(text(seed, size));
-                        longest[sequence] = longest[sequence].max(held.len());
                         let found = feed(&MODEL, &mut *cache, sequence, &[&held[before..]]);
                         let expected = fed_at_once(&make, held);
                         let from = before * VOCABULARY as usize;
@@ -72,6 +67,8 @@ proptest! {
                     }
                     _ => {}
                 }
+                let ever = if held.is_empty() { 0 } else { longest[sequence] };
+                longest[sequence] = held.len().max(ever);
             }
         }
     }

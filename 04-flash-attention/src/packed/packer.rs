@@ -169,15 +169,23 @@ impl<'a> Packer<'a> {
         Ok(linear)
     }
 
-    /// The matrix that the source calls `name`.
-    fn named(&self, name: &str, shape: [usize; 2], tensors: Tensors) -> Result<PackedLinear> {
+    /// A matrix that has a name, as the packed file has it, or else of its source's rows, or of what `make` gives.
+    fn kept_or_packed(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        rows: impl FnOnce() -> Result<Option<Rows<'a>>>,
+        make: &dyn Fn() -> Result<Vec<f32>>,
+    ) -> Result<PackedLinear> {
         match self.mapped(name, shape) {
             Some(linear) => Ok(linear),
-            None => {
-                let rows = self.stored(name, shape)?;
-                self.packed_now(name, shape, rows, &|| tensors(name, &shape))
-            }
+            None => self.packed_now(name, shape, rows()?, make),
         }
+    }
+
+    /// The matrix that the source calls `name`.
+    fn named(&self, name: &str, shape: [usize; 2], tensors: Tensors) -> Result<PackedLinear> {
+        self.kept_or_packed(name, shape, || self.stored(name, shape), &|| tensors(name, &shape))
     }
 
     fn converted(&self, weights: &[f32], outputs: usize, inputs: usize) -> Result<PackedLinear> {
@@ -240,12 +248,8 @@ impl Packing for Packer<'_> {
         inputs: usize,
         make: &dyn Fn() -> Result<Vec<f32>>,
     ) -> Result<Box<dyn Linear>> {
-        let shape = [outputs, inputs];
-        Ok(Box::new(match self.mapped(name, shape) {
-            Some(linear) => linear,
-            // No source has it as it is.
-            None => self.packed_now(name, shape, None, make)?,
-        }))
+        // No source has it as it is.
+        Ok(Box::new(self.kept_or_packed(name, [outputs, inputs], || Ok(None), make)?))
     }
 
     fn rows(
@@ -256,13 +260,8 @@ impl Packing for Packer<'_> {
         make: &dyn Fn() -> Result<Vec<f32>>,
     ) -> Result<Box<dyn Linear>> {
         let (part, own) = (rows_name(name, &rows), [rows.len(), shape[1]]);
-        Ok(Box::new(match self.mapped(&part, own) {
-            Some(linear) => linear,
-            None => {
-                let stored = self.stored(name, shape)?.map(|all| all.part(rows));
-                self.packed_now(&part, own, stored, make)?
-            }
-        }))
+        let stored = || Ok(self.stored(name, shape)?.map(|all| all.part(rows)));
+        Ok(Box::new(self.kept_or_packed(&part, own, stored, make)?))
     }
 
     fn stacked(
