@@ -213,8 +213,7 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         let pool = self.executor.cache_mut();
         let free = pool.blocks().free();
         if wanted > free {
-            let (blocks, memory) = pool.parts();
-            self.prefixes.evict(wanted - free, blocks, memory);
+            self.evict(wanted - free);
         }
         self.pool().blocks().free() >= wanted
     }
@@ -241,6 +240,12 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         self.prefixes.keep(session.salt, &session.text, &table, blocks);
         let known = self.prefixes.cache().known(session.salt, &session.text);
         self.executor.cache_mut().exchange(session.sequence, &known)
+    }
+
+    /// Lets go of so many blocks that nobody uses, or of as many as there are: they are in every tier then. Gives how many.
+    pub fn evict(&mut self, wanted: usize) -> usize {
+        let (blocks, memory) = self.executor.cache_mut().parts();
+        self.prefixes.evict(wanted, blocks, memory)
     }
 
     /// Copies what is known of a text to the tiers that outlive the process, as [`Tiered::save`].

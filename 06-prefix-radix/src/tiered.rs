@@ -23,7 +23,7 @@ mod shelf;
 pub use changes::KvEvent;
 pub use shelf::TierStatistics;
 
-use crate::{BlockHash, Chain, Prefix, PrefixCache, Salt};
+use crate::{Chain, Prefix, PrefixCache, Salt};
 use changes::Changes;
 use naive_decode::Error;
 use paged_cache::offload::{BlockBytes, Key, Tier};
@@ -31,14 +31,12 @@ use paged_cache::{BlockId, Blocks};
 use shelf::Shelf;
 use std::collections::HashMap;
 
-/// How far a text is saved. Names hang on all names before them, so a long text that is saved a block at a time must not
-/// begin with the first name each time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far a text is saved. Names hang on all names before them, so a long text that is saved a few blocks at a time must not
+/// make them anew each time.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavePoint {
-    /// Blocks that have been seen to.
-    pub blocks: usize,
-    /// The name of the last of them, or of nothing yet.
-    pub key: Key,
+    /// Names of the blocks that have not been seen to: a text's end is seen to first.
+    pub names: Vec<Key>,
 }
 
 /// A prefix cache over a pool, and tiers below it. With no tiers it is the cache alone.
@@ -103,8 +101,11 @@ impl<P: PrefixCache> Tiered<P> {
         let known = prefix.tokens / size;
         // A block that agrees in part stays as it is if no tier has the right one.
         let partial = prefix.blocks.split_off(known);
-        let chain = self.chain;
-        for key in chain.names(salt, prompt, size).skip(known) {
+        let names = self.chain.names(salt, prompt, size).skip(known);
+        let names: Vec<Key> = names.take_while(|&name| self.tiers.contains(name)).collect();
+        // What has to go for these must not push out of a tier what is about to be read there.
+        self.tiers.touch(names.iter().rev().copied());
+        for key in names {
             let Some(bytes) = self.tiers.get(key, memory.block_bytes()) else { break };
             let Some(block) = self.take(blocks, memory) else { break };
             if let Err(error) = memory.copy_in(block, &bytes) {
@@ -190,8 +191,11 @@ impl<P: PrefixCache> Tiered<P> {
 
     // ANCHOR: save
     /// Copies what the pool has of a text to the tiers that outlive the process, and leaves it in the pool: the
-    /// blocks from `from` on, or from the first, until `most` have been copied. Those that are there already cost
+    /// blocks from `from` back, or from the last, until `most` have been copied. Those that are there already cost
     /// nothing. Gives where to go on from; none if the text is done.
+    ///
+    /// The end goes first, as when a text is evicted: a tier lets go of what was put there first, and nothing goes on
+    /// without the beginning.
     pub fn save(
         &mut self,
         salt: Salt,
@@ -201,30 +205,34 @@ impl<P: PrefixCache> Tiered<P> {
         memory: &dyn BlockBytes,
     ) -> Option<SavePoint> {
         let known = self.cache.known(salt, text);
-        let start = || SavePoint { blocks: 0, key: self.chain.root(salt) };
-        let SavePoint { blocks: seen, mut key } = from.unwrap_or_else(start);
+        let mut names = match from {
+            Some(point) => point.names,
+            None => self.touch(salt, text),
+        };
+        // What the pool has no more went to the tiers when it left.
+        names.truncate(known.len());
         let mut copied = 0;
-        let blocks = text.chunks_exact(self.cache.block_tokens()).zip(known);
-        for (number, (tokens, block)) in blocks.enumerate().skip(seen) {
+        while let Some(&name) = names.last() {
             if copied == most {
-                return Some(SavePoint { blocks: number, key });
+                return Some(SavePoint { names });
             }
-            key = self.chain.next(key, tokens);
-            copied += usize::from(self.tiers.save(key, |bytes| memory.copy_out(block, bytes)));
+            let block = known[names.len() - 1];
+            copied += usize::from(self.tiers.save(name, |bytes| memory.copy_out(block, bytes)));
+            names.pop();
         }
-        self.touch(salt, text);
         None
     }
     // ANCHOR_END: save
 
     /// Notes in the tiers that a text was used, its end first: what is let go of first is to be an end, as nothing goes on
-    /// without the beginning.
-    fn touch(&mut self, salt: Salt, text: &[u32]) {
+    /// without the beginning. Gives the names of its blocks.
+    fn touch(&mut self, salt: Salt, text: &[u32]) -> Vec<Key> {
         if self.tiers.is_empty() {
-            return;
+            return Vec::new();
         }
         let names: Vec<Key> = self.chain.names(salt, text, self.cache.block_tokens()).collect();
-        self.tiers.touch(names.into_iter().rev());
+        self.tiers.touch(names.iter().rev().copied());
+        names
     }
 
     /// A block to bring something back to.

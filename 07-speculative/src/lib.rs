@@ -20,7 +20,7 @@
 //! | `speculation.rs` | the loop: propose, verify, accept, roll back |
 //! | `guessing.rs` | the rung: a decoder that guesses what it will be fed |
 //! | `embedded.rs` | the embedded target with everything that guesses for it |
-//! | `tasks.rs` | texts to speculate on, of four kinds |
+//! | `tasks.rs` | texts to speculate on, of five kinds |
 //! | `small_world.rs` | four tokens, and every text's chance known: whether a rule of acceptance is exact |
 //! | `faults.rs`, `faults/` | what goes wrong with speculation, on purpose |
 

@@ -1,6 +1,7 @@
 //! How much is served at once, as arguments, by vLLM's names.
 
 use crate::engine::{EngineOptions, Limits};
+use crate::sizes::count;
 use anyhow::{Result, ensure};
 use clap::Args;
 use std::num::NonZeroUsize;
@@ -10,17 +11,17 @@ use std::num::NonZeroUsize;
 pub struct CapacityArgs {
     /// Most tokens of a prompt with its answer; as many as the model is for, or the pool holds if those are fewer, if not
     /// given. Models that turn long texts otherwise than short ones (Phi-3's longrope) are for long ones if that is asked for
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
     max_model_len: Option<NonZeroUsize>,
     /// Most requests that run at once; 32 if not given
-    #[arg(long, value_name = "REQUESTS")]
+    #[arg(long, value_name = "REQUESTS", value_parser = count)]
     max_num_seqs: Option<NonZeroUsize>,
     /// Most tokens that a pass reads and writes, of all requests together: more make prompts faster, and texts wait longer
     /// for each of their tokens; 256 on the processor and 1,024 on a GPU if not given
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
     max_num_batched_tokens: Option<NonZeroUsize>,
     /// Most requests that wait; more are refused (429). 256 if not given
-    #[arg(long, value_name = "REQUESTS")]
+    #[arg(long, value_name = "REQUESTS", value_parser = count)]
     max_queue: Option<NonZeroUsize>,
 }
 

@@ -3,12 +3,14 @@
 use crate::api::{Generation, fresh_seed};
 use crate::engine::{EngineHandle, EngineRequest, Refused};
 use crate::served::{EngineArgs, Exchanging, Served};
+use crate::sizes::count;
 use crate::text::{Answer, Piece, Style};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use model_files::{ChatTemplate, Message, SamplingDefaults};
 use naive_decode::{Sampling, Tokenizer};
 use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,11 +23,11 @@ pub struct ChatArgs {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Most tokens of an answer; as many as fit if not given
-    #[arg(long)]
-    tokens: Option<usize>,
+    #[arg(long, value_parser = count)]
+    tokens: Option<NonZeroUsize>,
     /// 0 always takes the likeliest token; higher is more varied. What the model's own files say if not given, and 0 if they
     /// say nothing
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     temperature: Option<f32>,
     /// Seed of the random draws; another one each time if not given
     #[arg(long)]
@@ -66,7 +68,7 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
         template,
         messages: beginning.clone(),
         sampling,
-        most_tokens: args.tokens,
+        most_tokens: args.tokens.map(NonZeroUsize::get),
         answering: Answering::default(),
     };
     let is_watched = stdin().is_terminal();

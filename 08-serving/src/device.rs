@@ -125,13 +125,14 @@ pub fn engine_options(llama: &PlainLlama) -> Result<EngineOptions> {
     Ok(EngineOptions { kept, rows: ROWS, ..options })
 }
 
-/// Room for an engine, with a pool as its options say.
+/// Room for an engine, with a pool and for texts as its options say.
 ///
 /// # Errors
 /// If the kernels do not fit the model.
 pub fn engine_room(llama: &PlainLlama, options: &EngineOptions) -> Result<Room> {
     let tokens = options.pool_bytes / kv_bytes_per_token(&llama.config)?;
-    Ok(Room { tokens, capacity: llama.rope.positions(), rows: options.rows })
+    let capacity = llama.rope.positions().min(options.context.unwrap_or(usize::MAX));
+    Ok(Room { tokens, capacity, rows: options.rows })
 }
 
 /// Room for one text of at most `capacity` tokens, or of as many as the model is for.
@@ -178,6 +179,20 @@ impl<G: Gpu + 'static> OnGpu<G> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use embedded_models::TARGET;
+
+    #[test]
+    fn no_room_is_set_aside_for_longer_texts_than_are_asked_for() {
+        let llama = ModelFiles::embedded(&TARGET).unwrap().plain_llama(None).unwrap();
+        let options = engine_options(&llama).unwrap();
+        let room =
+            |context| engine_room(&llama, &EngineOptions { context, ..options.clone() }).unwrap();
+        assert_eq!(room(None).capacity, llama.rope.positions());
+        assert_eq!(room(Some(100)).capacity, 100);
+        assert_eq!(room(Some(usize::MAX)).capacity, llama.rope.positions());
+        let bytes = |context| room(context).bytes(&llama.config).unwrap();
+        assert!(bytes(Some(100)) < bytes(None));
+    }
 
     #[test]
     fn a_model_has_to_fit_before_anything_is_set_aside() {

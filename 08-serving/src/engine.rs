@@ -191,6 +191,7 @@ impl Engine {
             false => Box::new(Nothing::new(block)),
         };
         let pool = SharedPool::over(target, Tiered::new(prefixes, chain, tiers))?;
+        let puts_away = pool.prefixes().outlives_process();
         let holders = Holders::new(pool.pool().blocks().count());
         let mut engine = Engine {
             pool,
@@ -199,7 +200,7 @@ impl Engine {
             borrowers: Vec::new(),
             listeners: Vec::new(),
             has_reported: false,
-            inbox: Inbox::new(limits, options.events, exchanged),
+            inbox: Inbox::new(limits, options.events, exchanged, puts_away),
             options,
             members: Vec::new(),
             holders,

@@ -23,19 +23,19 @@ pub struct GenerateArgs {
     #[arg(long)]
     tokens: Option<usize>,
     /// 0 always takes the likeliest token; higher is more varied
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.0)]
     temperature: f32,
     /// Choose among the K likeliest tokens only
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
     /// Choose among the likeliest tokens that together reach probability P
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
     top_p: f32,
     /// Choose among tokens at least M times as likely as the likeliest
-    #[arg(long, value_name = "M", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "M", default_value_t = 0.0)]
     min_p: f32,
     /// Divide the scores of tokens already in the text by this, from 0.01 to 100
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1.0)]
     repetition_penalty: f32,
     /// Seed of the random draws
     #[arg(long, default_value_t = 0)]

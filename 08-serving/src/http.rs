@@ -31,6 +31,7 @@
 //! | `http/dialect.rs`, `dialect/calls.rs` | how a model writes calls and thoughts, as its template shows |
 //! | `http/dialect/room.rs` | forms that leave it room for them |
 //! | `http/grammars.rs` | forms that answers are held to, compiled once |
+//! | `http/grammars/steps.rs` | the time that a step of following one may take |
 //! | `http/metrics.rs` | `GET /metrics`, by vLLM's names |
 //! | `http/kv_events.rs` | `GET /kv-events`: which blocks are known, for routers |
 //! | `http/watch.rs` | `GET /state`: the engine as it runs |

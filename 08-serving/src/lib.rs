@@ -23,7 +23,7 @@
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
 //! | `simulate.rs`, `simulate/` | `ladder simulate`: asks, measures this machine, prints |
 //! | `simulator/` | a deployment that need not be there |
-//! | `sizes.rs` | bytes, as they are written on a command line |
+//! | `sizes.rs` | bytes, and numbers of things, as they are written on a command line |
 //! | `source.rs` | where the model comes from |
 //! | `text.rs` | from an answer's tokens to what a client reads |
 //! | `trace.rs` | `ladder trace`: a load through the engine, pass by pass |

@@ -1,7 +1,7 @@
 //! The `ladder` command.
 
 use anyhow::{Error, Result};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use serving::bench::{BenchArgs, bench};
 use serving::break_its;
@@ -58,13 +58,24 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let matches = with_negative_numbers(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|problem| problem.exit());
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             eprintln!("error: {}", in_words(&problem));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Lets a number below zero be the value of any option. Where it cannot be, the option that has it is named.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let has_value = arg.get_action().takes_values();
+        arg.allow_negative_numbers(has_value)
+    });
+    command.mut_subcommands(with_negative_numbers)
 }
 
 /// A problem and what caused it, in one line: a cause that the problem names itself is not told twice.

@@ -6,7 +6,7 @@ use crate::http::{
     App, DRAIN_IN, Hosts, Keys, Origin, PrefillWorkers, WorkerAddress, bind, listen, runtime,
 };
 use crate::served::{EngineArgs, Exchanging, Served};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use model_files::SamplingDefaults;
 use std::env::VarError;
@@ -162,9 +162,11 @@ impl ServeArgs {
 /// Serves a model over HTTP until ctrl-c or SIGTERM; then finishes what is under way.
 ///
 /// # Errors
-/// Whatever is wrong with the model, or an address that cannot be had.
+/// Whatever is wrong with the model, an address that cannot be had, or an empty name.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     log()?;
+    let is_nameless = args.served_model_name.as_deref() == Some("");
+    ensure!(!is_nameless, "--served-model-name is empty, expected a name");
     let variable = key_of_environment(KEY_VARIABLE)?;
     let keys = args.api_key.iter().map(String::as_str).chain(variable.as_deref());
     let keys = Keys::new(keys)?;

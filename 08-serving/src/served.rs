@@ -5,7 +5,7 @@ use crate::device::{DeviceArgs, engine_options, engine_room, kv_on_gpu};
 use crate::engine::{Engine, EngineHandle, EngineOptions, Exchange, KvFile, Prefiller};
 use crate::packed::{Keep, load_packed};
 use crate::sizes::bytes;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use cuda_executor::kv_bytes_per_token;
 use embedded_models::TARGET;
@@ -157,6 +157,9 @@ impl EngineArgs {
     }
 
     /// The options with all that was said.
+    ///
+    /// # Errors
+    /// As [`CapacityArgs::set`], or memory besides the pool without room for a block.
     fn set(
         &self,
         options: EngineOptions,
@@ -166,6 +169,11 @@ impl EngineArgs {
         exchange: &Exchanging,
     ) -> Result<EngineOptions> {
         let options = self.capacity.set(options, capacity, token_bytes)?;
+        let (host_bytes, block) = (self.kv_host_bytes, EngineOptions::pool_for(1, token_bytes));
+        ensure!(
+            host_bytes == 0 || host_bytes >= block,
+            "--kv-host-bytes is {host_bytes}, expected 0 or at least {block}, one block"
+        );
         let exchange = exchange.is_wanted().then(|| Exchange {
             model: digest(files, self.weights),
             prefiller: exchange.prefiller.clone(),
@@ -173,7 +181,7 @@ impl EngineArgs {
         Ok(EngineOptions {
             exchange,
             pool_bytes: self.pool_bytes.unwrap_or(options.pool_bytes),
-            host_bytes: self.kv_host_bytes,
+            host_bytes,
             kv_file: self.kv_dir.clone().map(|directory| KvFile {
                 directory,
                 bytes: self.kv_dir_bytes,

@@ -1,4 +1,6 @@
-//! Bytes, as they are written on a command line.
+//! Bytes, and numbers of things, as they are written on a command line.
+
+use std::num::{IntErrorKind, NonZeroUsize, ParseIntError};
 
 /// Units, by how often a thousand, or 1,024, is taken by itself.
 const UNITS: [&str; 5] = ["", "k", "m", "g", "t"];
@@ -24,6 +26,17 @@ pub(crate) fn bytes<T: TryFrom<u64>>(written: &str) -> Result<T, String> {
     let power = UNITS.iter().position(|known| *known == prefix).ok_or_else(refused)?;
     let bytes = base.checked_pow(power as u32).and_then(|unit| number.checked_mul(unit));
     bytes.and_then(|bytes| T::try_from(bytes).ok()).ok_or_else(|| "expected fewer bytes".to_owned())
+}
+
+/// Reads how many of something there are to be.
+///
+/// # Errors
+/// What is no such number, none at all, or more than can be counted.
+pub(crate) fn count(written: &str) -> Result<NonZeroUsize, String> {
+    written.parse().map_err(|problem: ParseIntError| match problem.kind() {
+        IntErrorKind::PosOverflow => format!("expected at most {}", usize::MAX),
+        _ => "expected a whole number, at least 1".to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -57,5 +70,15 @@ mod tests {
             assert!(bytes::<u64>(written).is_err(), "{written}");
         }
         assert_eq!(bytes::<u8>("1kB"), Err("expected fewer bytes".to_owned()));
+    }
+
+    #[test]
+    fn a_number_of_things_is_at_least_1() {
+        assert_eq!(count("7"), Ok(NonZeroUsize::new(7).unwrap()));
+        for written in ["0", "-1", "1.5", "", "many"] {
+            assert_eq!(count(written), Err("expected a whole number, at least 1".to_owned()));
+        }
+        let more = format!("{}0", usize::MAX);
+        assert_eq!(count(&more), Err(format!("expected at most {}", usize::MAX)));
     }
 }

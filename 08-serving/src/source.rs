@@ -53,8 +53,8 @@ impl Loaded {
     }
 
     fn new(mut files: ModelFiles, room: impl FnOnce(&Tokenizer) -> Result<usize>) -> Result<Self> {
-        let own = files.config.rope_scaling.take();
-        let own = own.map(|json| RopeScaling::from_json(&json, &files.config)).transpose()?;
+        let own = files.rope_scaling()?;
+        files.config.rope_scaling = None;
         let mut options = LoadOptions::default();
         let scaling = match own {
             Some(own) => Some(own),

@@ -7,8 +7,9 @@ pub use timeline::{RequestTimeline, Timeline, run};
 use crate::engine::policy::{Continuous, Policy, StaticBatches};
 use crate::engine::{Engine, EngineOptions};
 use crate::load::Load;
+use crate::load::sizes::MOST_REQUESTS;
 use crate::packed::{Keep, load_packed};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use flash_attention::packed::Weights;
 use flash_attention::threads::Pool;
@@ -62,14 +63,23 @@ pub struct TraceArgs {
 /// # Errors
 /// Whatever is wrong with the model or the options.
 pub fn trace(args: &TraceArgs) -> Result<()> {
+    let (requests, rows, running) = (args.load.requests, args.rows, args.running);
+    ensure!(
+        (1..=MOST_REQUESTS).contains(&requests),
+        "--requests is {requests}, expected 1 to {MOST_REQUESTS}"
+    );
+    ensure!(
+        rows >= running,
+        "--rows is {rows}, expected at least {running}: one row for each request of --running"
+    );
     let files = args.model.files()?;
     let pool = Pool::shared();
     let loaded = load_packed(&files, Weights::AsStored, LoadOptions::default(), &pool, Keep::Slow)?;
     let model = Arc::new(loaded.model);
     let mut options = EngineOptions {
-        rows: args.rows,
-        running: args.running,
-        queue: args.load.requests,
+        rows,
+        running,
+        queue: requests,
         policy: args.batching.policy(),
         ..EngineOptions::for_model(&model)?
     };

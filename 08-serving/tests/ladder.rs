@@ -107,7 +107,7 @@ fn counts_of_tokens_that_nothing_can_come_of() {
     assert_both_refuse(&with("0"), &["tokens", "0", "at least 1"]);
     assert_both_refuse(&with("18446744073709551615"), &["context", "holds", "were asked for"]);
     assert_both_refuse(&with("18446744073709551616"), &["--tokens", "too large"]);
-    assert_both_refuse(&with("-1"), &["-1"]);
+    assert_both_refuse(&with("-1"), &["'-1' for '--tokens <TOKENS>'"]);
     assert_both_refuse(&with("many"), &["--tokens", "many"]);
 }
 
@@ -157,6 +157,9 @@ fn files_that_are_no_models() {
     from("notes.txt", b"notes", &["notes.txt", "expected", ".gguf"]);
     from("model.gguf", b"notes", &["model.gguf", "note", "not a GGUF file"]);
     from("model.gguf", b"GGUF\x03\0\0\0", &["model.gguf", "number of tensors", "truncated"]);
+    let words =
+        ["model.safetensors: has no config.json beside it", "config.json and tokenizer.json"];
+    from("model.safetensors", TARGET.weights, &words);
 }
 
 #[test]
@@ -222,6 +225,21 @@ fn a_break_it_that_is_not_there_gets_those_near_it() {
 fn a_number_below_zero_is_a_number() {
     assert_refused(&["generate", "--prompt", "x", "--temperature", "-1"], &["temperature is -1"]);
     assert_refused(&["chat", "--temperature", "-1"], &["temperature is -1"]);
+    assert_refused(&["generate", "--prompt", "x", "--seed", "-1"], &["'-1' for '--seed <SEED>'"]);
+    assert_refused(&["serve", "--timeout", "-1"], &["'-1' for '--timeout <SECONDS>'"]);
+    assert_refused(&["trace", "--requests", "-3"], &["'-3' for '--requests <REQUESTS>'"]);
+}
+
+#[test]
+fn how_much_there_is_to_be_is_refused_by_the_options_names() {
+    let words = ["'0' for '--tokens <TOKENS>'", "expected a whole number, at least 1"];
+    assert_refused(&["chat", "--tokens", "0"], &words);
+    for requests in ["0", "1000001"] {
+        let words = format!("--requests is {requests}, expected 1 to 1000000");
+        assert_refused(&["trace", "--requests", requests], &[&words]);
+    }
+    let words = "--rows is 1, expected at least 8: one row for each request of --running";
+    assert_refused(&["trace", "--rows", "1"], &[words]);
 }
 
 #[test]

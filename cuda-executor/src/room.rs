@@ -10,12 +10,15 @@ use crate::weights::{Weights, check};
 use cuda_kernels::cache::BLOCK_TOKENS;
 use naive_decode::{Config, Error, Result};
 
+/// Positions that attention's kernels count. What is set aside for so many is still a number of bytes.
+const MOST_POSITIONS: usize = 1 << 30;
+
 /// How much a device is to hold beside the weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     /// Tokens of keys and values in all; rounded up to whole blocks.
     pub tokens: usize,
-    /// Most tokens of one sequence; at most the model's context.
+    /// Most tokens of one sequence; at most the model's context, and 2^30.
     pub capacity: usize,
     /// Most rows of a pass; at most 65,535, and fewer where a matrix has so many outputs that their product is 2^31.
     pub rows: usize,
@@ -30,6 +33,14 @@ impl Room {
     pub(crate) fn check(&self, config: &Config) -> Result<()> {
         if self.tokens == 0 || self.rows == 0 || self.capacity == 0 {
             return Err(Error::invalid("room on the device", format!("{self:?}"), "none of it 0"));
+        }
+        if self.capacity > MOST_POSITIONS {
+            let expected = format!("at most {MOST_POSITIONS}, what attention's kernels count");
+            return Err(Error::invalid(
+                "tokens of a sequence on the device",
+                self.capacity,
+                expected,
+            ));
         }
         rehearsal::check_rows(config, self.rows)
     }

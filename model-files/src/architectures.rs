@@ -161,7 +161,10 @@ impl Architecture {
     pub fn assemble(&self, options: LoadOptions, tensors: Tensors, pack: Pack) -> Result<Model> {
         let written_by = Writer::HuggingFace;
         let from = Source { options, tensors, pack, written_by };
-        assemble(&*self.family, self.config.clone(), from)
+        let mut config = self.config.clone();
+        let scaling = config.rope_scaling.take();
+        let scaling = scaling.map(|json| RopeScaling::from_json(&json, &config)).transpose()?;
+        assemble(&*self.family, config, scaling, from)
     }
 
     /// A model with weights drawn at random, as [`Model::random`].
@@ -173,10 +176,13 @@ impl Architecture {
     }
 }
 
-/// Puts a model together and stretches its RoPE, if its config says so.
-pub(crate) fn assemble(family: &dyn Family, mut config: Config, from: Source) -> Result<Model> {
-    let scaling = config.rope_scaling.take();
-    let scaling = scaling.map(|json| RopeScaling::from_json(&json, &config)).transpose()?;
+/// Puts a model together, whose config says no more of a stretching, and stretches its RoPE, if that is wanted.
+pub(crate) fn assemble(
+    family: &dyn Family,
+    config: Config,
+    scaling: Option<RopeScaling>,
+    from: Source,
+) -> Result<Model> {
     let mut model = family.assemble(config, from)?;
     match (scaling, from.options.context) {
         (None, _) => {}

@@ -7,10 +7,11 @@ use crate::gguf::Gguf;
 use crate::origin::{Origin, Stamp};
 use crate::safetensors::Safetensors;
 use crate::sampling::SamplingDefaults;
-use crate::text_file::{is_there, read};
+use crate::text_file::{TextFile, read};
 use crate::tokenizer_file::read_tokenizer;
 use embedded_models::EmbeddedModel;
-use naive_decode::{Checkpoint, Config, LoadOptions, Model, Pack, Result, Tokenizer, dense};
+use kv_cache::RopeScaling;
+use naive_decode::{Checkpoint, Config, Error, LoadOptions, Model, Pack, Result, Tokenizer, dense};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -27,6 +28,8 @@ pub struct ModelFiles {
     pub chat_template: Option<ChatTemplate>,
     /// How its makers want tokens chosen, as far as they say.
     pub sampling: Result<SamplingDefaults>,
+    /// What errors call the file that says the shape.
+    config_file: String,
     family: Box<dyn Family>,
     weights: Weights,
     pub(crate) origin: Option<Origin>,
@@ -44,7 +47,8 @@ impl ModelFiles {
     /// If its files do not go together.
     pub fn embedded(model: &EmbeddedModel) -> Result<Self> {
         let name = |file: &str| format!("embedded {}/{file}", model.name);
-        let architecture = Architecture::from_json(&name("config.json"), model.config)?;
+        let config_file = name("config.json");
+        let architecture = Architecture::from_json(&config_file, model.config)?;
         let Architecture { mut config, family } = architecture;
         let generation = name("generation_config.json");
         config.add_end_tokens(&generation, model.generation_config)?;
@@ -65,6 +69,7 @@ impl ModelFiles {
             tokenizer,
             chat_template,
             sampling,
+            config_file,
             family,
             weights,
             origin,
@@ -110,10 +115,21 @@ impl ModelFiles {
                 Some(ChatTemplate::new(&file, source, beginning, end)?)
             }
         };
+        let config_file = format!("{}, metadata", gguf.file());
         let origin = Some(Origin::new(path, &[gguf.stamp()]));
         let (name, weights) = (path.display().to_string(), Weights::Gguf(gguf));
-        ModelFiles { name, config, tokenizer, chat_template, sampling, family, weights, origin }
-            .checked()
+        ModelFiles {
+            name,
+            config,
+            tokenizer,
+            chat_template,
+            sampling,
+            config_file,
+            family,
+            weights,
+            origin,
+        }
+        .checked()
     }
 
     fn from_parts(
@@ -125,22 +141,32 @@ impl ModelFiles {
         let json = read(&path)?;
         // How the tensors become matrices hangs on the config, whenever it was written.
         let config_stamp = Stamp::new(&path, UNIX_EPOCH, json.len(), &json);
-        let architecture = Architecture::from_json(&path.display().to_string(), &json)?;
+        let config_file = path.display().to_string();
+        let architecture = Architecture::from_json(&config_file, &json)?;
         let Architecture { mut config, family } = architecture;
-        let path = directory.join("generation_config.json");
         let mut sampling = Ok(SamplingDefaults::default());
-        if is_there(&path) {
-            let (file, json) = (path.display().to_string(), read(&path)?);
-            config.add_end_tokens(&file, &json)?;
-            sampling = SamplingDefaults::from_json(&file, &json);
+        if let Some(generation) = TextFile::of(directory, "generation_config.json")? {
+            config.add_end_tokens(&generation.name, &generation.bytes)?;
+            sampling = SamplingDefaults::from_json(&generation.name, &generation.bytes);
         }
-        let tokenizer = read_tokenizer(directory)?;
-        let chat_template = read_template(directory)?;
+        let settings = TextFile::of(directory, "tokenizer_config.json")?;
+        let tokenizer = read_tokenizer(directory, settings.as_ref())?;
+        let chat_template = read_template(directory, settings.as_ref())?;
         let weights = weights(directory)?;
         let origin = Some(Origin::new(named, &[weights.stamps(), &[config_stamp]].concat()));
         let (name, weights) = (named.display().to_string(), Weights::Safetensors(weights));
-        ModelFiles { name, config, tokenizer, chat_template, sampling, family, weights, origin }
-            .checked()
+        ModelFiles {
+            name,
+            config,
+            tokenizer,
+            chat_template,
+            sampling,
+            config_file,
+            family,
+            weights,
+            origin,
+        }
+        .checked()
     }
 
     pub(crate) fn family(&self) -> &dyn Family {
@@ -156,6 +182,16 @@ impl ModelFiles {
     /// only if it is asked for when the model is loaded ([`LoadOptions::context`]).
     pub fn longest_context(&self) -> usize {
         self.family.longest_context(&self.config)
+    }
+
+    /// How the config says that RoPE is stretched, if it says so.
+    ///
+    /// # Errors
+    /// A stretching that is not known, by file and field.
+    pub fn rope_scaling(&self) -> Result<Option<RopeScaling>> {
+        let scaling = self.config.rope_scaling.as_ref();
+        let scaling = scaling.map(|json| RopeScaling::from_json(json, &self.config)).transpose();
+        scaling.map_err(|error| Error::file(&self.config_file, error))
     }
 
     /// How many tokens back each layer looks; everything where that is not said.
@@ -241,26 +277,22 @@ impl ModelFiles {
             Weights::Gguf(_) => Writer::LlamaCpp,
         };
         let from = Source { options, tensors: &tensors, pack, written_by };
-        architectures::assemble(&*self.family, self.config.clone(), from)
+        let config = Config { rope_scaling: None, ..self.config.clone() };
+        architectures::assemble(&*self.family, config, self.rope_scaling()?, from)
     }
 }
 
-/// The chat template of a directory, if it has one.
-fn read_template(directory: &Path) -> Result<Option<ChatTemplate>> {
-    let (path, own) =
-        (directory.join("tokenizer_config.json"), directory.join("chat_template.jinja"));
-    let source = match is_there(&own) {
-        true => Some(String::from_utf8_lossy(&read(&own)?).into_owned()),
-        false => None,
-    };
-    let own = own.display().to_string();
-    let own_file = source.as_deref().map(|source| (own.as_str(), source));
-    match (is_there(&path), own_file) {
-        (true, _) => {
-            let file = path.display().to_string();
-            ChatTemplate::from_tokenizer_config(&file, &read(&path)?, own_file)
+/// The chat template of a directory, if it has one: a file of its own goes before what its settings
+/// (`tokenizer_config.json`) hold.
+fn read_template(directory: &Path, settings: Option<&TextFile>) -> Result<Option<ChatTemplate>> {
+    let own = TextFile::of(directory, "chat_template.jinja")?;
+    let source = own.as_ref().map(|own| String::from_utf8_lossy(&own.bytes));
+    let own = own.as_ref().map(|own| own.name.as_str()).zip(source.as_deref());
+    match (settings, own) {
+        (Some(settings), _) => {
+            ChatTemplate::from_tokenizer_config(&settings.name, &settings.bytes, own)
         }
-        (false, Some((file, source))) => ChatTemplate::new(file, source, None, None).map(Some),
-        (false, None) => Ok(None),
+        (None, Some((file, source))) => ChatTemplate::new(file, source, None, None).map(Some),
+        (None, None) => Ok(None),
     }
 }

@@ -1,7 +1,6 @@
 //! A Llama for whoever runs it by other means than rung 01's blocks: its shape, its RoPE, and its tensors by name.
 
 use crate::files::ModelFiles;
-use kv_cache::RopeScaling;
 use naive_decode::{Config, Error, Result, Rope};
 
 /// What there is to know of a Llama besides its tensors.
@@ -23,10 +22,8 @@ impl ModelFiles {
             let expected = "Llama's blocks: no windows, biases, norms of heads, latents or experts";
             return Err(Error::invalid("the model's architecture", "another family's", expected));
         }
-        let mut config = self.config.clone();
-        let scaling = config.rope_scaling.take();
-        let scaling = scaling.map(|json| RopeScaling::from_json(&json, &config)).transpose()?;
-        let rope = match scaling {
+        let config = Config { rope_scaling: None, ..self.config.clone() };
+        let rope = match self.rope_scaling()? {
             None => {
                 let positions = context.unwrap_or(config.trained_context);
                 Rope::new(config.rope_theta, config.head_dim, positions)

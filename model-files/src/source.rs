@@ -58,6 +58,11 @@ fn kinds() -> String {
 fn open_path(path: &Path) -> Result<ModelFiles> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("gguf") if !path.is_dir() => ModelFiles::open_gguf(path),
+        Some("safetensors") if !path.is_dir() && !is_there(&path.with_file_name("config.json")) => {
+            let problem = "has no config.json beside it, expected config.json and \
+                           tokenizer.json in the same directory";
+            Err(Error::file(path.display().to_string(), problem))
+        }
         Some("safetensors") if !path.is_dir() => ModelFiles::open_safetensors(path),
         _ if path.is_file() => {
             let problem = "is a file, expected a directory, a .gguf or a .safetensors file";

@@ -3,7 +3,7 @@
 use crate::architectures::{Architecture, LayerKv};
 use crate::gguf::Gguf;
 use crate::safetensors::Safetensors;
-use crate::text_file::{is_there, read};
+use crate::text_file::{TextFile, read};
 use embedded_models::EmbeddedModel;
 use naive_decode::{Checkpoint, Config, Result};
 use std::path::Path;
@@ -48,9 +48,8 @@ impl ModelSummary {
         let json = read(&file)?;
         let architecture = Architecture::from_json(&file.display().to_string(), &json)?;
         let (kv, config) = (architecture.kv(), architecture.config);
-        let card = directory.join("README.md");
-        let card = if is_there(&card) { read(&card).ok() } else { None };
-        let licence = card.and_then(|card| licence(&String::from_utf8_lossy(&card)));
+        let card = TextFile::of(directory, "README.md").ok().flatten();
+        let licence = card.and_then(|card| licence(&String::from_utf8_lossy(&card.bytes)));
         Ok(ModelSummary { config, kv, parameters, stored_bytes, licence })
     }
 

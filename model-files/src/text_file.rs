@@ -39,3 +39,23 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     }
     std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })
 }
+
+/// A small file with the name that errors call it by.
+pub(crate) struct TextFile {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl TextFile {
+    /// A file of a directory, if it is there.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub(crate) fn of(directory: &Path, name: &str) -> Result<Option<Self>> {
+        let path = directory.join(name);
+        if !is_there(&path) {
+            return Ok(None);
+        }
+        Ok(Some(TextFile { bytes: read(&path)?, name: path.display().to_string() }))
+    }
+}

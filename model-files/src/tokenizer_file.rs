@@ -5,7 +5,7 @@
 //! is read here has such a normalizer, so a file that has one is refused.
 
 use crate::chat::Written;
-use crate::text_file::{is_there, read};
+use crate::text_file::{TextFile, read};
 use naive_decode::{Error, Result, Tokenizer};
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,18 +20,17 @@ struct Doubted {
     normalizer: Option<Value>,
 }
 
-/// Reads a directory's `tokenizer.json`, and what a `tokenizer_config.json` beside it says of the tokens around a text.
+/// Reads a directory's `tokenizer.json`, and what its settings (`tokenizer_config.json`) say of the tokens around a text.
 ///
 /// # Errors
 /// If a file cannot be read or is not what its name says, if the normalizer could end the program, or if a token around
 /// texts is not in the vocabulary.
-pub(crate) fn read_tokenizer(directory: &Path) -> Result<Tokenizer> {
+pub(crate) fn read_tokenizer(directory: &Path, settings: Option<&TextFile>) -> Result<Tokenizer> {
     let path = directory.join("tokenizer.json");
     let tokenizer = from_bytes(&path.display().to_string(), &read(&path)?)?;
-    let path = directory.join("tokenizer_config.json");
-    match is_there(&path) {
-        true => surrounded(tokenizer, &path.display().to_string(), &read(&path)?),
-        false => Ok(tokenizer),
+    match settings {
+        Some(settings) => surrounded(tokenizer, &settings.name, &settings.bytes),
+        None => Ok(tokenizer),
     }
 }
 

@@ -96,15 +96,16 @@ impl RopeScaling {
     /// Another type, a field that would be ignored, or numbers that make no sense.
     pub fn from_json(json: &Value, config: &Config) -> Result<Self> {
         let fields = Fields(json);
-        let kind = fields.value("rope_type").or_else(|| fields.value("type"));
-        let kind = kind.and_then(Value::as_str);
+        let named = ["rope_type", "type"].into_iter().find(|key| fields.value(key).is_some());
+        let key = named.unwrap_or("rope_type");
+        let kind = fields.value(key).and_then(Value::as_str);
         let own: &[&str] = match kind {
             Some("linear" | "ntk") => &[],
             Some("yarn") => &["beta_fast", "beta_slow", "attention_factor"],
             Some("llama3") => &["low_freq_factor", "high_freq_factor"],
             _ => {
                 let (found, expected) = (kind.unwrap_or("missing"), "linear, ntk, yarn or llama3");
-                return Err(Error::invalid("rope_scaling.rope_type", found, expected));
+                return Err(Error::invalid(format!("rope_scaling.{key}"), found, expected));
             }
         };
         let at_least_1 = |number: f64| number.is_finite() && number >= 1.0;
@@ -158,7 +159,11 @@ mod tests {
         let before = r#"{"type": "linear", "factor": 2, "original_max_position_embeddings": 256}"#;
         assert_eq!(read(before).unwrap().context(&config()), 512);
         let said = read(r#"{"type": "dynamic", "factor": 2.0}"#).unwrap_err().to_string();
-        assert!(said.contains("dynamic") && said.contains("linear, ntk, yarn or llama3"), "{said}");
+        assert_eq!(said, "rope_scaling.type is dynamic, expected linear, ntk, yarn or llama3");
+        let said = read(r#"{"rope_type": "su", "type": "su"}"#).unwrap_err().to_string();
+        assert!(said.starts_with("rope_scaling.rope_type is su, expected"), "{said}");
+        let said = read(r#"{"factor": 2.0}"#).unwrap_err().to_string();
+        assert!(said.starts_with("rope_scaling.rope_type is missing, expected"), "{said}");
         let said =
             read(r#"{"type": "yarn", "factor": 40, "mscale": 0.7}"#).unwrap_err().to_string();
         assert!(said.contains("mscale is 0.7"), "{said}");

@@ -137,7 +137,7 @@ impl FileTier {
         }
     }
 
-    /// Reads every slot and keeps what is whole.
+    /// Reads every slot and keeps what is whole. A slot that cannot be read costs its block, not the file.
     fn take_stock(&mut self) -> Result<()> {
         let length = self.disk.length()?;
         if length > self.offset(self.limit) {
@@ -146,10 +146,10 @@ impl FileTier {
         let mut found = Vec::new();
         let mut count = 0;
         while count < self.limit && self.offset(count) < length {
-            match self.read_slot(count)? {
-                Slot::Whole(block) => found.push((block.sequence, count, block.key)),
-                Slot::Empty => {}
-                Slot::Damaged => self.damaged += 1,
+            match self.read_slot(count) {
+                Ok(Slot::Whole(block)) => found.push((block.sequence, count, block.key)),
+                Ok(Slot::Empty) => {}
+                Ok(Slot::Damaged) | Err(_) => self.damaged += 1,
             }
             count += 1;
         }

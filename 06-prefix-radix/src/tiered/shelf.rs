@@ -34,9 +34,9 @@ impl Shelf {
         self.tiers.is_empty()
     }
 
-    /// Whether a tier has a block of this name, as far as is known without reading it.
+    /// Whether a block of this name was brought or is in a tier, as far as is known without reading it.
     pub(super) fn contains(&self, key: Key) -> bool {
-        self.tiers.iter().any(|(tier, _)| tier.contains(key))
+        self.brought.contains_key(&key) || self.tiers.iter().any(|(tier, _)| tier.contains(key))
     }
 
     /// Whether nothing can be had here.
@@ -123,27 +123,33 @@ impl Shelf {
             return Some(bytes);
         }
         let mut bytes = Vec::with_capacity(length);
-        for (tier, statistics) in &mut self.tiers {
+        for (number, (tier, statistics)) in self.tiers.iter_mut().enumerate() {
             bytes.clear();
-            let got = match tier.get(key, &mut bytes) {
-                Ok(true) if bytes.len() == length => Ok(true),
+            let is_known = tier.contains(key);
+            let problem = match tier.get(key, &mut bytes) {
+                Ok(true) if bytes.len() == length => {
+                    statistics.got += 1;
+                    return Some(bytes);
+                }
                 Ok(true) => {
                     let expected = format!("the {length} of a block");
-                    Err(Error::invalid("number of bytes that a tier gave", bytes.len(), expected))
+                    Error::invalid("number of bytes that a tier gave", bytes.len(), expected)
                 }
-                got => got,
+                Ok(false) if is_known => {
+                    let what = format!("a block of tier {}", number + 1);
+                    Error::invalid(what, "damaged", "what was put there; it is computed again")
+                }
+                Ok(false) => continue,
+                Err(problem) => problem,
             };
-            if let Ok(true) = got {
-                statistics.got += 1;
-                return Some(bytes);
-            }
+            statistics.failed += 1;
+            self.last_failure = Some(problem);
             // Known by name and yet of no use. Forgotten, it will be put there again.
-            let damaged = tier.contains(key);
-            let forgotten = if damaged { tier.remove(key) } else { Ok(false) };
-            if damaged || got.is_err() {
-                statistics.failed += 1;
+            if tier.contains(key)
+                && let Err(problem) = tier.remove(key)
+            {
+                self.last_failure = Some(problem);
             }
-            self.last_failure = got.err().or(forgotten.err()).or(self.last_failure.take());
         }
         None
     }

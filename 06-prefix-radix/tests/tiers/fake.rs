@@ -46,6 +46,10 @@ pub(crate) struct Fake(Arc<Mutex<Inside>>);
 #[derive(Default)]
 pub(crate) struct Inside {
     pub(crate) kept: HashMap<Key, Vec<u8>>,
+    /// Blocks that it has room for.
+    pub(crate) most: Option<usize>,
+    /// Names in order of use.
+    order: Vec<Key>,
     pub(crate) broken: bool,
     /// Known by name, but what is there is no use.
     pub(crate) damaged: Vec<Key>,
@@ -67,7 +71,14 @@ impl Fake {
 impl Tier for Fake {
     fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
         self.check()?;
-        self.inside().kept.insert(key, bytes.to_vec());
+        self.touch(key);
+        let mut inside = self.inside();
+        inside.kept.insert(key, bytes.to_vec());
+        if inside.most.is_some_and(|most| inside.kept.len() > most) {
+            let oldest = inside.order.iter().position(|name| inside.kept.contains_key(name));
+            let oldest = inside.order.remove(oldest.unwrap());
+            inside.kept.remove(&oldest);
+        }
         Ok(())
     }
 
@@ -80,6 +91,12 @@ impl Tier for Fake {
         }
         bytes.extend(kept);
         Ok(true)
+    }
+
+    fn touch(&mut self, key: Key) {
+        let mut inside = self.inside();
+        inside.order.retain(|&name| name != key);
+        inside.order.push(key);
     }
 
     fn contains(&self, key: Key) -> bool {

@@ -125,12 +125,15 @@ fn what_is_saved_stays_in_the_pool_and_goes_only_where_it_outlives_the_process()
         let prompt = text(0, 22);
         server.read(Salt::NONE, &prompt);
         let used = server.blocks.used();
-        // Two at a time; a text that the pool knows in part is saved in part.
-        let second = server.save(Salt::NONE, &prompt, None, 2);
-        assert_eq!(second.map(|point| point.blocks), Some(2));
-        let fourth = server.save(Salt::NONE, &prompt, second, 2);
-        assert_eq!(fourth.map(|point| point.blocks), Some(4));
-        assert_eq!(server.save(Salt::NONE, &prompt, fourth, 2), None);
+        // Two at a time, from the end; a text that the pool knows in part is saved in part.
+        let names: Vec<Key> = chain().names(Salt::NONE, &prompt, SIZE).collect();
+        let left = |blocks: usize| Some(SavePoint { names: names[..blocks].to_vec() });
+        let three = server.save(Salt::NONE, &prompt, None, 2);
+        assert_eq!(three, left(3));
+        let one = server.save(Salt::NONE, &prompt, three, 2);
+        assert_eq!(one, left(1));
+        assert!(!file.inside().kept.contains_key(&names[0]));
+        assert_eq!(server.save(Salt::NONE, &prompt, one, 2), None);
         assert_eq!((host.inside().kept.len(), file.inside().kept.len()), (0, 5));
         assert_eq!(server.save(Salt::NONE, &[&prompt[..8], &text(60, 8)].concat(), None, 9), None);
         assert_eq!(server.save(Salt::of(b"ada"), &prompt, None, 9), None);
@@ -142,27 +145,61 @@ fn what_is_saved_stays_in_the_pool_and_goes_only_where_it_outlives_the_process()
         // One that fails is gone on without, and the text comes to its end.
         file.inside().kept.clear();
         file.inside().broken = true;
-        assert_eq!(server.save(Salt::NONE, &prompt, None, 4), fourth);
-        assert_eq!(server.save(Salt::NONE, &prompt, fourth, 4), None);
+        assert_eq!(server.save(Salt::NONE, &prompt, None, 4), left(1));
+        assert_eq!(server.save(Salt::NONE, &prompt, left(1), 4), None);
         assert!(server.cache.last_failure().is_some());
     }
 }
 
 #[test]
-fn saving_goes_on_from_the_name_that_it_had_come_to() {
+fn saving_goes_on_with_the_names_that_it_had() {
     for cache in caches() {
         let file = Fake::default();
         file.inside().outlives = true;
         let mut server = Server::new(cache, 16, std::slice::from_ref(&file));
         let prompt = text(0, 20);
         server.read(Salt::NONE, &prompt);
-        // A name that the first three blocks do not have: whoever made theirs anew would not find it.
-        let third = SavePoint { blocks: 3, key: Key([7; 32]) };
-        let fourth = server.save(Salt::NONE, &prompt, Some(third), 1).unwrap();
-        let name = chain().next(third.key, &prompt[12..16]);
-        assert_eq!(fourth, SavePoint { blocks: 4, key: name });
-        assert_eq!(file.inside().kept.keys().collect::<Vec<_>>(), [&name]);
+        // Names that no block has: whoever made them anew would not have these.
+        let names: Vec<Key> = (0..3).map(|number| Key([number; 32])).collect();
+        let rest = server.save(Salt::NONE, &prompt, Some(SavePoint { names: names.clone() }), 1);
+        assert_eq!(rest, Some(SavePoint { names: names[..2].to_vec() }));
+        assert_eq!(file.inside().kept.keys().collect::<Vec<_>>(), [&names[2]]);
     }
+}
+
+#[test]
+fn of_a_text_that_a_file_has_no_room_for_it_has_the_beginning() {
+    for (cache, again) in caches().into_iter().zip(caches()) {
+        let file = Fake::default();
+        (file.inside().outlives, file.inside().most) = (true, Some(3));
+        let mut server = Server::new(cache, 16, std::slice::from_ref(&file));
+        let prompt = text(0, 22);
+        server.read(Salt::NONE, &prompt);
+        let mut point = server.save(Salt::NONE, &prompt, None, 1);
+        while point.is_some() {
+            point = server.save(Salt::NONE, &prompt, point, 1);
+        }
+        let mut next = Server::new(again, 16, std::slice::from_ref(&file));
+        assert_eq!(next.read(Salt::NONE, &prompt), 3 * SIZE);
+    }
+}
+
+#[test]
+fn what_is_brought_back_does_not_push_its_own_rest_out_of_the_tier() {
+    let mut brought = 0;
+    for most in 4..14 {
+        for cache in caches() {
+            let tier = Fake::default();
+            tier.inside().most = Some(most);
+            let mut server = Server::new(cache, 6, std::slice::from_ref(&tier));
+            let texts = [text(0, 25), text(50, 25), text(100, 25)];
+            texts.iter().for_each(|text| _ = server.read(Salt::NONE, text));
+            let in_reach = server.cache.within_reach(Salt::NONE, &texts[0]);
+            assert_eq!(server.read(Salt::NONE, &texts[0]), in_reach * SIZE, "a tier of {most}");
+            brought = brought.max(in_reach);
+        }
+    }
+    assert_eq!(brought, 6);
 }
 
 #[test]
@@ -186,6 +223,11 @@ fn what_a_tier_has_lost_or_damaged_is_read_again() {
         file.inside().damaged.push(keys[2]);
         assert_eq!(server.read(Salt::NONE, &prompt), 8);
         assert_eq!(server.got(), [1, 1]);
+        let failure = server.cache.last_failure().unwrap().to_string();
+        assert!(failure.starts_with("a block of tier 2 is damaged, expected"), "{failure}");
+        let failed =
+            server.cache.tier_statistics().iter().map(|tier| tier.failed).collect::<Vec<_>>();
+        assert_eq!(failed, [2, 1]);
         // Forgotten where they were damaged, they are put there again.
         server.evict_all();
         assert_eq!((host.inside().kept.len(), file.inside().kept.len()), (3, 3));
@@ -212,8 +254,8 @@ fn a_tier_that_fails_stops_nobody() {
         assert_eq!(server.read(Salt::NONE, &prompt), 12, "from the file");
         assert!(server.cache.last_failure().unwrap().to_string().contains("full of holes"));
         let [host, file] = server.cache.tier_statistics()[..] else { unreachable!() };
-        // A lookup that found nothing, three blocks to put, three to get.
-        assert_eq!((host.put, host.got, host.failed), (0, 0, 7));
+        // Three blocks to put, three to get.
+        assert_eq!((host.put, host.got, host.failed), (0, 0, 6));
         assert_eq!((file.put, file.got, file.failed), (3, 3, 0));
     }
 }

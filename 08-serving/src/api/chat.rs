@@ -18,7 +18,7 @@ pub struct ChatRequest {
     /// The conversation so far. At least one message.
     #[schema(required = true, nullable = false, min_items = 1)]
     pub messages: Option<Vec<ChatMessage>>,
-    /// Most tokens to generate; goes before `max_tokens`.
+    /// Most tokens to generate: the new name of `max_tokens`. Where both are given, they must be equal.
     #[schema(minimum = 1)]
     pub max_completion_tokens: Option<usize>,
     /// Whether to tell tokens' log-probabilities.

@@ -172,8 +172,9 @@ fn choice(choices: &[String]) -> Result<Form, ApiError> {
         let expected = "texts of at least one character";
         return Err(ApiError::value("structured_outputs", "a choice of nothing", expected));
     }
-    // Lark writes texts as JSON does.
+    // Lark writes texts as JSON does. As one terminal they share their beginnings; each as one of its own would be a way
+    // to go on, and there may be thousands.
     let texts: Vec<String> =
         choices.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
-    Ok(Form::Lark(format!("start: {}", texts.join(" | "))))
+    Ok(Form::Lark(format!("start: CHOICE\nCHOICE: {}", texts.join(" | "))))
 }

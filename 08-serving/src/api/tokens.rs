@@ -34,7 +34,7 @@ pub struct TokenizeRequest {
 pub struct Tokenized {
     /// How many there are.
     pub count: usize,
-    /// How many the model can take.
+    /// How many the model can take: those of a prompt, and of its answer all but the last.
     pub max_model_len: usize,
     /// The tokens.
     pub tokens: Vec<u32>,
@@ -84,6 +84,7 @@ pub struct ModelCard {
     pub created: u64,
     /// Who serves it.
     pub owned_by: &'static str,
-    /// Tokens of a prompt and its answer together, at most.
+    /// Most tokens of a text that the model runs: those of a prompt, and of its answer all but the last, which nothing
+    /// comes after. So `total_tokens` may be one more.
     pub max_model_len: usize,
 }

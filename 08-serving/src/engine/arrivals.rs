@@ -10,7 +10,7 @@ impl Engine {
     /// Looks at all that has happened outside since the step before.
     pub(super) fn look(&mut self) -> Result<()> {
         let waiting = self.members.iter().filter(|member| is_queued(member)).count();
-        for submission in self.inbox.collect(waiting) {
+        for submission in self.inbox.collect(waiting, self.running()) {
             let arrived = submission.at.saturating_duration_since(self.started);
             let (proposer, draft) = ((self.options.proposer)(), self.options.draft);
             self.members.push(Member::new(submission, arrived, proposer, draft)?);
@@ -40,6 +40,11 @@ impl Engine {
         self.take_in_listeners();
         self.ask_elsewhere();
         Ok(())
+    }
+
+    /// Requests that have a place and keep it. One that is held back for its reader gives it up to whoever needs it.
+    pub(super) fn running(&self) -> usize {
+        self.members.iter().filter(|member| member.is_running() && !member.is_stalled()).count()
     }
 
     /// When something has to be done although nobody rings.

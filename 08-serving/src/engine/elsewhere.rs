@@ -12,6 +12,7 @@ use paged_cache::offload::Key;
 use prefix_radix::Salt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Tokens that nobody here knows from which on a prompt is sent elsewhere. Fewer are read in less time than is
 /// gained.
@@ -51,6 +52,8 @@ pub struct Wanted {
     pub names: Vec<Key>,
     /// Bytes of one.
     pub block_bytes: usize,
+    /// When the request's time is up, if it ever is.
+    pub deadline: Option<Instant>,
 }
 
 impl Wanted {
@@ -204,5 +207,6 @@ fn wanted(member: &Member, known: usize, exchanged: Exchanged) -> Wanted {
     let Exchanged { fingerprint, block_tokens, block_bytes } = exchanged;
     let tokens = in_blocks(member, block_tokens);
     let names = exchanged.names(member.salt, tokens, known);
-    Wanted { fingerprint, salt: member.salt, known, names, block_bytes, tokens: tokens.to_vec() }
+    let (salt, tokens, deadline) = (member.salt, tokens.to_vec(), member.deadline);
+    Wanted { fingerprint, salt, tokens, known, names, block_bytes, deadline }
 }

@@ -21,6 +21,8 @@ pub(super) struct Inbox {
     exchanged: Option<Exchanged>,
     /// Events that a client may leave unread.
     events: usize,
+    /// Whether the engine has something to put away at its end.
+    puts_away: bool,
     mail: Mutex<Mail>,
     bell: Condvar,
     state: Mutex<Arc<EngineState>>,
@@ -40,6 +42,8 @@ struct Mail {
     submitted: u64,
     /// Requests that wait in the engine for a place, besides `new`.
     waiting: usize,
+    /// Requests that have one.
+    running: usize,
     /// Whether something has happened since the engine last looked.
     has_rung: bool,
     is_draining: bool,
@@ -61,11 +65,17 @@ pub(super) struct Submission {
 }
 
 impl Inbox {
-    pub(super) fn new(limits: Limits, events: usize, exchanged: Option<Exchanged>) -> Arc<Self> {
+    pub(super) fn new(
+        limits: Limits,
+        events: usize,
+        exchanged: Option<Exchanged>,
+        puts_away: bool,
+    ) -> Arc<Self> {
         Arc::new(Inbox {
             limits,
             exchanged,
             events,
+            puts_away,
             mail: Mutex::new(Mail { is_idle: true, ..Mail::default() }),
             bell: Condvar::new(),
             state: Mutex::default(),
@@ -93,7 +103,8 @@ impl Inbox {
         requests: Vec<EngineRequest>,
     ) -> Result<Vec<Ticket>, Refused> {
         requests.iter().try_for_each(|request| self.check(request))?;
-        let (asked, limit) = (requests.len(), self.limits.queue);
+        let Limits { queue, running, .. } = self.limits;
+        let (asked, limit) = (requests.len(), queue.saturating_add(running));
         if asked > limit {
             return Err(Refused::TooMany { asked, limit });
         }
@@ -105,6 +116,8 @@ impl Inbox {
             return Err(Refused::Draining);
         }
         let waiting = mail.waiting + mail.new.len();
+        // Those who come to a free place need not wait, though the engine has not seen them yet.
+        let limit = queue.saturating_add(running.saturating_sub(mail.running));
         if waiting + asked > limit {
             return Err(Refused::Full { waiting, asked, limit });
         }
@@ -200,10 +213,16 @@ impl Inbox {
 
     pub(super) fn drain(&self) {
         let mut mail = self.mail();
-        mail.is_draining = true;
-        if mail.is_idle {
+        let begins = !std::mem::replace(&mut mail.is_draining, true);
+        if begins && self.puts_away && !mail.has_ended {
+            self.wake(mail);
+        } else if mail.is_idle {
             self.drained.notify_waiters();
         }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.mail().is_draining
     }
 
     pub(super) fn cut_off(&self) {
@@ -246,11 +265,11 @@ impl Inbox {
 
     // What follows is for the engine's thread.
 
-    /// New requests. `waiting`: those that wait in the engine already.
-    pub(super) fn collect(&self, waiting: usize) -> Vec<Submission> {
+    /// New requests. Of those that are in the engine already so many wait for a place, and so many have one.
+    pub(super) fn collect(&self, waiting: usize, running: usize) -> Vec<Submission> {
         let mut mail = self.mail();
         mail.has_rung = false;
-        mail.waiting = waiting + mail.new.len();
+        (mail.waiting, mail.running) = (waiting + mail.new.len(), running);
         std::mem::take(&mut mail.new)
     }
 
@@ -264,9 +283,10 @@ impl Inbox {
         std::mem::take(&mut self.mail().listeners)
     }
 
-    /// So many requests wait in the engine now.
-    pub(super) fn count(&self, waiting: usize) {
-        self.mail().waiting = waiting;
+    /// So many requests wait in the engine for a place now, and so many have one.
+    pub(super) fn count(&self, waiting: usize, running: usize) {
+        let mut mail = self.mail();
+        (mail.waiting, mail.running) = (waiting, running);
     }
 
     /// Whether nothing at all is left in the engine.
@@ -283,7 +303,7 @@ impl Inbox {
         self.mail().has_ended = true;
         self.drain();
         // What has come in and was never looked at ends with this.
-        self.collect(0);
+        self.collect(0, 0);
         self.borrowers();
         self.listeners();
         self.report(true);

@@ -135,17 +135,17 @@ pub enum Refused {
         waiting: usize,
         /// How many more were to.
         asked: usize,
-        /// How many may.
+        /// How many may: as many as the queue holds, and one for each free place.
         limit: usize,
     },
-    /// More at once than may ever wait.
+    /// More at once than may ever be there.
     #[error(
-        "{asked} requests were asked for at once, expected at most {limit}, as many as may wait"
+        "{asked} requests were asked for at once, expected at most {limit}, as many as may run and wait"
     )]
     TooMany {
         /// How many were to be taken together.
         asked: usize,
-        /// How many may wait.
+        /// How many may run and wait.
         limit: usize,
     },
     /// Prompt and answer together are more than the model's context, or than the whole pool can hold.
@@ -185,7 +185,7 @@ pub struct Limits {
     pub hidden: usize,
     /// Tokens that the pool holds, all requests and prefixes together.
     pub pool_tokens: usize,
-    /// Requests that may wait.
+    /// Requests that may wait, besides those that come to a free place.
     pub queue: usize,
     /// Requests that run at once, at most.
     pub running: usize,

@@ -70,8 +70,8 @@ impl Engine {
         if decided.pass.spans.is_empty() {
             self.save(true);
             self.tell(true);
-            let is_saving = !self.unsaved.is_empty();
-            return Ok(Step::Idle(if is_saving { Some(began) } else { self.next_alarm() }));
+            let until = if self.is_saving() { Some(began) } else { self.next_alarm() };
+            return Ok(Step::Idle(until));
         }
         let executed = Instant::now();
         let mut logits = self.execute(&decided.pass, &decided.indices)?;
@@ -235,13 +235,14 @@ impl Engine {
             self.inbox.publish(state);
             self.published = Some(Instant::now());
         }
-        self.inbox.count(self.members.iter().filter(|member| is_queued(member)).count());
+        let waiting = self.members.iter().filter(|member| is_queued(member)).count();
+        self.inbox.count(waiting, self.running());
         self.members.iter_mut().for_each(Member::tell);
         for (member, end) in self.ended.drain(..) {
             member.tell_end(end);
         }
         self.tell_listeners();
-        self.inbox.report(self.members.is_empty() && self.unsaved.is_empty());
+        self.inbox.report(self.members.is_empty() && !self.is_saving());
         self.report_failure();
     }
 

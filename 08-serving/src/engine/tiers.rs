@@ -1,8 +1,9 @@
 //! What leaves the pool, and comes back: the host's memory, and a file that outlives the process.
 //!
-//! What is evicted goes to both ([`Tiered`](prefix_radix::Tiered)). A server that is killed evicts nothing any
-//! more, so the file gets a copy of what the pool still has, too: of each text that is done, a block after each
-//! pass, and several while there is nothing to run. So a kill loses the last few texts and no more.
+//! What is evicted goes to both ([`Tiered`](prefix_radix::Tiered)), and at a peaceful end all is evicted. A server that is
+//! killed evicts nothing any more, so the file gets a copy of what the pool still has, too: of each text that is done, a
+//! block after each pass, and several while there is nothing to run. So where texts come no faster than they are saved, a
+//! kill loses the last few.
 
 use super::{Engine, EngineOptions, KvFile, Target, say};
 use kv_cache::{CachedExecutor, KvCache};
@@ -12,8 +13,8 @@ use prefix_radix::{Chain, Salt, SavePoint, Session};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-/// Texts that wait to be saved, at most. The oldest is let go of: it is the first to be evicted, too, which saves
-/// it as well.
+/// Texts that wait to be saved, at most. The oldest is let go of: it is the first to be evicted, too, at the latest at the
+/// end, which saves it as well.
 const MOST_UNSAVED: usize = 256;
 
 /// Blocks that are saved after a pass, and before the engine next looks who has come while nothing runs.
@@ -112,12 +113,8 @@ pub(super) struct Unsaved {
     texts: VecDeque<(Salt, Vec<u32>)>,
     /// How far the first is saved, if it was begun.
     saved: Option<SavePoint>,
-}
-
-impl Unsaved {
-    pub(super) fn is_empty(&self) -> bool {
-        self.texts.is_empty()
-    }
+    /// Whether the pool has been put away, for the end.
+    is_all: bool,
 }
 
 impl Engine {
@@ -134,16 +131,32 @@ impl Engine {
     }
 
     // ANCHOR: save
-    /// Saves a few blocks of the text that has waited longest.
+    /// Saves a few blocks of the text that has waited longest; at the end, when there is none, a few of what else the pool
+    /// has.
     pub(super) fn save(&mut self, is_idle: bool) {
-        let Some((salt, text)) = self.unsaved.texts.front() else { return };
         let most = if is_idle { AT_REST } else { AFTER_PASS };
-        self.unsaved.saved = self.pool.save(*salt, text, self.unsaved.saved, most);
-        if self.unsaved.saved.is_none() {
-            self.unsaved.texts.pop_front();
+        let from = self.unsaved.saved.take();
+        if let Some((salt, text)) = self.unsaved.texts.front() {
+            self.unsaved.saved = self.pool.save(*salt, text, from, most);
+            if self.unsaved.saved.is_none() {
+                self.unsaved.texts.pop_front();
+            }
+        } else if is_idle && self.puts_away() {
+            self.unsaved.is_all = self.pool.evict(most) == 0;
         }
     }
     // ANCHOR_END: save
+
+    /// Whether something is to be saved that is not yet.
+    pub(super) fn is_saving(&self) -> bool {
+        !self.unsaved.texts.is_empty() || self.puts_away()
+    }
+
+    /// Whether the pool is to be put away now: nobody comes any more, and there is time.
+    fn puts_away(&self) -> bool {
+        let outlives = self.pool.prefixes().outlives_process();
+        outlives && !self.unsaved.is_all && self.inbox.is_draining() && !self.inbox.is_cut_off()
+    }
 
     /// Says once what a tier fails with. It is gone on without what it lacks.
     pub(super) fn report_failure(&mut self) {

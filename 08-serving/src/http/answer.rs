@@ -57,7 +57,7 @@ pub(super) async fn answer<W: Writes>(
     work.requests.iter_mut().for_each(|request| request.deadline = deadline);
     let pieces = start(&app, work, come)?;
     match streams {
-        true => Ok(stream(pieces, writes)),
+        true => stream(pieces, writes).await,
         false => {
             let answer = writes.whole(pieces).await?;
             let tokens = answer.usage.map_or(0, |usage| usage.completion_tokens);

@@ -34,7 +34,7 @@ pub(super) async fn embeddings(
     let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, deadline, body);
     let (texts, encoding) = app.work(body, prepare).await?;
     let prompt_tokens = texts.iter().map(|text| text.tokens.len()).sum();
-    let _begun = app.share.begin()?;
+    let _begun = app.share.begin(deadline).await?;
     // Once the first is taken, the others wait for room: what is done already is not to be thrown away.
     let taken = stream::iter(texts.into_iter().enumerate())
         .then(|(index, text)| submit(app.clone(), text, index > 0));

@@ -23,7 +23,7 @@ pub(super) trait Format: Send + 'static {
     /// One event, without the choices' common frame.
     type Event: Serialize + Send;
 
-    /// Before anything else.
+    /// Before anything else, together with the first piece.
     fn first(&mut self) -> Vec<Self::Event>;
 
     /// What a piece of an answer comes to.
@@ -36,12 +36,28 @@ pub(super) trait Format: Send + 'static {
     fn last(&mut self) -> Vec<Self::Event>;
 }
 
-/// Sends answers as they come. When the client goes away, so do they.
-pub(super) fn stream<F: Format>(pieces: Pieces, format: F) -> Response {
+/// Sends answers as they come, from the first piece on. When the client goes away, so do they, also before that.
+///
+/// # Errors
+/// Whatever ended an answer before there was anything of any: it has a status then, as where answers are whole.
+pub(super) async fn stream<F: Format>(
+    mut pieces: Pieces,
+    mut format: F,
+) -> Result<Response, ApiError> {
+    let mut said = format.first();
+    while let Some((index, piece)) = pieces.recv().await {
+        let piece = piece?;
+        // Whether anything comes of the others is not known yet.
+        let is_empty = matches!(&piece, Piece::End(ending) if ending.tokens == 0);
+        said.extend(format.piece(index, piece)?);
+        if !is_empty {
+            break;
+        }
+    }
     let (sender, mut events) = mpsc::channel(WAITING);
-    tokio::spawn(write(pieces, format, sender));
+    tokio::spawn(write(said, pieces, format, sender));
     let events = poll_fn(move |context| events.poll_recv(context));
-    sent_at_once(Sse::new(events).keep_alive(KeepAlive::default()))
+    Ok(sent_at_once(Sse::new(events).keep_alive(KeepAlive::default())))
 }
 
 /// Asks proxies not to keep events back until there are more (nginx does otherwise).
@@ -54,9 +70,15 @@ type Line = Result<Event, Infallible>;
 /// The client reads no more.
 struct Gone;
 
-async fn write<F: Format>(mut pieces: Pieces, mut format: F, to: Sender<Line>) {
+/// Writes the events that there are already, and what the other pieces come to.
+async fn write<F: Format>(
+    said: Vec<F::Event>,
+    mut pieces: Pieces,
+    mut format: F,
+    to: Sender<Line>,
+) {
     let run = async {
-        send_all(&to, format.first()).await?;
+        send_all(&to, said).await?;
         loop {
             let next = tokio::select! {
                 () = to.closed() => return Err(Gone),

@@ -2,7 +2,7 @@
 //!
 //! llguidance makes a parser of a schema, an expression or a grammar, and says before each token which tokens may
 //! come next. All of its work has limits, so no schema can hold up the server: one that is too much is refused
-//! when it comes, and an answer whose next step is too much fails by itself.
+//! when it comes, and an answer whose next step is too much is refused by itself, as its form is to blame.
 
 use crate::api::formats::Form;
 use crate::engine::{Constraint, TokenSet};
@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
+use steps::Steps;
+
+mod steps;
 
 /// Compiled forms that are kept: those used last.
 const KEPT: usize = 32;
@@ -21,18 +24,27 @@ const KEPT: usize = 32;
 /// States of a lexer, at most; each takes a kilobyte or two.
 const MOST_LEXER_STATES: usize = 20_000;
 
+/// Ways to go on at one place of an answer, at most; each takes eight bytes for as long as the answer is written. An object
+/// has up to four for each property that it may lack. So llguidance's own limit, 2,000, is 500 properties, or a choice of
+/// some twenty objects of twenty; the longest schemas that are looked at come to about 8,000 if all is written out.
+const MOST_WAYS_ON: usize = 10_000;
+
+/// What a form is called where it is refused.
+const FORM: &str = "the form of the answer";
+
 /// Compiles forms and keeps the last ones.
 pub struct Grammars {
     factory: ParserFactory,
     end_tokens: Arc<[u32]>,
     kept: Mutex<VecDeque<(Form, Matcher)>>,
+    steps: Steps,
 }
 
 impl Grammars {
     /// For a vocabulary. Ids are below `vocabulary`, which may be more than the tokenizer has.
     ///
     /// # Errors
-    /// If the vocabulary cannot be prepared.
+    /// If the vocabulary cannot be prepared, or there is no thread to be had.
     pub fn new(tokenizer: &Tokenizer, vocabulary: usize, end_tokens: &[u32]) -> Result<Self> {
         let word = |token: u32| -> Vec<u8> {
             let bytes = tokenizer.token_bytes(token).unwrap_or_default();
@@ -50,9 +62,13 @@ impl Grammars {
         factory.quiet();
         let limits = factory.limits_mut();
         limits.max_lexer_states = MOST_LEXER_STATES;
+        limits.max_items_in_row = MOST_WAYS_ON;
         limits.precompute_large_lexemes = false;
         limits.verbose_errors = false;
-        Ok(Grammars { factory, end_tokens: end_tokens.into(), kept: Mutex::default() })
+        let steps = Steps::watched();
+        let steps =
+            steps.map_err(|problem| Error::invalid("forms' thread", problem, "a thread"))?;
+        Ok(Grammars { factory, end_tokens: end_tokens.into(), kept: Mutex::default(), steps })
     }
 
     /// Holds one answer to a form.
@@ -78,7 +94,8 @@ impl Grammars {
         if kept.len() > KEPT {
             kept.pop_front();
         }
-        Ok(GrammarConstraint { matcher: mine, end_tokens: self.end_tokens.clone() })
+        let (end_tokens, steps) = (self.end_tokens.clone(), self.steps.clone());
+        Ok(GrammarConstraint { matcher: mine, end_tokens, steps })
     }
 
     /// How many compiled forms are kept.
@@ -105,12 +122,12 @@ impl Grammars {
             form => vec![grammar(form)?],
         };
         let grammar = TopLevelGrammar { grammars, max_tokens: None };
-        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+        let mut matcher = Matcher::new(self.factory.create_parser(grammar)).into_cancellable();
         if let Some(problem) = matcher.get_error() {
             return Err(refusal(problem));
         }
         // What nothing can begin shows here: a form that only leads back to itself, for one.
-        matcher.compute_mask_or_eos().map_err(refusal)?;
+        self.steps.take(&mut matcher, Matcher::compute_mask_or_eos).map_err(refusal)?;
         Ok(matcher)
     }
 }
@@ -139,27 +156,41 @@ fn grammar(form: &Form) -> Result<GrammarWithLexer> {
     })
 }
 
+/// Whether an answer failed because of its form.
+pub(super) fn is_of_form(problem: &Error) -> bool {
+    matches!(problem, Error::Invalid { what, .. } if what == FORM)
+}
+
 fn refusal(problem: impl Display) -> Error {
-    let found = format!("none that can be compiled ({problem})");
+    let found = format!("none that can be compiled ({})", said(problem));
     let expected = "a JSON schema, a regular expression or a grammar in Lark's notation";
-    Error::invalid("the form of the answer", found, expected)
+    Error::invalid(FORM, found, expected)
 }
 
 /// It was compiled, and is too much to follow at some token.
 fn lost(problem: impl Display) -> Error {
-    let found = format!("too much to follow here ({problem})");
-    Error::invalid("the form of the answer", found, "one with fewer ways to go on")
+    let found = format!("too much to follow here ({})", said(problem));
+    Error::invalid(FORM, found, "one with fewer ways to go on")
+}
+
+/// What llguidance says, without what it adds for those who work on it: its state, a backtrace, or that there is none.
+fn said(problem: impl Display) -> String {
+    let mut said = problem.to_string();
+    said.truncate(said.find("\n<").unwrap_or(said.len()));
+    said
 }
 
 /// Holds one answer to a form.
 pub struct GrammarConstraint {
     matcher: Matcher,
     end_tokens: Arc<[u32]>,
+    steps: Steps,
 }
 
 impl Constraint for GrammarConstraint {
     fn mask(&mut self) -> Result<Option<TokenSet>> {
-        let mask = self.matcher.compute_mask_or_eos().map_err(lost)?;
+        let mask =
+            self.steps.take(&mut self.matcher, Matcher::compute_mask_or_eos).map_err(lost)?;
         let ends = self.end_tokens.iter().any(|&token| mask.is_allowed(token));
         let mut set = TokenSet::from_words(mask.as_slice().to_vec());
         if ends {
@@ -172,7 +203,43 @@ impl Constraint for GrammarConstraint {
     fn accept(&mut self, token: u32) -> Result<()> {
         match self.end_tokens.contains(&token) {
             true => Ok(()),
-            false => self.matcher.consume_token(token).map_err(lost),
+            false => {
+                let accept = |matcher: &mut Matcher| matcher.consume_token(token);
+                self.steps.take(&mut self.matcher, accept).map_err(lost)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::formats::StructuredOutputs;
+    use crate::http::dialect::tests::{may_be, tokenizer, with_grammars};
+
+    #[test]
+    fn a_choice_is_one_of_its_texts_and_nothing_else() {
+        let tokenizer = with_grammars(tokenizer(&[], true));
+        let texts = [
+            "a",
+            "ab",
+            "abc d",
+            "a",
+            "yes\n\"sir\"",
+            "\\n",
+            "\u{1}\t",
+            "é🦊",
+            "x|y",
+            "// no",
+            "/[a-z]/",
+            "{1}",
+        ];
+        let choice = Some(texts.map(str::to_owned).into());
+        let form = StructuredOutputs { choice, ..StructuredOutputs::default() }.form().unwrap();
+        for text in texts {
+            assert!(may_be(&tokenizer, &form, text), "{text:?}");
+        }
+        for other in ["", "abc", "A", "aab", "yes", "\n", "\\", "é", "x", "//", "q", "{"] {
+            assert!(!may_be(&tokenizer, &form, other), "{other:?}");
         }
     }
 }

@@ -58,13 +58,12 @@ const OF_BODIES: &[(&str, &str)] = &[
     ("408", "The body did not come in time"),
     ("413", "The body is too large"),
     ("415", "The body does not say that it is JSON"),
+    ("429", "Too many requests wait, or too many large bodies are here"),
 ];
 
 /// By the engine.
-const OF_THE_ENGINE: &[(&str, &str)] = &[
-    ("429", "Too many requests wait"),
-    ("503", "The server is shutting down, or it took too long"),
-];
+const OF_THE_ENGINE: &[(&str, &str)] =
+    &[("503", "The server is shutting down, or it took too long")];
 
 impl Modify for Refusals {
     fn modify(&self, document: &mut Document) {

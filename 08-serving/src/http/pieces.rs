@@ -1,12 +1,14 @@
 //! Answers under way, as pieces of text.
 
 use super::App;
+use super::grammars::is_of_form;
 use super::metrics::Longest;
 use super::prepare::Work;
 use crate::api::completions::Asked;
 use crate::api::{ApiError, TOO_LONG};
 use crate::engine::{Event, FinishReason, Refused, Ticket};
 use crate::text::{Answer, Piece, Style};
+use naive_decode::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -26,6 +28,8 @@ struct Following {
     style: Arc<Style>,
     end_tokens: Arc<[u32]>,
     named: Arc<[u32]>,
+    /// The parameter that says what the answer is held to, if it is.
+    form: Option<&'static str>,
     longest: Arc<Longest>,
     ticket: Ticket,
     /// Answers to the request of which it is not known that nothing came.
@@ -40,7 +44,7 @@ struct Following {
 /// 400 for a request that does not fit, 429 if too many wait, 503 if the server is shutting down, 500 if the engine is
 /// gone.
 pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces, ApiError> {
-    let Work { prompts, choices, requests, style, end_tokens, named, param } = work;
+    let Work { prompts, choices, requests, style, end_tokens, named, param, form } = work;
     let refused = |refused| match refused {
         Refused::TooMany { .. } if choices > 1 => refusal(refused, "n"),
         refused => refusal(refused, param),
@@ -54,8 +58,18 @@ pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces,
         let prompt = prompts[index / choices].clone();
         let (style, end_tokens, named) = (style.clone(), end_tokens.clone(), named.clone());
         let (longest, hopes) = (longest[index / choices].clone(), hopes.clone());
-        let following =
-            Following { index, prompt, style, end_tokens, named, longest, ticket, hopes, come };
+        let following = Following {
+            index,
+            prompt,
+            style,
+            end_tokens,
+            named,
+            form,
+            longest,
+            ticket,
+            hopes,
+            come,
+        };
         tokio::spawn(follow(app.clone(), following, sender.clone()));
     }
     Ok(pieces)
@@ -67,8 +81,18 @@ async fn follow(
     following: Following,
     pieces: Sender<(usize, Result<Piece, ApiError>)>,
 ) {
-    let Following { index, prompt, style, end_tokens, named, longest, mut ticket, hopes, come } =
-        following;
+    let Following {
+        index,
+        prompt,
+        style,
+        end_tokens,
+        named,
+        form,
+        longest,
+        mut ticket,
+        hopes,
+        come,
+    } = following;
     let mut answer = Answer::new(&app.tokenizer, &prompt.tokens, &style, &end_tokens, &named);
     let mut clock = app.metrics.clock(come);
     let last = loop {
@@ -89,7 +113,7 @@ async fn follow(
                 match answer.take(event) {
                     Ok(None) => continue,
                     Ok(Some(piece)) => Ok(piece),
-                    Err(problem) => Err(ApiError::failed(problem)),
+                    Err(problem) => Err(failure(&problem, form)),
                 }
             }
         };
@@ -114,6 +138,14 @@ async fn follow(
     };
     // Whoever has gone by now does not need to be told.
     let _ = pieces.send((index, last)).await;
+}
+
+/// What a client is told of an answer that cannot go on. Where its form is to blame, to ask again would not help.
+fn failure(problem: &Error, form: Option<&str>) -> ApiError {
+    match form {
+        Some(param) if is_of_form(problem) => ApiError::caused_by(param, problem),
+        _ => ApiError::failed(problem),
+    }
 }
 
 /// What a client is told of a refusal of what `param` holds.

@@ -43,7 +43,9 @@ pub(super) struct Work {
     /// Tokens that end answers, and those of them that the request named.
     pub(super) end_tokens: Arc<[u32]>,
     pub(super) named: Arc<[u32]>,
+    /// The parameter that the prompts are from, and the one that says what answers are held to, if any does.
     pub(super) param: &'static str,
+    pub(super) form: Option<&'static str>,
 }
 
 impl App {
@@ -117,6 +119,7 @@ impl App {
             end_tokens: end_tokens.into(),
             named: named.into(),
             param: wishes.param,
+            form: wishes.form.map(|(param, _)| param),
         })
     }
 

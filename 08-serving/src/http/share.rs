@@ -19,15 +19,18 @@ const ONE_IN: usize = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Places for embeddings. Their requests take turns: each has a few texts in the engine, and whoever waits for a place
-/// has the next.
+/// has the next. Requests that could have no text there wait before they begin, first come, first served.
 pub(super) struct Share {
     /// Texts in the engine, of all requests together.
     texts: Arc<Semaphore>,
     /// Requests under way.
     requests: Semaphore,
+    /// Requests that wait to begin, as many as the queue is long.
+    waiting: Semaphore,
     /// Texts of one request in the engine.
     at_once: usize,
-    most: usize,
+    /// How many requests may wait.
+    queue: usize,
 }
 
 /// A text to embed.
@@ -47,12 +50,14 @@ pub(super) struct Taken {
 impl Share {
     /// Of a queue of so many places.
     pub(super) fn of(queue: usize) -> Self {
-        let most = (queue / ONE_IN).clamp(1, Semaphore::MAX_PERMITS);
+        let queue = queue.min(Semaphore::MAX_PERMITS);
+        let most = (queue / ONE_IN).max(1);
         Share {
             texts: Arc::new(Semaphore::new(most)),
             requests: Semaphore::new(most),
+            waiting: Semaphore::new(queue),
             at_once: most.div_ceil(2),
-            most,
+            queue,
         }
     }
 
@@ -61,15 +66,26 @@ impl Share {
         self.at_once
     }
 
-    /// Begins a request; it has ended when this is dropped.
+    /// Begins a request once each that is under way can have a text in the engine; it has ended when this is dropped.
     ///
     /// # Errors
-    /// 429 if so many are under way that some could have no text in the engine.
-    pub(super) fn begin(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        self.requests.try_acquire().map_err(|_| {
-            let most = self.most;
-            ApiError::full(format!("{most} requests for embeddings are under way, and no more may"))
-        })
+    /// 429 if too many wait already; 503 if its time is up before.
+    pub(super) async fn begin(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<SemaphorePermit<'_>, ApiError> {
+        // There is none while others wait: they have the next ones.
+        if let Ok(begun) = self.requests.try_acquire() {
+            return Ok(begun);
+        }
+        let _waits = self.waiting.try_acquire().map_err(|_| {
+            let queue = self.queue;
+            ApiError::full(format!(
+                "{queue} requests for embeddings wait, and no more than that may"
+            ))
+        })?;
+        let begin = async { self.requests.acquire().await.map_err(ApiError::failed) };
+        within(deadline, begin).await
     }
 }
 
@@ -104,5 +120,50 @@ async fn within<T>(
         Some(deadline) => {
             timeout_at(deadline.into(), work).await.unwrap_or_else(|_| Err(ApiError::late()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+    use futures_util::poll;
+
+    #[tokio::test]
+    async fn requests_wait_for_the_next_place_first_come_first_served() {
+        let share = Share::of(8);
+        let first = share.begin(None).await.unwrap();
+        let second = share.begin(None).await.unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..8 {
+            waiting.push(Box::pin(share.begin(None)));
+            assert!(poll!(waiting.last_mut().unwrap()).is_pending());
+        }
+        let refused = share.begin(None).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{refused:?}");
+        // Whoever goes away makes room for another one to wait.
+        drop(waiting.remove(0));
+        let mut last = Box::pin(share.begin(None));
+        assert!(poll!(&mut last).is_pending());
+        drop(first);
+        assert!(poll!(&mut last).is_pending());
+        assert!(poll!(&mut waiting[1]).is_pending());
+        let third = waiting.remove(0).await.unwrap();
+        drop((second, third));
+        for begins in waiting {
+            drop(begins.await.unwrap());
+        }
+        drop(last.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_no_longer_than_it_may() {
+        let share = Share::of(4);
+        let begun = share.begin(None).await.unwrap();
+        let soon = Instant::now() + Duration::from_secs(1);
+        let refused = share.begin(Some(soon)).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused:?}");
+        drop(begun);
+        drop(share.begin(Some(soon)).await.unwrap());
     }
 }

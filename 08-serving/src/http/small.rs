@@ -6,6 +6,7 @@ use crate::api::tokens::*;
 use crate::api::{ApiError, Envelope, read};
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use model_files::Extras;
@@ -37,9 +38,12 @@ pub(super) async fn models(State(app): State<Arc<App>>) -> Json<ModelList> {
     responses((status = 200, body = ModelCard), (status = 404, body = Envelope)),
 )]
 pub(super) async fn model(
+    name: Result<Path<String>, PathRejection>,
     State(app): State<Arc<App>>,
-    Path(name): Path<String>,
 ) -> Result<Json<ModelCard>, ApiError> {
+    let Ok(Path(name)) = name else {
+        return Err(ApiError::no_model("not UTF-8", &format!("\"{}\"", app.name)));
+    };
     app.check_model(Some(&name))?;
     Ok(Json(app.card()))
 }

@@ -5,8 +5,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::time::Duration;
 
-/// Most requests of a load, and most tokens of one on average.
-const MOST_REQUESTS: usize = 1_000_000;
+/// Most requests of a load.
+pub const MOST_REQUESTS: usize = 1_000_000;
+
+/// Most tokens of a prompt or an answer, on average.
 const MOST_TOKENS: usize = 100_000_000;
 
 /// How lengths lie around their mean.

@@ -177,17 +177,48 @@ fn a_client_that_reads_slowly_is_waited_for_as_long_as_it_reads() {
 fn a_full_queue_refuses() {
     let mut engine = engine(EngineOptions { queue: 3, running: 1, ..options(600) });
     let asked = Asked::new(vec![1, 2, 3], 10);
-    let mut tickets: Vec<_> = (0..3).map(|_| engine.submit(asked.request()).unwrap()).collect();
+    // The first one's place is free, and it need not wait for it.
+    let tickets: Vec<_> = (0..4).map(|_| engine.submit(asked.request()).unwrap()).collect();
+    let refused = engine.submit(asked.request()).err().unwrap();
+    assert!(matches!(refused, Refused::Full { waiting: 4, asked: 1, limit: 4 }));
+    // It comes in, and the others wait.
+    engine.step().unwrap();
     let refused = engine.submit(asked.request()).err().unwrap();
     assert!(matches!(refused, Refused::Full { waiting: 3, asked: 1, limit: 3 }));
-    // One comes in, and one more may wait.
-    engine.step().unwrap();
-    tickets.push(engine.submit(asked.request()).unwrap());
-    assert!(engine.submit(asked.request()).is_err());
+    // It is done, and one more may wait.
     let mut answers: Vec<Answer> = tickets.into_iter().map(Answer::of).collect();
+    while answers[0].end.is_none() {
+        engine.step().unwrap();
+        answers.iter_mut().for_each(Answer::read);
+    }
+    answers.push(Answer::of(engine.submit(asked.request()).unwrap()));
+    assert!(engine.submit(asked.request()).is_err());
     run(&mut engine, &mut answers);
     assert!(answers.iter().all(|answer| answer.tokens.len() == 10));
-    assert_eq!(engine.state().counters.submitted, 4);
+    assert_eq!(engine.state().counters.submitted, 5);
+}
+
+#[test]
+fn whoever_comes_to_a_free_place_does_not_wait_in_the_queue() {
+    let mut engine = engine(EngineOptions { queue: 1, running: 8, draft: 0, ..options(2_000) });
+    // Long enough that nobody is done before all are there.
+    let asked = Asked::new(vec![1, 2, 3], 40);
+    let mut taken = 0;
+    // Whether or not the engine looks in between.
+    for looks in [false, true] {
+        let mut answers = Vec::new();
+        for _ in 0..9 {
+            answers.push(Answer::of(engine.submit(asked.request()).unwrap()));
+            if looks {
+                engine.step().unwrap();
+            }
+            taken += 1;
+        }
+        assert!(matches!(engine.submit(asked.request()), Err(Refused::Full { .. })));
+        run(&mut engine, &mut answers);
+        assert!(answers.iter().all(|answer| answer.tokens.len() == 40));
+    }
+    assert_eq!(engine.state().counters.submitted, taken);
 }
 
 /// A token that the model cannot run.

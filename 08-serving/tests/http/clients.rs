@@ -47,13 +47,16 @@ fn an_answer_that_a_stop_string_ended_is_stopped_and_not_cancelled() {
 
 #[test]
 fn a_client_that_goes_while_it_waits_is_forgotten() {
-    let server = Server::start(|options| options.running = 1, &[]);
-    let first = server.send("/v1/completions", &long(true));
-    let second = server.send("/v1/chat/completions", &json!({"messages": question()}));
-    server.wait_until("both are there", |server| server.engine.state().counters.submitted >= 5);
-    drop(second);
-    drop(first);
-    server.wait_until_idle();
+    for stream in [true, false] {
+        let server = Server::start(|options| options.running = 1, &[]);
+        let first = server.send("/v1/completions", &long(true));
+        let asks = json!({"messages": question(), "stream": stream});
+        let second = server.send("/v1/chat/completions", &asks);
+        server.wait_until("both are there", |server| server.engine.state().counters.submitted >= 5);
+        drop(second);
+        drop(first);
+        server.wait_until_idle();
+    }
 }
 
 #[test]

@@ -161,6 +161,32 @@ fn an_embedding_that_takes_too_long_is_no_embedding() {
 }
 
 #[test]
+fn more_requests_than_there_are_places_for_wait_for_one() {
+    let server = Server::start(
+        |options| {
+            options.queue = 16;
+            options.running = 2;
+        },
+        &[],
+    );
+    let inputs: Vec<String> = (0..12).map(|i| format!("{i} {}", STORY.repeat(8))).collect();
+    let last = by_hand(&inputs[11]);
+    std::thread::scope(|scope| {
+        let ask = || server.post("/v1/embeddings", &json!({"input": inputs}));
+        // Four have a place, and as many may wait as the queue is long.
+        let clients: Vec<_> = (0..20).map(|_| scope.spawn(ask)).collect();
+        let asked = server.complete(json!({"prompt": STORY, "max_tokens": 1}));
+        assert_eq!(asked.status, 200, "{}", asked.text);
+        for client in clients {
+            let answer = client.join().unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            assert_eq!(numbers(&answer.json())[11], last);
+        }
+    });
+    server.wait_until_idle();
+}
+
+#[test]
 fn many_texts_to_embed_keep_nobody_out_and_none_of_them_is_lost() {
     let server = Server::start(
         |options| {

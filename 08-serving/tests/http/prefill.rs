@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use serving::engine::{EngineOptions, Exchange};
 use serving::http::{Keys, PrefillWorkers};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const MODEL: [u8; 32] = [5; 32];
@@ -24,10 +26,16 @@ fn worker(model: [u8; 32], keys: &[&str]) -> Server {
 
 /// A server that has prompts read there.
 fn writer(workers: &[SocketAddr], key: Option<&str>) -> Server {
+    writer_in(workers, key, None)
+}
+
+/// The same, whose answers have so much time.
+fn writer_in(workers: &[SocketAddr], key: Option<&str>, answers_in: Option<Duration>) -> Server {
     let addresses = workers.iter().map(|worker| format!("http://{worker}").parse().unwrap());
     let workers = PrefillWorkers::new(addresses.collect(), key).unwrap();
     let exchange = Exchange { model: MODEL, prefiller: Some(Arc::new(workers)) };
-    Server::start(|options| options.exchange = Some(exchange), &[])
+    let change = |options: &mut EngineOptions| options.exchange = Some(exchange);
+    Server::start_with(change, |app| app.with_answers_in(answers_in))
 }
 
 /// What is asked about a text that is long enough to be read elsewhere.
@@ -113,7 +121,7 @@ fn nobody_takes_blocks_of_another_model() {
 }
 
 /// Somebody who does something else than a worker with every connection.
-fn stranger(does: impl Fn(std::net::TcpStream) + Send + 'static) -> SocketAddr {
+fn stranger(does: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || listener.incoming().flatten().for_each(does));
@@ -121,7 +129,7 @@ fn stranger(does: impl Fn(std::net::TcpStream) + Send + 'static) -> SocketAddr {
 }
 
 /// Reads a request's head, so that closing is no reset.
-fn heard(mut stream: &std::net::TcpStream) {
+fn heard(mut stream: &TcpStream) {
     let mut head = [0; 256];
     let _ = stream.read(&mut head);
 }
@@ -157,20 +165,76 @@ fn whatever_a_worker_does_the_answer_comes() {
     }
 }
 
+/// Somebody who takes connections and says nothing, as a worker that is stopped; and the connections.
+fn silent() -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let connections = kept.clone();
+    (stranger(move |stream| connections.lock().unwrap().push(stream)), kept)
+}
+
+/// A client that goes away more than a second after the worker was asked.
+fn gives_up_soon(writer: &Server, name: &str, is_asked: impl Fn() -> bool) {
+    let mut asked = asks(name);
+    asked["stream"] = json!(true);
+    let client = writer.send("/v1/completions", &asked);
+    writer.wait_until("the worker is not asked", |_| is_asked());
+    sleep(Duration::from_millis(1_300));
+    drop(client);
+    writer.wait_until_idle();
+}
+
 #[test]
 fn a_worker_that_says_nothing_is_not_waited_for_for_ever() {
-    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let connections = kept.clone();
-    let silent = stranger(move |stream| connections.lock().unwrap().push(stream));
-    let writer = writer(&[silent], None);
+    let (address, kept) = silent();
+    let writer = writer(&[address], None);
     let begun = Instant::now();
     assert_eq!(answered(&writer, &asks("Ada")), 0);
-    assert!(begun.elapsed() >= Duration::from_secs(10));
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     // It is not asked again at once.
     let begun = Instant::now();
     assert_eq!(answered(&writer, &asks("Ben")), 0);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(kept.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_client_that_gives_up_on_a_silent_worker_is_the_last_that_waits_for_it() {
+    let (address, kept) = silent();
+    let writer = writer(&[address], None);
+    gives_up_soon(&writer, "Ada", || kept.lock().unwrap().len() == 1);
+    assert_eq!(answered(&writer, &asks("Ben")), 0);
+    assert_eq!(kept.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_request_waits_for_a_silent_worker_for_half_of_its_time() {
+    let (address, kept) = silent();
+    let writer = writer_in(&[address], None, Some(Duration::from_millis(3_000)));
+    for name in ["Ada", "Ben"] {
+        let answer = writer.complete(asks(name));
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    assert_eq!(kept.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_client_that_leaves_a_worker_at_work_leaves_it_to_others() {
+    let times = Arc::new(AtomicUsize::new(0));
+    let counts = times.clone();
+    // Less than a block each second, but no silence.
+    let busy = stranger(move |mut stream| {
+        heard(&stream);
+        counts.fetch_add(1, Ordering::Relaxed);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\n");
+        while stream.write_all(&[7]).is_ok() {
+            sleep(Duration::from_millis(50));
+        }
+    });
+    let writer = writer(&[busy], None);
+    for time in 1..=2 {
+        gives_up_soon(&writer, "Ada", || times.load(Ordering::Relaxed) == time);
+    }
 }
 
 #[test]

@@ -222,6 +222,8 @@ fn what_is_no_request_is_refused_in_the_same_envelope() {
     let other = server.complete(json!({"model": "gpt", "prompt": STORY}));
     assert!(other.is_refused(404, Some("model")).contains("target"));
     server.get("/v1/models/gpt").is_refused(404, Some("model"));
+    let unreadable = server.get("/v1/models/%ff").is_refused(404, Some("model"));
+    assert_eq!(unreadable, "model is not UTF-8, expected \"target\"");
 }
 
 #[test]
@@ -320,17 +322,34 @@ fn more_than_the_queue_holds_is_refused_and_nothing_of_it_runs() {
         server.complete(body)
     };
     ask(json!({"n": 100})).is_refused(400, Some("n"));
-    ask(json!({"prompt": vec![STORY; 5]})).is_refused(400, Some("prompt"));
+    ask(json!({"prompt": vec![STORY; 7]})).is_refused(400, Some("prompt"));
     // What could be taken at another time, they may.
     let long = || EngineRequest::new(vec![5; 4], 400);
     let waiting: Vec<_> = (0..3).map(|_| server.engine.submit(long()).unwrap()).collect();
-    let refused = ask(json!({"n": 4}));
+    let refused = ask(json!({"n": 6}));
     refused.is_refused(429, None);
     assert_eq!(refused.json()["error"]["code"], "queue_full");
     server.wait_until("none of them runs", |server| server.engine.state().running > 0);
     drop(waiting);
     server.wait_until_idle();
     assert_eq!(server.complete(json!({"prompt": STORY, "n": 2, "max_tokens": 5})).status, 200);
+}
+
+#[test]
+fn whoever_need_not_wait_is_not_refused_for_a_short_queue() {
+    let server = Server::start(|options| (options.queue, options.running) = (1, 8), &[]);
+    let ask = |n: usize| server.complete(json!({"prompt": STORY, "max_tokens": 20, "n": n}));
+    assert_eq!(ask(2).status, 200);
+    // Eight run and one waits.
+    assert_eq!(ask(9).status, 200);
+    let message = ask(10).is_refused(400, Some("n"));
+    assert!(message.contains("at most 9, as many as may run and wait"), "{message}");
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8).map(|_| scope.spawn(|| ask(1).status)).collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), 200);
+        }
+    });
 }
 
 #[test]

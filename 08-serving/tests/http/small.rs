@@ -20,6 +20,18 @@ fn models_version_and_health() {
 }
 
 #[test]
+fn the_last_token_of_a_text_is_one_more_than_max_model_len() {
+    let server = Server::shared();
+    let most = server.get("/v1/models").json()["data"][0]["max_model_len"].as_u64().unwrap();
+    let ask = |tokens: u64| {
+        let prompt = vec![7; most as usize - 1];
+        server.complete(json!({"prompt": prompt, "max_tokens": tokens, "ignore_eos": true}))
+    };
+    assert_eq!(ask(2).json()["usage"]["total_tokens"], most + 1);
+    ask(3).is_refused(400, Some("max_tokens"));
+}
+
+#[test]
 fn a_server_whose_engine_has_ended_is_not_healthy() {
     let server = Server::start(|_| {}, &[]);
     // As when its device fails: from the engine's side, not by a signal.
@@ -138,9 +150,9 @@ pub(crate) fn count(text: &str, begins: &str) -> f64 {
 
 #[test]
 fn what_is_refused_is_counted_by_route_and_status() {
-    let server = Server::start(|options| options.queue = 2, &["ada"]);
+    let server = Server::start(|options| (options.queue, options.running) = (2, 1), &["ada"]);
     let key = [("authorization", "Bearer ada"), ("content-type", "application/json")];
-    let many = json!({"prompt": STORY, "n": 3}).to_string();
+    let many = json!({"prompt": STORY, "n": 4}).to_string();
     for _ in 0..3 {
         server.post_with("/v1/completions", &many, &key).is_refused(400, Some("n"));
     }
@@ -286,6 +298,17 @@ fn the_document_lists_every_parameter() {
         "embedding",
     ] {
         assert!(text.contains(&format!("\"{parameter}\":")), "{parameter}");
+    }
+}
+
+#[test]
+fn the_document_says_that_whoever_sends_a_body_may_have_to_wait() {
+    let document = Server::shared().get("/openapi.json").json();
+    let paths = document["paths"].as_object().unwrap();
+    let with_bodies: Vec<_> = paths.iter().filter(|(_, item)| item.get("post").is_some()).collect();
+    assert_eq!(with_bodies.len(), 5);
+    for (path, item) in with_bodies {
+        assert!(item["post"]["responses"]["429"].is_object(), "{path}: {item}");
     }
 }
 

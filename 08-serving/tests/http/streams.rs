@@ -1,7 +1,13 @@
 //! Answers as they come: the same as whole ones, whole characters, no leaked stop string.
 
-use super::server::{STORY, Server};
+use super::server::{STORY, Server, question};
 use serde_json::{Value, json};
+use serving::engine::policy::{Budget, Continuous, Plan, Policy, State};
+use serving::engine::{EngineOptions, EngineRequest};
+use std::io::{BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The texts of a stream's events, for answer 0.
 fn texts(events: &[Value]) -> Vec<String> {
@@ -181,5 +187,99 @@ fn every_event_tells_what_the_answers_have_come_to_so_far() {
         for (i, total) in all("total_tokens").into_iter().enumerate() {
             assert_eq!(total, prompt[i] + written[i]);
         }
+    }
+}
+
+/// Lets nothing run until it is opened.
+#[derive(Default)]
+struct Gate(AtomicBool);
+
+impl Policy for Gate {
+    fn name(&self) -> &'static str {
+        "gate"
+    }
+
+    fn schedule(&self, state: &State, budget: Budget) -> Plan {
+        match self.0.load(Ordering::Relaxed) {
+            true => Continuous.schedule(state, budget),
+            false => Plan::default(),
+        }
+    }
+}
+
+/// A server behind a gate.
+fn gated(answer_in: Option<Duration>) -> (Server, Arc<Gate>) {
+    let gate = Arc::<Gate>::default();
+    let policy = gate.clone();
+    let change = move |options: &mut EngineOptions| options.policy = policy;
+    (Server::start_with(change, |app| app.with_answers_in(answer_in)), gate)
+}
+
+/// Clients take the first event for the first token.
+#[test]
+fn a_stream_says_nothing_before_its_first_token() {
+    let (server, gate) = gated(None);
+    let asks = [
+        ("/v1/completions", json!({"prompt": STORY, "echo": true})),
+        ("/v1/chat/completions", json!({"messages": question(), "n": 2})),
+    ];
+    let mut streams = asks.map(|(path, body)| {
+        let more = json!({"stream": true, "max_tokens": 3, "ignore_eos": true});
+        server.send(path, &with(body, more))
+    });
+    server.wait_until("all wait", |server| server.engine.state().waiting == 3);
+    for stream in &mut streams {
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        assert!(stream.read(&mut [0; 1]).is_err(), "something is said of what nobody computes");
+    }
+    gate.0.store(true, Ordering::Relaxed);
+    // The engine looks up when somebody comes.
+    drop(server.engine.submit(EngineRequest::new(vec![5], 1)).unwrap());
+    let [completions, chat] = streams.map(|stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let lines = BufReader::new(stream).lines().map(Result::unwrap);
+        let data = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+        let events = data.take_while(|data| data != "[DONE]");
+        events.map(|data| serde_json::from_str(&data).unwrap()).collect::<Vec<Value>>()
+    });
+    assert_eq!(completions[0]["choices"][0]["text"], STORY);
+    assert_eq!(completions.last().unwrap()["choices"][0]["finish_reason"], "length");
+    for (index, event) in chat.iter().take(2).enumerate() {
+        let choice = &event["choices"][0];
+        assert_eq!(choice["index"], index);
+        assert_eq!(choice["delta"], json!({"role": "assistant", "content": ""}));
+    }
+    assert_eq!(chat.last().unwrap()["choices"][0]["finish_reason"], "length");
+}
+
+#[test]
+fn a_stream_of_which_nothing_came_is_refused_as_a_whole_answer_is() {
+    let (server, _gate) = gated(Some(Duration::from_millis(50)));
+    for stream in [false, true] {
+        for n in [1, 2] {
+            let more = json!({"stream": stream, "n": n});
+            let completion = json!({"prompt": STORY, "echo": true});
+            let chat = json!({"messages": question()});
+            for refused in [
+                server.complete(with(completion, more.clone())),
+                server.chat(with(chat, more.clone())),
+            ] {
+                let message = refused.is_refused(503, None);
+                assert!(message.contains("in the time that an answer may take"), "{message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_nothing_but_prompts_has_an_end() {
+    let server = Server::shared();
+    let body = json!({"prompt": STORY, "max_tokens": 0, "echo": true, "n": 2, "stream": true});
+    let events = server.complete(body).events();
+    for index in 0..2 {
+        let choices = events.iter().map(|event| &event["choices"][0]);
+        let mine: Vec<&Value> = choices.filter(|choice| choice["index"] == index).collect();
+        assert_eq!(mine[0]["text"], STORY);
+        assert_eq!(mine.last().unwrap()["finish_reason"], "length");
     }
 }

@@ -36,6 +36,8 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1:8000"),
         (["--api-key", ""], "API key is empty"),
         (["--pool-bytes", "10"], "one block"),
+        (["--kv-host-bytes", "1"], "--kv-host-bytes is 1, expected 0 or at least"),
+        (["--served-model-name", ""], "--served-model-name is empty, expected a name"),
         (["--pool-bytes", &more_than_there_is], "than the system has to give"),
         (["--kv-dir", "/dev/null/x"], "/dev/null/x: cannot be made"),
         (["--host", "nobody.invalid"], "cannot listen on nobody.invalid:8000"),
@@ -56,12 +58,21 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--pool-bytes", "2G"], "such as 2147483648, 2GiB or 500MB"),
         (["--port", "65536"], "65536"),
         (["--timeout", "0"], "more than 0"),
+        (["--timeout", "-1"], "'--timeout <SECONDS>': expected seconds, more than 0"),
         (["--timeout", "1e300"], "more than 0"),
         (["--kv", "q3"], "f32, bf16, bf16-fast, f16 or int8"),
         (["--kv-dir-bytes", "1"], "--kv-dir"),
         (["--weights", "q9"], "q8_0"),
-        (["--max-num-seqs", "0"], "--max-num-seqs"),
-        (["--max-queue", "0"], "--max-queue"),
+        (
+            ["--max-model-len", "0"],
+            "'--max-model-len <TOKENS>': expected a whole number, at least 1",
+        ),
+        (
+            ["--max-num-seqs", "0"],
+            "'--max-num-seqs <REQUESTS>': expected a whole number, at least 1",
+        ),
+        (["--max-num-batched-tokens", "0"], "expected a whole number, at least 1"),
+        (["--max-queue", "0"], "'--max-queue <REQUESTS>': expected a whole number, at least 1"),
         (["--drain-seconds", "soon"], "--drain-seconds"),
         (["--allowed-origin", "example.org"], "such as https://example.org"),
         (["--scheduling-policy", "fair"], "--scheduling-policy"),
@@ -101,8 +112,8 @@ fn how_much_is_served_at_once_is_as_it_is_told() {
     assert_eq!(server.get("/v1/models")["data"][0]["max_model_len"], 100);
     let refused = server.post_for_error("/v1/completions", &json!({"prompt": vec![7; 101]}));
     assert!(refused.contains("100 tokens at most"), "{refused}");
-    let refused = server.post_for_error("/v1/completions", &json!({"prompt": "a", "n": 6}));
-    assert!(refused.contains("at most 5, as many as may wait"), "{refused}");
+    let refused = server.post_for_error("/v1/completions", &json!({"prompt": "a", "n": 9}));
+    assert!(refused.contains("at most 8, as many as may run and wait"), "{refused}");
     assert!(server.said.is_empty(), "{:?}", server.said);
     for (arguments, words) in [
         (["--max-num-seqs", "9", "--max-num-batched-tokens", "8"], "is 8, expected at least 9"),

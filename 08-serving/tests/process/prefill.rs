@@ -41,6 +41,18 @@ fn a_worker_may_be_killed_and_come_back() {
     writer.logs("reads prompts again");
 }
 
+#[test]
+fn a_worker_that_is_stopped_costs_no_answer() {
+    let prompt = "Ada went to the market and met a friend. ".repeat(12);
+    let worker = Server::start(&["--prefill-worker"]);
+    let writer = Server::start(&["--prefill-at", &worker.url, "--timeout", "8"]);
+    worker.signal("-STOP");
+    let answer = writer.ask(&prompt).unwrap();
+    writer.logs("prompts are read here");
+    assert_eq!(brought(&writer), 0.0);
+    assert_eq!(answer.tokens, Server::start(&[]).ask(&prompt).unwrap().tokens);
+}
+
 /// A copy of the target, as one that was fetched so many seconds ago.
 fn write_copy(directory: &Path, seconds: u64) {
     write(directory.join("config.json"), TARGET.config).unwrap();

@@ -75,6 +75,9 @@ fn a_room_whose_passes_could_not_be_launched_is_refused_at_the_start() {
     assert!(wide.contains("gemm_prefill: rows times outputs is 2400000000"), "{wide}");
     assert!(refused(usize::MAX, config()).contains("rows of a room on the device"));
     assert!(refused(0, config()).contains("none of it 0"));
+    // What a config says of its positions may be any number: bytes for so many would be more than can be counted.
+    let endless = Room { capacity: 1 << 60, ..ROOM }.bytes(&config()).unwrap_err().to_string();
+    assert!(endless.contains("at most 1073741824"), "{endless}");
     // A model that the kernels do not fit is not called a room that is too large.
     assert!(refused(1, Config { heads: 0, ..config() }).contains("number of heads is 0"));
 }

@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
                 let most = left / smallest;
                 let problem = format!(
                     "{what} is {count}, expected at most {most}: {left} bytes \
-                     are left in the file"
+                     are left in the file: it is truncated or damaged"
                 );
                 Err(Error::file(self.file, problem))
             }

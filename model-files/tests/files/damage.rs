@@ -51,6 +51,11 @@ fn sizes_that_lie() {
         ("max_position_embeddings", json!(u32::MAX), ["max_position_embeddings", "16,777,216"]),
         ("rms_norm_eps", json!(0), ["rms_norm_eps", "positive"]),
         ("rope_theta", json!(-1), ["rope_theta", "positive"]),
+        (
+            "rope_scaling",
+            json!({ "type": "dynamic", "factor": 2.0 }),
+            ["config.json: rope_scaling.type is dynamic", "expected linear, ntk, yarn or llama3"],
+        ),
     ] {
         let mut lying = config();
         lying[field] = value;

@@ -33,6 +33,11 @@ fn a_file_is_found_with_what_lies_beside_it() {
     load(&path).unwrap();
     assert_refused(directory.path(), &["cannot read", "model.safetensors"]);
     assert_refused(&directory.path().join("config.json"), &["config.json", "expected", ".gguf"]);
+    fs::remove_file(directory.path().join("config.json")).unwrap();
+    assert_refused(
+        &path,
+        &["other name.safetensors: has no config.json beside it", "tokenizer.json"],
+    );
 }
 
 #[test]

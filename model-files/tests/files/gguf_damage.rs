@@ -68,6 +68,7 @@ fn files_that_are_something_else() {
     for (place, what) in [(8, "number of tensors"), (16, "number of metadata entries")] {
         let said = with(&|bytes| bytes[place..place + 8].copy_from_slice(&u64::MAX.to_le_bytes()));
         assert!(said.contains(what) && said.contains("at most"), "{said}");
+        assert!(said.ends_with("it is truncated or damaged"), "{said}");
     }
 }
 
@@ -83,9 +84,9 @@ fn counts_and_lengths_that_no_file_could_hold() {
     let far = u64::MAX.to_le_bytes();
     // (marker, bytes between it and the number, what is said): a type is 4 bytes, an array's two.
     for (marker, skip, words) in [
-        ("tokenizer.ggml.tokens", 8, ["length of `tokenizer.ggml.tokens`", "at most"]),
+        ("tokenizer.ggml.tokens", 8, ["length of `tokenizer.ggml.tokens`", "truncated or damaged"]),
         ("tokenizer.ggml.tokens", 16, ["`tokenizer.ggml.tokens`", "truncated or damaged"]),
-        ("tokenizer.ggml.token_type", 8, ["tokenizer.ggml.token_type", "at most"]),
+        ("tokenizer.ggml.token_type", 8, ["tokenizer.ggml.token_type", "truncated or damaged"]),
         ("general.architecture", 4, ["`general.architecture`", "truncated or damaged"]),
         ("token_embd.weight", 4, ["tensor `token_embd.weight` has rows of", "Q8_0"]),
         ("token_embd.weight", 12, ["tensor `token_embd.weight` has shape", "no more than"]),

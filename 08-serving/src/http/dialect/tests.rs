@@ -86,14 +86,18 @@ fn a_template_shows_how_its_model_calls() {
     }
 }
 
-fn with_grammars(tokenizer: Tokenizer) -> (Tokenizer, Grammars) {
+pub(in crate::http) fn with_grammars(tokenizer: Tokenizer) -> (Tokenizer, Grammars) {
     let end = tokenizer.token_id("<|end|>").unwrap();
     let grammars = Grammars::new(&tokenizer, tokenizer.vocab_size(), &[end]).unwrap();
     (tokenizer, grammars)
 }
 
 /// Whether an answer in this form may be just that text.
-fn may_be((tokenizer, grammars): &(Tokenizer, Grammars), form: &Form, text: &str) -> bool {
+pub(in crate::http) fn may_be(
+    (tokenizer, grammars): &(Tokenizer, Grammars),
+    form: &Form,
+    text: &str,
+) -> bool {
     let end = tokenizer.token_id("<|end|>").unwrap();
     let mut constraint = grammars.constraint(form).unwrap();
     let mut may = |token| {

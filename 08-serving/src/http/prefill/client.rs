@@ -1,6 +1,6 @@
 //! Whom to ask to read a prompt, and what to do when nothing comes.
 
-use super::receive::{Problem, receive};
+use super::receive::{Heard, Problem, receive, silent};
 use crate::engine::{Courier, Prefiller, Wanted};
 use axum::http::Uri;
 use std::str::FromStr;
@@ -21,6 +21,9 @@ const UNIT: usize = 4 << 10;
 /// For how long a worker is not asked that did not answer, and one that would not.
 const LOST_FOR: Duration = Duration::from_secs(5);
 const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// A worker from which nothing has come for so long counts as lost when somebody waits for it no longer.
+const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// A server that reads prompts for others: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,18 +58,23 @@ struct Worker {
     tokens: AtomicUsize,
     /// Until when it is not asked.
     away_until: Mutex<Option<Instant>>,
+    heard: Heard,
 }
 
 /// Calls a transfer off when nobody waits for it any more, and counts it until then.
 struct UnderWay {
     task: AbortHandle,
     worker: Arc<Worker>,
+    asked_at: Instant,
     tokens: usize,
     _room: tokio::sync::OwnedSemaphorePermit,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
+        if !self.task.is_finished() {
+            self.worker.note_left(self.asked_at);
+        }
         self.task.abort();
         self.worker.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
     }
@@ -80,13 +88,8 @@ impl PrefillWorkers {
     pub fn new(workers: Vec<WorkerAddress>, key: Option<&str>) -> std::io::Result<Self> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).thread_name("prefill").enable_all().build()?;
-        let worker = |WorkerAddress(address)| Worker {
-            address,
-            tokens: AtomicUsize::new(0),
-            away_until: Mutex::new(None),
-        };
         Ok(PrefillWorkers {
-            workers: workers.into_iter().map(|address| Arc::new(worker(address))).collect(),
+            workers: workers.into_iter().map(|address| Arc::new(Worker::new(address))).collect(),
             key: key.map(Arc::from),
             room: Arc::new(Semaphore::new(MOST_BYTES / UNIT)),
             runtime: Some(runtime),
@@ -108,28 +111,58 @@ impl Prefiller for PrefillWorkers {
         wanted.truncate(MOST_BYTES / wanted.block_bytes.max(1));
         let units = (wanted.names.len() * wanted.block_bytes).div_ceil(UNIT) as u32;
         let room = self.room.clone().try_acquire_many_owned(units).ok()?;
-        let tokens = wanted.tokens.len();
+        let (tokens, asked_at) = (wanted.tokens.len(), Instant::now());
+        worker.note_asked();
         worker.tokens.fetch_add(tokens, Ordering::Relaxed);
         let (asked, key) = (worker.clone(), self.key.clone());
         let task = self.runtime.as_ref()?.spawn(async move {
-            let (blocks, result) = receive(&asked.address, key.as_deref(), wanted).await;
-            asked.note(&result);
+            let (blocks, result) =
+                receive(&asked.address, key.as_deref(), wanted, &asked.heard).await;
+            match result {
+                Err(Problem::Late) => asked.note_left(asked_at),
+                result => asked.note(&result),
+            }
             courier.deliver(blocks);
         });
-        Some(Box::new(UnderWay { task: task.abort_handle(), worker, tokens, _room: room }))
+        let task = task.abort_handle();
+        Some(Box::new(UnderWay { task, worker, asked_at, tokens, _room: room }))
     }
 }
 
 impl Worker {
+    fn new(WorkerAddress(address): WorkerAddress) -> Self {
+        Worker {
+            address,
+            tokens: AtomicUsize::new(0),
+            away_until: Mutex::new(None),
+            heard: Heard::default(),
+        }
+    }
+
     fn is_there(&self) -> bool {
         let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.is_none_or(|until| until <= Instant::now())
     }
 
+    /// Notes that it is asked. If it was away, this finds out whether it is back, and others do not ask meanwhile.
+    fn note_asked(&self) {
+        let mut until = self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *until = until.and_then(|_| Instant::now().checked_add(LOST_FOR));
+    }
+
+    /// Notes that somebody who asked it then waits no longer: out of time, or gone away. If nothing has come meanwhile,
+    /// the next would wait in vain as well.
+    fn note_left(&self, asked_at: Instant) {
+        let silence = self.heard.silence(asked_at);
+        if silence >= SILENT_FOR {
+            self.note(&Err(silent(silence)));
+        }
+    }
+
     /// Notes what came of asking, and says it where that is something new.
     fn note(&self, result: &Result<(), Problem>) {
         let away_for = match result {
-            Ok(()) | Err(Problem::Busy(_)) => None,
+            Ok(()) | Err(Problem::Busy(_) | Problem::Late) => None,
             Err(Problem::Lost(_)) => Some(LOST_FOR),
             Err(Problem::Refused(..)) => Some(REFUSED_FOR),
         };
@@ -152,6 +185,42 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn somebody() -> Worker {
+        Worker::new("http://127.0.0.1:8001".parse().unwrap())
+    }
+
+    #[test]
+    fn one_request_finds_out_whether_a_worker_is_back() {
+        let worker = somebody();
+        worker.note_asked();
+        assert!(worker.is_there(), "many may ask one that was never away");
+        for (result, is_back) in [(Err(silent(SILENT_FOR)), false), (Ok(()), true)] {
+            worker.note(&Err(silent(SILENT_FOR)));
+            assert!(!worker.is_there());
+            *worker.away_until.lock().unwrap() = Some(Instant::now());
+            assert!(worker.is_there());
+            worker.note_asked();
+            assert!(!worker.is_there(), "others wait for what comes of it");
+            worker.note(&result);
+            assert_eq!(worker.is_there(), is_back);
+        }
+    }
+
+    #[test]
+    fn whoever_waits_no_longer_tells_of_a_silence_only() {
+        let long_ago = Instant::now().checked_sub(SILENT_FOR * 2).unwrap();
+        let worker = somebody();
+        worker.note_left(Instant::now());
+        assert!(worker.is_there(), "it had no time to answer");
+        // Something has come, if for another request.
+        worker.heard.now();
+        worker.note_left(long_ago);
+        assert!(worker.is_there());
+        let worker = somebody();
+        worker.note_left(long_ago);
+        assert!(!worker.is_there());
+    }
 
     #[test]
     fn an_address_is_a_scheme_a_host_and_a_port() {

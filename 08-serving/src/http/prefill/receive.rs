@@ -10,14 +10,17 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use paged_cache::offload::Key;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a worker may take to answer a connection, and how long nothing may come from it. Its queue counts: a
-/// prompt that waits for longer is read here.
+/// How long a worker may take to answer a connection, and to begin its answer: it does so before it reads anything.
 const CONNECTS_IN: Duration = Duration::from_secs(1);
+const ANSWERS_IN: Duration = Duration::from_secs(2);
+
+/// How long it may take to the next block. Its queue counts: a prompt that waits for longer is read here.
 const GOES_ON_IN: Duration = Duration::from_secs(10);
 
 /// Bytes of a refusal that are read.
@@ -32,23 +35,49 @@ pub(super) enum Problem {
     /// It has other things to do, or this one is not for it; the next one may be.
     #[error("it does not read this one: {0}")]
     Busy(String),
+    /// The request cannot wait any longer.
+    #[error("half of the request's time is over")]
+    Late,
     /// It will not do it, now or later.
     #[error("it answers {0}: {1}")]
     Refused(StatusCode, String),
+}
+
+/// When something came from a worker for the last time, for whichever request.
+#[derive(Default)]
+pub(super) struct Heard(Mutex<Option<Instant>>);
+
+impl Heard {
+    pub(super) fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// For how long nothing has come, to somebody who has waited since then.
+    pub(super) fn silence(&self, since: Instant) -> Duration {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.map_or(since, |last| last.max(since)).elapsed()
+    }
 }
 
 /// Blocks that have come whole, by name.
 pub(super) type Blocks = HashMap<Key, Vec<u8>>;
 
 // ANCHOR: receive
-/// Asks a worker for blocks. What has come by the time that something goes wrong is kept.
+/// Asks a worker for blocks, and notes when something comes. What has come by the time that something goes wrong is
+/// kept. A request that has a deadline waits for half of what is left until then, and has the other half to be read here.
 pub(super) async fn receive(
     worker: &Uri,
     key: Option<&str>,
     wanted: Wanted,
+    heard: &Heard,
 ) -> (Blocks, Result<(), Problem>) {
     let mut unpacking = Unpacking::new(wanted.names.clone(), wanted.block_bytes);
-    let result = follow(worker, key, wanted, &mut unpacking).await;
+    let left = wanted.deadline.map(|until| until.saturating_duration_since(Instant::now()));
+    let following = follow(worker, key, wanted, &mut unpacking, heard);
+    let result = match left {
+        Some(left) => timeout(left / 2, following).await.unwrap_or(Err(Problem::Late)),
+        None => following.await,
+    };
     (unpacking.blocks, result)
 }
 // ANCHOR_END: receive
@@ -58,6 +87,7 @@ async fn follow(
     key: Option<&str>,
     wanted: Wanted,
     unpacking: &mut Unpacking,
+    heard: &Heard,
 ) -> Result<(), Problem> {
     let authority = worker.authority().expect("it was checked").as_str();
     let host = worker.host().expect("it was checked").trim_matches(['[', ']']);
@@ -77,15 +107,23 @@ async fn follow(
         request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
     }
     let request = request.body(Body::from(body)).map_err(lost)?;
-    let response = soon(GOES_ON_IN, sender.send_request(request)).await?.map_err(lost)?;
+    let response = soon(ANSWERS_IN, sender.send_request(request)).await?.map_err(lost)?;
+    heard.now();
     let (status, mut data) =
         (response.status(), Body::new(response.into_body()).into_data_stream());
-    if status != StatusCode::OK {
-        return Err(refusal(status, &mut data).await);
+    match status {
+        StatusCode::OK => unpack(&mut data, unpacking, heard).await,
+        status => Err(refusal(status, &mut data).await),
     }
-    while let Some(chunk) = soon(GOES_ON_IN, data.next()).await? {
-        unpacking.take(&chunk.map_err(lost)?)?;
-    }
+}
+
+/// Takes in an answer to its end. That bytes come is not enough: in the time for it there has to be a whole block.
+async fn unpack(
+    data: &mut BodyDataStream,
+    unpacking: &mut Unpacking,
+    heard: &Heard,
+) -> Result<(), Problem> {
+    while soon(GOES_ON_IN, unpacking.next(data, heard)).await?? {}
     match unpacking.is_done() {
         true => Ok(()),
         false => Err(Problem::Busy("it ended before the last block".to_owned())),
@@ -93,8 +131,13 @@ async fn follow(
 }
 
 async fn soon<T>(time: Duration, future: impl Future<Output = T>) -> Result<T, Problem> {
-    let late = |_| Problem::Lost(format!("nothing came for {} seconds", time.as_secs()));
-    timeout(time, future).await.map_err(late)
+    timeout(time, future).await.map_err(|_| silent(time))
+}
+
+/// It was waited for so long in vain.
+pub(super) fn silent(time: Duration) -> Problem {
+    let seconds = time.as_secs_f32();
+    Problem::Lost(format!("neither an answer nor a block came for {seconds:.1} seconds"))
 }
 
 fn lost(problem: impl ToString) -> Problem {
@@ -103,11 +146,15 @@ fn lost(problem: impl ToString) -> Problem {
 
 async fn refusal(status: StatusCode, data: &mut BodyDataStream) -> Problem {
     let mut told = Vec::new();
-    while let Ok(Some(Ok(chunk))) = soon(GOES_ON_IN, data.next()).await
-        && told.len() < MOST_TOLD
-    {
-        told.extend_from_slice(&chunk);
-    }
+    let telling = async {
+        while let Some(Ok(chunk)) = data.next().await
+            && told.len() < MOST_TOLD
+        {
+            told.extend_from_slice(&chunk);
+        }
+    };
+    // What has come by then says enough.
+    let _ = soon(ANSWERS_IN, telling).await;
     told.truncate(MOST_TOLD);
     let envelope: Option<serde_json::Value> = serde_json::from_slice(&told).ok();
     let message = envelope.as_ref().and_then(|told| told["error"]["message"].as_str());
@@ -134,6 +181,18 @@ impl Unpacking {
     fn new(names: Vec<Key>, block_bytes: usize) -> Self {
         let names = names.into_iter();
         Unpacking { names, block_bytes, begun: Vec::new(), blocks: Blocks::new() }
+    }
+
+    /// Takes in what comes until a block is whole; says whether there is one, or the answer has ended.
+    async fn next(&mut self, data: &mut BodyDataStream, heard: &Heard) -> Result<bool, Problem> {
+        let left = self.names.len();
+        while self.names.len() == left {
+            let next = data.next().await;
+            heard.now();
+            let Some(chunk) = next else { return Ok(false) };
+            self.take(&chunk.map_err(lost)?)?;
+        }
+        Ok(true)
     }
 
     /// Takes in the next bytes.
@@ -169,6 +228,9 @@ impl Unpacking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::stream;
+    use std::convert::Infallible;
+    use tokio::time::sleep;
 
     const NAMES: [Key; 2] = [Key([1; 32]), Key([2; 32])];
 
@@ -220,6 +282,44 @@ mod tests {
         let (unpacking, result) = taken(&more, 70);
         assert!(result.unwrap_err().to_string().contains("more blocks"));
         assert_eq!(unpacking.blocks.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_has_to_send_a_block_every_ten_seconds() {
+        // So many bytes come at a time, after so many seconds each.
+        let followed = async |at_a_time: usize, seconds: u64| {
+            let pieces: Vec<Vec<u8>> = sent().chunks(at_a_time).map(<[u8]>::to_vec).collect();
+            let pieces = stream::iter(pieces).then(move |piece| async move {
+                sleep(Duration::from_secs(seconds)).await;
+                Ok::<_, Infallible>(piece)
+            });
+            let mut data = Body::from_stream(pieces).into_data_stream();
+            let mut unpacking = Unpacking::new(NAMES.to_vec(), 3);
+            let begun = tokio::time::Instant::now();
+            let result = unpack(&mut data, &mut unpacking, &Heard::default()).await;
+            (result, unpacking.blocks.len(), begun.elapsed().as_secs())
+        };
+        let (result, blocks, seconds) = followed(35, 9).await;
+        assert!(result.is_ok() && blocks == 2 && seconds == 18, "{result:?}: {seconds} s");
+        // Slower, with few pauses or long ones.
+        for (at_a_time, pause) in [(1, 1), (1, 2), (17, 6), (35, 11)] {
+            let (result, blocks, seconds) = followed(at_a_time, pause).await;
+            assert!(matches!(result, Err(Problem::Lost(_))), "{at_a_time}, {pause}: {result:?}");
+            assert_eq!((blocks, seconds), (0, 10), "{at_a_time}, {pause}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_has_no_end_is_read_for_a_while() {
+        let words = stream::repeat(()).then(|()| async {
+            sleep(Duration::from_secs(1)).await;
+            Ok::<_, Infallible>("no ")
+        });
+        let begun = tokio::time::Instant::now();
+        let mut data = Body::from_stream(words).into_data_stream();
+        let problem = refusal(StatusCode::CONFLICT, &mut data).await;
+        assert!(matches!(problem, Problem::Refused(StatusCode::CONFLICT, _)), "{problem}");
+        assert!(begun.elapsed() < GOES_ON_IN, "{:?}", begun.elapsed());
     }
 
     #[tokio::test]
