@@ -56,6 +56,10 @@ pub trait Tier: Send {
     fn outlives_process(&self) -> bool {
         false
     }
+    /// How many blocks it has room for, where that is known.
+    fn most_blocks(&self) -> Option<usize> {
+        None
+    }
 }
 // ANCHOR_END: tier
 
@@ -83,6 +87,10 @@ impl<T: Tier> Tier for Arc<Mutex<T>> {
 
     fn outlives_process(&self) -> bool {
         locked(self).outlives_process()
+    }
+
+    fn most_blocks(&self) -> Option<usize> {
+        locked(self).most_blocks()
     }
 }
 

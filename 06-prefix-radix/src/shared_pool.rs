@@ -213,7 +213,8 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         let pool = self.executor.cache_mut();
         let free = pool.blocks().free();
         if wanted > free {
-            self.evict(wanted - free);
+            let (blocks, memory) = pool.parts();
+            self.prefixes.evict(wanted - free, blocks, memory);
         }
         self.pool().blocks().free() >= wanted
     }
@@ -242,10 +243,10 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         self.executor.cache_mut().exchange(session.sequence, &known)
     }
 
-    /// Lets go of so many blocks that nobody uses, or of as many as there are: they are in every tier then. Gives how many.
-    pub fn evict(&mut self, wanted: usize) -> usize {
+    /// Puts what nobody uses into the tiers that outlive the process, as [`Tiered::put_away`].
+    pub fn put_away(&mut self, wanted: usize) -> usize {
         let (blocks, memory) = self.executor.cache_mut().parts();
-        self.prefixes.evict(wanted, blocks, memory)
+        self.prefixes.put_away(wanted, blocks, memory)
     }
 
     /// Copies what is known of a text to the tiers that outlive the process, as [`Tiered::save`].

@@ -13,8 +13,8 @@
 //! **Nothing is relied on.** A tier that has lost a block, finds it damaged or cannot be read has not got it,
 //! and the tokens are read again. What fails is counted, and the last error is there to be shown.
 //!
-//! **A restart** loses the pool and keeps the file. Whoever ends in peace calls [`Tiered::evict`] with
-//! `usize::MAX` before, which puts all that is not in use into the tiers. Whoever may be killed at any moment
+//! **A restart** loses the pool and keeps the file. Whoever ends in peace calls [`Tiered::put_away`] before, which
+//! puts what is not in use into the file, as far as there is room. Whoever may be killed at any moment
 //! calls [`Tiered::save`] now and then, for a text that is done.
 
 mod changes;
@@ -178,6 +178,27 @@ impl<P: PrefixCache> Tiered<P> {
         })
     }
     // ANCHOR_END: evict
+
+    /// For the end: lets go of so many blocks or more, which are in the tiers that outlive the process then. What these have
+    /// no room for, the longest unused, is not put there first. Gives how many blocks went.
+    pub fn put_away(
+        &mut self,
+        wanted: usize,
+        blocks: &mut Blocks,
+        memory: &dyn BlockBytes,
+    ) -> usize {
+        let mut too_many = blocks.used().saturating_sub(self.tiers.most_that_outlive());
+        let (tiers, changes) = (&mut self.tiers, &mut self.changes);
+        self.cache.evict(wanted.max(too_many), blocks, &mut |evicted| {
+            match too_many {
+                0 => _ = tiers.save(evicted.key, |bytes| memory.copy_out(evicted.block, bytes)),
+                _ => too_many -= 1,
+            }
+            if let Some(changes) = changes {
+                changes.removed(evicted.key);
+            }
+        })
+    }
 
     /// Whether there are tiers at all.
     pub fn has_tiers(&self) -> bool {

@@ -20,7 +20,7 @@ pub struct CapacityArgs {
     /// for each of their tokens; 256 on the processor and 1,024 on a GPU if not given
     #[arg(long, value_name = "TOKENS", value_parser = count)]
     max_num_batched_tokens: Option<NonZeroUsize>,
-    /// Most requests that wait; more are refused (429). 256 if not given
+    /// Most requests that wait, besides one for each free place; more are refused (429). 256 if not given
     #[arg(long, value_name = "REQUESTS", value_parser = count)]
     max_queue: Option<NonZeroUsize>,
 }

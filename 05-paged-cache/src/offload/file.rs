@@ -273,4 +273,8 @@ impl Tier for FileTier {
     fn outlives_process(&self) -> bool {
         true
     }
+
+    fn most_blocks(&self) -> Option<usize> {
+        Some(self.limit)
+    }
 }

@@ -62,6 +62,12 @@ impl Shelf {
         self.tiers.iter().any(|(tier, _)| tier.outlives_process())
     }
 
+    /// Blocks that those of them have room for, where that is known.
+    pub(super) fn most_that_outlive(&self) -> usize {
+        let lasting = self.tiers.iter().filter(|(tier, _)| tier.outlives_process());
+        lasting.map(|(tier, _)| tier.most_blocks().unwrap_or(usize::MAX)).max().unwrap_or(0)
+    }
+
     /// What could not be read or written besides the tiers: the pool's own memory.
     pub(super) fn note(&mut self, failure: Error) {
         self.last_failure = Some(failure);
@@ -143,13 +149,11 @@ impl Shelf {
                 Err(problem) => problem,
             };
             statistics.failed += 1;
-            self.last_failure = Some(problem);
-            // Known by name and yet of no use. Forgotten, it will be put there again.
-            if tier.contains(key)
-                && let Err(problem) = tier.remove(key)
-            {
-                self.last_failure = Some(problem);
+            // Known by name and yet of no use. Forgotten, it will be put there again; if that fails, what failed first says more.
+            if tier.contains(key) {
+                let _ = tier.remove(key);
             }
+            self.last_failure = Some(problem);
         }
         None
     }

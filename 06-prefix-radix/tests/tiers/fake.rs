@@ -113,4 +113,8 @@ impl Tier for Fake {
     fn outlives_process(&self) -> bool {
         self.inside().outlives
     }
+
+    fn most_blocks(&self) -> Option<usize> {
+        self.inside().most
+    }
 }

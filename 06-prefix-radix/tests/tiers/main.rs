@@ -185,6 +185,27 @@ fn of_a_text_that_a_file_has_no_room_for_it_has_the_beginning() {
 }
 
 #[test]
+fn what_is_put_away_at_the_end_is_what_was_used_last() {
+    let texts = [text(0, 13), text(50, 13), text(100, 13)];
+    for steps in 1..12 {
+        for (cache, again) in caches().into_iter().zip(caches()) {
+            let (host, file) = (Fake::default(), Fake::default());
+            (file.inside().outlives, file.inside().most) = (true, Some(4));
+            let mut server = Server::new(cache, 16, &[host.clone(), file.clone()]);
+            texts.iter().for_each(|text| _ = server.read(Salt::NONE, text));
+            server.save(Salt::NONE, &texts[2], None, 9);
+            // The process may have to go at any moment.
+            for _ in 0..steps {
+                server.put_away(1);
+            }
+            assert!(host.inside().kept.is_empty(), "it is lost with the process");
+            let mut next = Server::new(again, 16, std::slice::from_ref(&file));
+            assert_eq!(next.read(Salt::NONE, &texts[2]), 12, "{steps} steps");
+        }
+    }
+}
+
+#[test]
 fn what_is_brought_back_does_not_push_its_own_rest_out_of_the_tier() {
     let mut brought = 0;
     for most in 4..14 {

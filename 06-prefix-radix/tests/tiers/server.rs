@@ -77,6 +77,12 @@ impl Server {
         next
     }
 
+    pub(crate) fn put_away(&mut self, wanted: usize) -> usize {
+        let gone = self.cache.put_away(wanted, &mut self.blocks, &self.memory);
+        self.check();
+        gone
+    }
+
     /// Blocks that came back, by tier.
     pub(crate) fn got(&self) -> Vec<u64> {
         self.cache.tier_statistics().iter().map(|tier| tier.got).collect()

@@ -289,10 +289,12 @@ impl Inbox {
         (mail.waiting, mail.running) = (waiting, running);
     }
 
-    /// Whether nothing at all is left in the engine.
-    pub(super) fn report(&self, is_empty: bool) {
+    /// Whether nothing at all is left in the engine, and whether what is to outlive it has been put away.
+    pub(super) fn report(&self, is_empty: bool, is_put_away: bool) {
         let mut mail = self.mail();
-        mail.is_idle = is_empty && mail.new.is_empty();
+        let is_ending = mail.is_draining && !mail.is_cut_off && !mail.has_ended;
+        let has_to_put_away = self.puts_away && is_ending && !is_put_away;
+        mail.is_idle = is_empty && mail.new.is_empty() && !has_to_put_away;
         if mail.is_idle && mail.is_draining {
             self.drained.notify_waiters();
         }
@@ -306,7 +308,7 @@ impl Inbox {
         self.collect(0, 0);
         self.borrowers();
         self.listeners();
-        self.report(true);
+        self.report(true, true);
     }
 
     pub(super) fn publish(&self, mut state: EngineState) {

@@ -128,7 +128,7 @@ impl TokenSet {
 pub enum Refused {
     /// Too many wait already. Try again later.
     #[error(
-        "{waiting} requests are waiting, {asked} more were asked for, and no more than {limit} may wait"
+        "{waiting} requests are waiting, {asked} more were asked for, and no more than {limit} may wait or come to a free place"
     )]
     Full {
         /// Requests that wait.

@@ -242,7 +242,8 @@ impl Engine {
             member.tell_end(end);
         }
         self.tell_listeners();
-        self.inbox.report(self.members.is_empty() && !self.is_saving());
+        let is_empty = self.members.is_empty() && self.unsaved.is_empty();
+        self.inbox.report(is_empty, self.unsaved.is_put_away());
         self.report_failure();
     }
 

@@ -1,9 +1,9 @@
 //! What leaves the pool, and comes back: the host's memory, and a file that outlives the process.
 //!
-//! What is evicted goes to both ([`Tiered`](prefix_radix::Tiered)), and at a peaceful end all is evicted. A server that is
-//! killed evicts nothing any more, so the file gets a copy of what the pool still has, too: of each text that is done, a
-//! block after each pass, and several while there is nothing to run. So where texts come no faster than they are saved, a
-//! kill loses the last few.
+//! What is evicted goes to both ([`Tiered`](prefix_radix::Tiered)), and at a peaceful end all goes to the file. A server
+//! that is killed evicts nothing any more, so the file gets a copy of what the pool still has, too: of each text that is
+//! done, a block after each pass, and several while there is nothing to run. So where texts come no faster than they are
+//! saved, a kill loses the last few.
 
 use super::{Engine, EngineOptions, KvFile, Target, say};
 use kv_cache::{CachedExecutor, KvCache};
@@ -114,7 +114,18 @@ pub(super) struct Unsaved {
     /// How far the first is saved, if it was begun.
     saved: Option<SavePoint>,
     /// Whether the pool has been put away, for the end.
-    is_all: bool,
+    is_put_away: bool,
+}
+
+impl Unsaved {
+    /// Whether no text waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    pub(super) fn is_put_away(&self) -> bool {
+        self.is_put_away
+    }
 }
 
 impl Engine {
@@ -125,8 +136,10 @@ impl Engine {
         }
         self.unsaved.texts.push_back((session.salt(), session.text().to_vec()));
         if self.unsaved.texts.len() > MOST_UNSAVED {
-            self.unsaved.texts.pop_front();
-            self.unsaved.saved = None;
+            // One that was begun is gone on with: its end alone is of no use to anybody.
+            let oldest = usize::from(self.unsaved.saved.is_some());
+            self.unsaved.texts.remove(oldest);
+            self.unsaved.is_put_away = false;
         }
     }
 
@@ -142,7 +155,7 @@ impl Engine {
                 self.unsaved.texts.pop_front();
             }
         } else if is_idle && self.puts_away() {
-            self.unsaved.is_all = self.pool.evict(most) == 0;
+            self.unsaved.is_put_away = self.pool.put_away(most) == 0;
         }
     }
     // ANCHOR_END: save
@@ -155,7 +168,8 @@ impl Engine {
     /// Whether the pool is to be put away now: nobody comes any more, and there is time.
     fn puts_away(&self) -> bool {
         let outlives = self.pool.prefixes().outlives_process();
-        outlives && !self.unsaved.is_all && self.inbox.is_draining() && !self.inbox.is_cut_off()
+        let is_time = self.inbox.is_draining() && !self.inbox.is_cut_off();
+        outlives && is_time && !self.unsaved.is_put_away
     }
 
     /// Says once what a tier fails with. It is gone on without what it lacks.

@@ -32,9 +32,12 @@ pub(super) async fn embeddings(
 ) -> Result<Response, ApiError> {
     let deadline = app.deadline(Instant::now());
     let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, deadline, body);
+    // A large body keeps its place until its texts' turn has come: otherwise any number of them could wait.
+    let place = body.clone();
     let (texts, encoding) = app.work(body, prepare).await?;
     let prompt_tokens = texts.iter().map(|text| text.tokens.len()).sum();
     let _begun = app.share.begin(deadline).await?;
+    drop(place);
     // Once the first is taken, the others wait for room: what is done already is not to be thrown away.
     let taken = stream::iter(texts.into_iter().enumerate())
         .then(|(index, text)| submit(app.clone(), text, index > 0));

@@ -112,7 +112,11 @@ impl Listening {
         if timeout(app.drain_in, &mut done).await.is_ok() {
             return;
         }
-        warn!("some answers end before they are done");
+        let state = app.engine.state();
+        match state.running + state.waiting == 0 && !app.engine.is_drained() {
+            true => warn!("not all that the pool has is in the file of keys and values"),
+            false => warn!("some answers end before they are done"),
+        }
         app.engine.cut_off();
         if timeout(LAST_IN, done).await.is_err() {
             warn!("some connections were cut off");

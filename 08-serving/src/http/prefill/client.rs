@@ -140,8 +140,12 @@ impl Worker {
     }
 
     fn is_there(&self) -> bool {
+        !self.is_away_at(Instant::now())
+    }
+
+    fn is_away_at(&self, moment: Instant) -> bool {
         let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_none_or(|until| until <= Instant::now())
+        until.is_some_and(|until| until > moment)
     }
 
     /// Notes that it is asked. If it was away, this finds out whether it is back, and others do not ask meanwhile.
@@ -154,7 +158,9 @@ impl Worker {
     /// the next would wait in vain as well.
     fn note_left(&self, asked_at: Instant) {
         let silence = self.heard.silence(asked_at);
-        if silence >= SILENT_FOR {
+        // One that has refused is away for longer than one that is silent.
+        let is_known = self.is_away_at(Instant::now() + LOST_FOR);
+        if silence >= SILENT_FOR && !is_known {
             self.note(&Err(silent(silence)));
         }
     }
@@ -185,6 +191,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::StatusCode;
 
     fn somebody() -> Worker {
         Worker::new("http://127.0.0.1:8001".parse().unwrap())
@@ -220,6 +227,9 @@ mod tests {
         let worker = somebody();
         worker.note_left(long_ago);
         assert!(!worker.is_there());
+        worker.note(&Err(Problem::Refused(StatusCode::CONFLICT, "another model".to_owned())));
+        worker.note_left(long_ago);
+        assert!(worker.is_away_at(Instant::now() + REFUSED_FOR / 2), "it has said why");
     }
 
     #[test]
