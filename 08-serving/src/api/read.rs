@@ -6,9 +6,31 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+/// Parameters of vLLM's that are not known here, and what they are where they change nothing, as JSON: its clients write them
+/// with every request.
+const NEUTRAL: [(&str, &str); 8] = [
+    ("bad_words", "[]"),
+    ("detokenize", "true"),
+    ("early_stopping", "false"),
+    ("echo", "false"),
+    ("include_reasoning", "true"),
+    ("length_penalty", "1.0"),
+    ("spaces_between_special_tokens", "true"),
+    ("use_beam_search", "false"),
+];
+
+/// Whether a parameter that nobody knows asks for nothing: nor does one that is null, as clients write whatever nobody set so.
+fn asks_for_nothing(name: &str, value: &Value) -> bool {
+    let is_neutral = |neutral: &str| match (value.as_f64(), neutral.parse::<f64>()) {
+        (Some(number), Ok(neutral)) => number == neutral,
+        _ => value.to_string() == neutral,
+    };
+    let mut neutral = NEUTRAL.iter().filter(|(known, _)| *known == name);
+    value.is_null() || neutral.any(|(_, neutral)| is_neutral(neutral))
+}
+
 /// What a body asks for. `unknown` gives the fields that the request has no parameter for: a misspelt
-/// parameter that is passed over in silence is worse than one that is refused. One that is null asks for nothing:
-/// clients write whatever nobody set so.
+/// parameter that is passed over in silence is worse than one that is refused.
 ///
 /// All of a request's fields must be optional to it, so that one that is wrong can be found by trying them
 /// one at a time.
@@ -34,7 +56,7 @@ pub fn read<T: DeserializeOwned>(
         };
         fields.into_iter().find_map(one).unwrap_or_else(|| refused(in_terms_of_json(&problem)))
     })?;
-    match unknown(&request).iter().find(|(_, value)| !value.is_null()) {
+    match unknown(&request).iter().find(|(name, value)| !asks_for_nothing(name, value)) {
         None => Ok(request),
         Some((name, _)) => {
             Err(ApiError::parameter(name, format!("no parameter is called `{name}` here")))

@@ -22,6 +22,10 @@ fn parameters_out_of_range_are_named() {
         (json!({"priority": 1}), "priority"),
         (json!({"priority": -100}), "priority"),
         (json!({"temprature": 1}), "temprature"),
+        (json!({"use_beam_search": true}), "use_beam_search"),
+        (json!({"length_penalty": 1.5}), "length_penalty"),
+        (json!({"length_penalty": "1"}), "length_penalty"),
+        (json!({"bad_words": ["x"]}), "bad_words"),
         (json!({"temperature": -1}), "temperature"),
         (json!({"temperature": "hot"}), "temperature"),
         (json!({"top_p": 0}), "top_p"),
@@ -97,13 +101,17 @@ fn what_would_change_nothing_here_is_taken() {
         json!({"modalities": ["text"]}),
         json!({"priority": 0}),
         json!({"stream": true, "stream_options": {"include_obfuscation": false}}),
+        json!({"use_beam_search": false, "length_penalty": 1, "early_stopping": false}),
+        json!({"length_penalty": 1.0, "bad_words": [], "detokenize": true}),
+        json!({"spaces_between_special_tokens": true, "include_reasoning": true}),
     ] {
         let mut body = json!({"prompt": STORY, "max_tokens": 1});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let answer = server.complete(body);
         assert_eq!(answer.status, 200, "{more}: {}", answer.text);
     }
-    let body = json!({"messages": question(), "max_tokens": 1, "modalities": ["text"]});
+    let body =
+        json!({"messages": question(), "max_tokens": 1, "modalities": ["text"], "echo": false});
     assert_eq!(server.chat(body).status, 200);
     server
         .post("/v1/embeddings", &json!({"input": STORY, "priority": 3}))
