@@ -221,8 +221,13 @@ impl Inbox {
         }
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.mail().is_draining
+    /// Whether it is time to put away what is to outlive the engine: nobody comes any more, and there is time.
+    pub(super) fn is_time_to_put_away(&self) -> bool {
+        self.ends_in_peace(&self.mail())
+    }
+
+    fn ends_in_peace(&self, mail: &Mail) -> bool {
+        self.puts_away && mail.is_draining && !mail.is_cut_off && !mail.has_ended
     }
 
     pub(super) fn cut_off(&self) {
@@ -292,8 +297,7 @@ impl Inbox {
     /// Whether nothing at all is left in the engine, and whether what is to outlive it has been put away.
     pub(super) fn report(&self, is_empty: bool, is_put_away: bool) {
         let mut mail = self.mail();
-        let is_ending = mail.is_draining && !mail.is_cut_off && !mail.has_ended;
-        let has_to_put_away = self.puts_away && is_ending && !is_put_away;
+        let has_to_put_away = self.ends_in_peace(&mail) && !is_put_away;
         mail.is_idle = is_empty && mail.new.is_empty() && !has_to_put_away;
         if mail.is_idle && mail.is_draining {
             self.drained.notify_waiters();

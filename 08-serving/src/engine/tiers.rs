@@ -162,14 +162,12 @@ impl Engine {
 
     /// Whether something is to be saved that is not yet.
     pub(super) fn is_saving(&self) -> bool {
-        !self.unsaved.texts.is_empty() || self.puts_away()
+        !self.unsaved.is_empty() || self.puts_away()
     }
 
-    /// Whether the pool is to be put away now: nobody comes any more, and there is time.
+    /// Whether the pool is to be put away now.
     fn puts_away(&self) -> bool {
-        let outlives = self.pool.prefixes().outlives_process();
-        let is_time = self.inbox.is_draining() && !self.inbox.is_cut_off();
-        outlives && is_time && !self.unsaved.is_put_away
+        !self.unsaved.is_put_away && self.inbox.is_time_to_put_away()
     }
 
     /// Says once what a tier fails with. It is gone on without what it lacks.
