@@ -23,7 +23,7 @@ const NEUTRAL: [(&str, &str); 8] = [
 fn asks_for_nothing(name: &str, value: &Value) -> bool {
     let is_neutral = |neutral: &str| match (value.as_f64(), neutral.parse::<f64>()) {
         (Some(number), Ok(neutral)) => number == neutral,
-        _ => value.to_string() == neutral,
+        _ => serde_json::from_str(neutral).is_ok_and(|neutral: Value| *value == neutral),
     };
     let mut neutral = NEUTRAL.iter().filter(|(known, _)| *known == name);
     value.is_null() || neutral.any(|(_, neutral)| is_neutral(neutral))
