@@ -13,6 +13,15 @@ pub type Logits = Array2<f32>;
 /// One row per wanted row of the pass, `[wanted, hidden]`: what the head is given.
 pub type Hidden = Array2<f32>;
 
+/// What a pass gives where of some rows only the likeliest token is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Likeliest {
+    /// By wanted row: its likeliest token, or none where its logits are given.
+    pub tokens: Vec<Option<u32>>,
+    /// Of the rows without a token, in order: `[rows without, vocab]`.
+    pub logits: Logits,
+}
+
 /// Runs one ragged batch on some device.
 pub trait Executor {
     /// Runs the pass and returns the logits that it wants.
@@ -21,7 +30,18 @@ pub trait Executor {
     /// If the pass does not fit what the executor holds; nothing has then changed.
     fn execute(&mut self, pass: &Pass) -> Result<Logits>;
 
-    /// The same up to the head: the hidden states of the wanted rows after the last layer, normed. With
+    /// The same, for whoever needs of some wanted rows nothing but what [`argmax`](crate::argmax) makes of their logits:
+    /// `is_enough` says which. A device that is far away spares itself bringing the logits of those back, a vocabulary for each
+    /// row; one that has them at hand gives them all the same, and no tokens.
+    ///
+    /// # Errors
+    /// As [`Executor::execute`], and as `argmax` of such a row.
+    fn likeliest(&mut self, pass: &Pass, _is_enough: &[bool]) -> Result<Likeliest> {
+        let logits = self.execute(pass)?;
+        Ok(Likeliest { tokens: vec![None; logits.nrows()], logits })
+    }
+
+    /// As [`Executor::execute`], up to the head: the hidden states of the wanted rows after the last layer, normed. With
     /// [`Executor::head`] behind it, it is [`Executor::execute`], bit for bit.
     ///
     /// # Errors
@@ -64,6 +84,10 @@ impl<A: Attention> Executor for CpuExecutor<A> {
 impl<E: Executor + ?Sized> Executor for Box<E> {
     fn execute(&mut self, pass: &Pass) -> Result<Logits> {
         (**self).execute(pass)
+    }
+
+    fn likeliest(&mut self, pass: &Pass, is_enough: &[bool]) -> Result<Likeliest> {
+        (**self).likeliest(pass, is_enough)
     }
 
     fn hidden(&mut self, pass: &Pass) -> Result<Hidden> {

@@ -69,7 +69,7 @@ pub use config::Config;
 pub use decode::{Decoder, NaiveDecoder};
 pub use embedding::Embedding;
 pub use error::{Error, Result};
-pub use executor::{CpuExecutor, Executor, Hidden, Logits};
+pub use executor::{CpuExecutor, Executor, Hidden, Likeliest, Logits};
 pub use feed_forward::{FeedForward, SwiGlu};
 pub use file_map::FileMap;
 pub use generate::{Generate, Request, Step, generate};

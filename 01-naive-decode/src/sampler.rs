@@ -99,6 +99,13 @@ impl Sampler {
         Ok(scores)
     }
 
+    /// Whether the next token is whatever [`argmax`] says of the logits: greedy, without bias and penalties. Whoever knows that
+    /// token already may leave out [`Sampler::sample`], if a random number is used up in its place.
+    pub fn is_argmax(&self) -> bool {
+        let Sampling { temperature, logit_bias, .. } = &self.sampling;
+        *temperature == 0.0 && logit_bias.is_empty() && !self.has_penalties()
+    }
+
     /// Draws the next token, using one random number whatever the parameters.
     ///
     /// # Errors

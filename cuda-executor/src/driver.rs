@@ -7,22 +7,22 @@
 //! |---|---|
 //! | `driver.rs` | which GPU, its memory, launches and graphs |
 //! | `driver/modules.rs` | from a launch's PTX to a function of the driver's |
+//! | `driver/overlap.rs` | kernels that begin before the one before them has ended |
 //! | `driver/pinned.rs` | pinned memory, a piece at a time |
 
 mod modules;
+mod overlap;
 mod pinned;
 
 use cuda_kernels::{
     Address, Argument, DeviceError, DeviceResult, Gpu, Launch, Recording, Rows, TensorMap,
 };
-use cudarc::driver::{
-    CudaContext, CudaGraph, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg,
-    result, sys,
-};
-use modules::Modules;
+use cudarc::driver::{CudaContext, CudaGraph, CudaStream, DriverError, result, sys};
+use modules::{Modules, Ready};
 use naive_decode::{Error, Result};
 use pinned::Pinned;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// The driver that the PTX's version is read by, as CUDA numbers it: PTX ISA 8.4 came with CUDA 12.4 (r550).
@@ -49,13 +49,6 @@ pub struct Driver {
 // driver's raw pointers, are the only part that does not say so itself. Each call binds the context to its thread first, and
 // so does `drop`, since dropping a graph does not.
 unsafe impl Send for Driver {}
-
-/// A tensor map as the driver encodes it, passed to a kernel by value.
-#[repr(transparent)]
-struct Encoded(sys::CUtensorMap);
-
-// SAFETY: it is 128 bytes of plain data, which is what a kernel's parameter of this type is.
-unsafe impl DeviceRepr for Encoded {}
 
 impl Driver {
     /// The first GPU, if there are a driver and a GPU that the kernels are for.
@@ -153,8 +146,8 @@ impl Driver {
 
     /// Puts a launch on the stream, whose function is loaded already.
     fn submit(&mut self, launch: &Launch) -> DeviceResult<()> {
-        let function = self.modules.function(launch)?;
-        let maps: Vec<Encoded> = launch
+        let Ready { function, overlaps } = self.modules.function(launch)?;
+        let maps: Vec<sys::CUtensorMap> = launch
             .arguments
             .iter()
             .filter_map(|argument| match argument {
@@ -163,29 +156,49 @@ impl Driver {
             })
             .collect::<DeviceResult<_>>()?;
         let mut maps = maps.iter();
-        let mut builder = self.stream.launch_builder(&function);
-        for argument in &launch.arguments {
-            match argument {
-                Argument::Pointer(address) => builder.arg(address),
-                Argument::U32(number) => builder.arg(number),
-                Argument::I32(number) => builder.arg(number),
-                Argument::I64(number) => builder.arg(number),
-                Argument::F32(number) => builder.arg(number),
-                Argument::TensorMap(_) => builder.arg(maps.next().expect("one was made for each")),
-            };
-        }
+        let place = |argument: &Argument| match argument {
+            Argument::Pointer(address) => pointer(address),
+            Argument::U32(number) => pointer(number),
+            Argument::I32(number) => pointer(number),
+            Argument::I64(number) => pointer(number),
+            Argument::F32(number) => pointer(number),
+            Argument::TensorMap(_) => pointer(maps.next().expect("one was made for each")),
+        };
+        let mut arguments: Vec<*mut c_void> = launch.arguments.iter().map(place).collect();
+        let mut attributes = [sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        }];
         let [x, y, z] = launch.grid;
-        let config = LaunchConfig {
-            grid_dim: (x, y, z),
-            block_dim: (launch.threads, 1, 1),
-            shared_mem_bytes: launch.shared_bytes,
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: launch.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.shared_bytes,
+            hStream: self.stream.cu_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: u32::from(overlaps),
         };
         // SAFETY: a `Launch` is made and checked by the crate that has the kernels, and nobody else can make or change one: as
         // many parameters as the kernel has, of its types, a grid that it takes. What its addresses point at is for whoever made it to say; the interpreter
-        // runs the same launches in the tests, and ends at any access outside of what was allocated.
-        let launched = unsafe { builder.launch(config) };
-        launched.map(|_| ()).map_err(said(&format!("launch {}", launch.entry)))
+        // runs the same launches in the tests, and ends at any access outside of what was allocated. The driver reads the
+        // arguments and the one attribute, which is a kernel's that waits for earlier ones by itself, before it returns.
+        let launched = unsafe {
+            let function = function.cu_function();
+            let arguments = arguments.as_mut_ptr();
+            sys::cuLaunchKernelEx(&raw const config, function, arguments, std::ptr::null_mut())
+        };
+        launched.result().map_err(said(&format!("launch {}", launch.entry)))
     }
+}
+
+/// Where an argument of a kernel is, as the driver wants it: it reads there, and does not write.
+fn pointer<T>(argument: &T) -> *mut c_void {
+    std::ptr::from_ref(argument).cast_mut().cast()
 }
 
 impl Gpu for Driver {
@@ -311,7 +324,7 @@ impl Drop for Driver {
 }
 
 /// A tensor map for the memory accelerator: zeros outside, chunks of 16 bytes exchanged within 128.
-fn encode(map: &TensorMap) -> DeviceResult<Encoded> {
+fn encode(map: &TensorMap) -> DeviceResult<sys::CUtensorMap> {
     let mut encoded = sys::CUtensorMap { opaque: [0; 16] };
     let element_strides = [1u32; 3];
     // SAFETY: it reads three sizes, two strides, three box sizes and three element strides, as the rank says, and writes
@@ -332,7 +345,7 @@ fn encode(map: &TensorMap) -> DeviceResult<Encoded> {
             sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     };
-    outcome.result().map(|()| Encoded(encoded)).map_err(said("encode a tensor map"))
+    outcome.result().map(|()| encoded).map_err(said("encode a tensor map"))
 }
 
 /// What the driver says of a call, in one line.

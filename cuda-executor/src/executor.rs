@@ -11,13 +11,14 @@ use crate::shared::{Shared, failed};
 use crate::staging::{Staged, Staging, most_bytes, stage};
 use crate::weights::{Weights, check};
 use cuda_kernels::cache::BLOCK_TOKENS;
-use cuda_kernels::{Address, DeviceResult, Gpu, read_onto};
+use cuda_kernels::rows::Argmax;
+use cuda_kernels::{Address, Gpu, Launch, read_onto};
 use flash_attention::tile_attention::KvType;
 use half::bf16;
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{
-    Attention, Config, Element, Error, Executor, Hidden, KvSize, Logits, Pass, Result, Rope,
-    Tensors,
+    Attention, Config, Element, Error, Executor, Hidden, KvSize, Likeliest, Logits, Pass, Result,
+    Rope, Tensors, argmax,
 };
 use ndarray::{Array2, ArrayView2, s};
 use paged_cache::PagedCache;
@@ -159,19 +160,19 @@ impl<G: Gpu> CudaExecutor<G> {
 
     /// Runs a pass as far as `finish` goes, and commits it if all goes well. It has run when this returns: whoever times
     /// it times the device, and what fails in it fails here.
-    fn run(
+    fn run<T>(
         &mut self,
         pass: &Pass,
         size: Option<StepSize>,
-        finish: impl FnOnce(&mut Self, &Staged) -> Result<Array2<f32>>,
-    ) -> Result<Array2<f32>> {
+        finish: impl FnOnce(&mut Self, &Staged) -> Result<T>,
+    ) -> Result<T> {
         self.cache.begin(pass)?;
         let mut staging = Staging::default();
         let staged = stage(&mut staging, self.staged, pass, &self.cache, size)?;
         self.gpu.with(|gpu| gpu.write(self.staged, &staging.bytes))?;
         let out = finish(self, &staged)?;
         // What is read from the device has been waited for; of a pass that wants nothing, nothing is read.
-        if out.is_empty() {
+        if pass.wanted().is_empty() {
             self.gpu.with(Gpu::finish)?;
         }
         self.cache.commit(pass);
@@ -180,88 +181,123 @@ impl<G: Gpu> CudaExecutor<G> {
 
     /// The layers, each kernel by itself.
     fn run_layers(&self, staged: &Staged) -> Result<()> {
-        let launches = self.forward.layers(staged)?;
+        self.launch(&self.forward.layers(staged)?)
+    }
+
+    fn launch(&self, launches: &[Launch]) -> Result<()> {
         self.gpu.with(|gpu| launches.iter().try_for_each(|launch| gpu.launch(launch)))
     }
 
-    /// A step that is filled up to `size`: the logits of its first `wanted` rows. It is recorded the first time, if the device
-    /// can.
-    fn run_step(&mut self, size: StepSize, staged: &Staged, wanted: usize) -> Result<Logits> {
+    /// A step that is filled up to `size`, logits included. It is recorded the first time, if the device can.
+    fn run_step(&mut self, size: StepSize, staged: &Staged) -> Result<()> {
         let CudaExecutor { gpu, forward, graphs, .. } = self;
         let record = || {
             let launches = forward.step(staged, size.rows)?;
             gpu.with(|gpu| gpu.record(&launches))
         };
-        if let Some(recording) = graphs.as_mut().and_then(|graphs| graphs.get(size, record)) {
-            return self.read_step(wanted, |gpu| gpu.replay(recording));
+        match graphs.as_mut().and_then(|graphs| graphs.get(size, record)) {
+            Some(recording) => self.gpu.with(|gpu| gpu.replay(recording)),
+            None => self.launch(&self.forward.step(staged, size.rows)?),
         }
-        let launches = self.forward.step(staged, size.rows)?;
-        self.read_step(wanted, |gpu| launches.iter().try_for_each(|launch| gpu.launch(launch)))
     }
 
-    /// The logits of a step's first `wanted` rows, once it has run.
-    fn read_step(
+    /// What is asked for of the wanted rows `rows`, whose logits lie on the device: tokens of those of which they are enough,
+    /// the others' logits. `found` has room for what the device finds, a number in u64 for each wanted row.
+    fn read_head(
         &self,
-        wanted: usize,
-        run: impl FnOnce(&mut G) -> DeviceResult<()>,
-    ) -> Result<Logits> {
-        let vocabulary = self.forward.config.vocab_size;
-        let mut numbers = Vec::with_capacity(wanted * vocabulary);
-        self.gpu.with(|gpu| {
-            run(gpu)?;
-            read_onto(gpu, self.forward.scratch.logits, wanted * vocabulary, &mut numbers)
-        })?;
-        Ok(shaped(wanted, vocabulary, numbers))
+        rows: Range<usize>,
+        is_enough: &[bool],
+        found: Address,
+        out: &mut HeadRows,
+    ) -> Result<()> {
+        let (vocabulary, logits) = (self.forward.config.vocab_size, self.forward.scratch.logits);
+        let is_enough = &is_enough[rows.clone()];
+        let row_at = |row: usize| logits + (row * vocabulary * size_of::<f32>()) as u64;
+        let mut tokens = vec![None; rows.len()];
+        if is_enough.contains(&true) {
+            let found = found + (rows.start * size_of::<u64>()) as u64;
+            self.launch(&[self.forward.argmax(found, rows.len())?])?;
+            let mut numbers = Vec::new();
+            self.gpu.with(|gpu| read_onto(gpu, found, rows.len(), &mut numbers))?;
+            for (row, token) in tokens.iter_mut().enumerate().filter(|(row, _)| is_enough[*row]) {
+                *token = Argmax::token(numbers[row]);
+                if token.is_none() {
+                    // There is none. What is wrong with its logits, the processor says.
+                    let mut own = Vec::new();
+                    self.gpu.with(|gpu| read_onto(gpu, row_at(row), vocabulary, &mut own))?;
+                    *token = Some(argmax(&own)?);
+                }
+            }
+        }
+        let mut first = 0;
+        for alike in is_enough.chunk_by(|a, b| a == b) {
+            if !alike[0] {
+                let count = alike.len() * vocabulary;
+                self.gpu.with(|gpu| read_onto(gpu, row_at(first), count, &mut out.logits))?;
+            }
+            first += alike.len();
+        }
+        out.tokens.extend(tokens);
+        Ok(())
     }
 
-    /// Appends the logits of the first `rows` picked rows.
-    fn run_head(&self, rows: usize, logits: &mut Vec<f32>) -> Result<()> {
-        let launches = self.forward.head(rows)?;
-        let count = rows * self.forward.config.vocab_size;
-        self.gpu.with(|gpu| {
-            launches.iter().try_for_each(|launch| gpu.launch(launch))?;
-            read_onto(gpu, self.forward.scratch.logits, count, logits)
-        })
-    }
-
-    /// Rows of `width` numbers, worked out as many at a time as the head takes: `work` is given which, and appends theirs.
-    fn in_pieces(
-        &self,
-        rows: usize,
-        width: usize,
-        mut work: impl FnMut(Range<usize>, &mut Vec<f32>) -> Result<()>,
-    ) -> Result<Array2<f32>> {
+    /// So many rows, as many at a time as the head takes.
+    fn in_pieces(&self, rows: usize) -> impl Iterator<Item = Range<usize>> + use<G> {
         let few = self.room.rows.min(FEW_ROWS);
-        let mut numbers = Vec::with_capacity(rows * width);
-        for first in (0..rows).step_by(few) {
-            work(first..rows.min(first + few), &mut numbers)?;
-        }
-        Ok(shaped(rows, width, numbers))
+        (0..rows).step_by(few).map(move |first| first..rows.min(first + few))
     }
+}
+
+/// What was read of wanted rows so far, as [`Likeliest`] has it.
+#[derive(Default)]
+struct HeadRows {
+    tokens: Vec<Option<u32>>,
+    logits: Vec<f32>,
 }
 
 impl<G: Gpu> Executor for CudaExecutor<G> {
     fn execute(&mut self, pass: &Pass) -> Result<Logits> {
+        let all = vec![false; pass.wanted().len()];
+        Ok(self.likeliest(pass, &all)?.logits)
+    }
+
+    /// What is found by the device is what [`argmax`] finds, to the last tie.
+    fn likeliest(&mut self, pass: &Pass, is_enough: &[bool]) -> Result<Likeliest> {
         self.check(pass)?;
-        let wanted = pass.wanted().len();
+        let (wanted, vocabulary) = (pass.wanted().len(), self.forward.config.vocab_size);
+        if is_enough.len() != wanted {
+            let expected = format!("{wanted}, one for each wanted row");
+            return Err(Error::invalid(
+                "rows of which a token is enough",
+                is_enough.len(),
+                expected,
+            ));
+        }
         if pass.rows() == 0 {
-            return Ok(Array2::zeros((0, self.forward.config.vocab_size)));
+            return Ok(Likeliest { tokens: Vec::new(), logits: Array2::zeros((0, vocabulary)) });
         }
         let size = self
             .graphs
             .as_ref()
             .and_then(|_| StepSize::of(pass, self.room.rows, self.room.capacity));
-        self.run(pass, size, |executor, staged| {
+        let HeadRows { tokens, logits } = self.run(pass, size, |executor, staged| {
+            let mut out = HeadRows::default();
+            let found = staged.likeliest;
             if let Some(size) = size {
-                return executor.run_step(size, staged, wanted);
+                executor.run_step(size, staged)?;
+                executor.read_head(0..wanted, is_enough, found, &mut out)?;
+                return Ok(out);
             }
             executor.run_layers(staged)?;
-            executor.in_pieces(wanted, executor.forward.config.vocab_size, |rows, logits| {
-                let pick = executor.forward.pick(staged, rows.start, rows.len())?;
-                executor.gpu.with(|gpu| gpu.launch(&pick))?;
-                executor.run_head(rows.len(), logits)
-            })
-        })
+            for rows in executor.in_pieces(wanted) {
+                executor.launch(&[executor.forward.pick(staged, rows.start, rows.len())?])?;
+                executor.launch(&executor.forward.head(rows.len())?)?;
+                executor.read_head(rows, is_enough, found, &mut out)?;
+            }
+            Ok(out)
+        })?;
+        let rows = is_enough.iter().filter(|&&is_enough| !is_enough).count();
+        Ok(Likeliest { tokens, logits: shaped(rows, vocabulary, logits) })
     }
 
     fn hidden(&mut self, pass: &Pass) -> Result<Hidden> {
@@ -270,35 +306,37 @@ impl<G: Gpu> Executor for CudaExecutor<G> {
         if pass.rows() == 0 {
             return Ok(Array2::zeros((0, width)));
         }
-        self.run(pass, None, |executor, staged| {
+        let bits = self.run(pass, None, |executor, staged| {
             executor.run_layers(staged)?;
-            executor.in_pieces(wanted, width, |rows, hidden| {
-                let pick = executor.forward.pick(staged, rows.start, rows.len())?;
-                let mut bits = Vec::new();
-                executor.gpu.with(|gpu| {
-                    gpu.launch(&pick)?;
-                    read_onto(gpu, executor.forward.scratch.picked, rows.len() * width, &mut bits)
-                })?;
-                hidden.extend(bits.into_iter().map(|bits| bf16::from_bits(bits).to_f32()));
-                Ok(())
-            })
-        })
+            let mut bits = Vec::with_capacity(wanted * width);
+            for rows in executor.in_pieces(wanted) {
+                executor.launch(&[executor.forward.pick(staged, rows.start, rows.len())?])?;
+                let (picked, count) = (executor.forward.scratch.picked, rows.len() * width);
+                executor.gpu.with(|gpu| read_onto(gpu, picked, count, &mut bits))?;
+            }
+            Ok(bits)
+        })?;
+        let hidden = bits.into_iter().map(|bits| bf16::from_bits(bits).to_f32()).collect();
+        Ok(shaped(wanted, width, hidden))
     }
 
     /// Hidden states are rounded to bfloat16, which those of [`Executor::hidden`] are already.
     fn head(&mut self, hidden: ArrayView2<f32>) -> Result<Logits> {
         let (rows, width) = hidden.dim();
-        if width != self.forward.config.hidden_size {
-            let expected = self.forward.config.hidden_size.to_string();
-            return Err(Error::invalid("width of hidden states", width, expected));
+        let Config { hidden_size, vocab_size: vocabulary, .. } = self.forward.config;
+        if width != hidden_size {
+            return Err(Error::invalid("width of hidden states", width, hidden_size.to_string()));
         }
-        self.in_pieces(rows, self.forward.config.vocab_size, |rows, logits| {
-            let from = hidden.slice(s![rows.clone(), ..]);
+        let mut logits = Vec::with_capacity(rows * vocabulary);
+        for rows in self.in_pieces(rows) {
+            let (from, count) = (hidden.slice(s![rows.clone(), ..]), rows.len());
             let bits: Vec<u16> = from.iter().map(|&x| bf16::from_f32(x).to_bits()).collect();
-            let picked = self.forward.scratch.picked;
+            let Scratch { picked, logits: found, .. } = self.forward.scratch;
             self.gpu.with(|gpu| gpu.write(picked, bytemuck::cast_slice(&bits)))?;
-            self.run_head(rows.len(), logits)
-        })
+            self.launch(&self.forward.head(count)?)?;
+            self.gpu.with(|gpu| read_onto(gpu, found, count * vocabulary, &mut logits))?;
+        }
+        Ok(shaped(rows, vocabulary, logits))
     }
 }
 

@@ -8,8 +8,9 @@ use crate::staging::Staged;
 use crate::weights::Weights;
 use cuda_kernels::attention::{PagedAttention, Workspace, splits};
 use cuda_kernels::cache::{Cache, RopeCache};
-use cuda_kernels::gemm::{self, Gemm};
-use cuda_kernels::rows::{AddRmsNorm, Embedding, RmsNorm, SwiGlu};
+use cuda_kernels::gated::GatedGemm;
+use cuda_kernels::gemm::{self, Gemm, Product};
+use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use cuda_kernels::{Address, DeviceResult, Launch};
 use naive_decode::{Config, Result};
 
@@ -118,7 +119,7 @@ impl Forward {
         let mut launches = Vec::new();
         let rows = staged.rows;
         let Config { hidden_size: width, rms_norm_eps: epsilon, .. } = self.config;
-        let Scratch { residual, normed, change, .. } = self.scratch;
+        let Scratch { residual, normed, .. } = self.scratch;
         let embedding = Embedding {
             out: residual,
             table: self.weights.embedding,
@@ -131,33 +132,30 @@ impl Forward {
         let weight = self.weights.layers[0].attention_norm;
         let norm = RmsNorm { out: normed, x: residual, weight, rows, width, epsilon };
         launches.push(norm.launch().map_err(refused)?);
-        let add = |weight| {
-            let x = change;
+        let add = |x, weight| {
             let add = AddRmsNorm { out: normed, residual, x, weight, rows, width, epsilon };
             add.launch().map_err(refused)
         };
         for (index, layer) in self.weights.layers.iter().enumerate() {
-            self.attend(&mut launches, index, staged)?;
-            launches.push(add(layer.feed_forward_norm)?);
-            let inside = self.config.intermediate_size;
-            let Scratch { gate_up: x, gated: out, .. } = self.scratch;
-            self.multiply(&mut launches, (x, normed), layer.gate_up, rows, (2 * inside, width))?;
-            launches.push(SwiGlu { out, x, rows, width: inside }.launch().map_err(refused)?);
-            self.multiply(&mut launches, (change, out), layer.down, rows, (width, inside))?;
+            let attended = self.attend(&mut launches, index, staged)?;
+            launches.push(add(attended, layer.feed_forward_norm)?);
+            let inner = self.feed_forward(&mut launches, index, rows)?;
             let next = self.weights.layers.get(index + 1);
-            launches.push(add(next.map_or(self.weights.final_norm, |next| next.attention_norm))?);
+            let weight = next.map_or(self.weights.final_norm, |next| next.attention_norm);
+            launches.push(add(inner, weight)?);
         }
         Ok(launches)
     }
 
     /// From what the norm gave to what attention adds to the residual stream.
-    fn attend(&self, launches: &mut Vec<Launch>, index: usize, staged: &Staged) -> Result<()> {
+    fn attend(&self, launches: &mut Vec<Launch>, index: usize, staged: &Staged) -> Result<Product> {
         let Config { hidden_size: width, heads, kv_heads, .. } = self.config;
         let head_dim = self.heads.wide;
         let Scratch { normed, change, qkv, queries, attended, workspace, .. } = self.scratch;
         let (layer, rows) = (&self.weights.layers[index], staged.rows);
         let outputs = (heads + 2 * kv_heads) * head_dim;
-        self.multiply(launches, (qkv, normed), layer.qkv, rows, (outputs, width))?;
+        let qkv =
+            self.multiply_to_parts(launches, (qkv, normed), layer.qkv, rows, (outputs, width))?;
         let block = BlockShape::of(&self.config, self.heads);
         let keys = self.pool + (index * 2 * block.half_layer() * 2) as u64;
         let cache = Cache {
@@ -203,7 +201,31 @@ impl Forward {
                 .map_err(refused)?,
             );
         }
-        self.multiply(launches, (change, attended), layer.output, rows, (width, heads * head_dim))
+        let inputs = heads * head_dim;
+        self.multiply_for_norm(launches, (change, attended), layer.output, rows, inputs)
+    }
+
+    /// From what the norm gave to what the feed-forward layer adds to the residual stream.
+    fn feed_forward(
+        &self,
+        launches: &mut Vec<Launch>,
+        index: usize,
+        rows: usize,
+    ) -> Result<Product> {
+        let Config { hidden_size: inputs, intermediate_size: inside, .. } = self.config;
+        let Scratch { normed, change, gate_up, gated, .. } = self.scratch;
+        let layer = &self.weights.layers[index];
+        if rows <= FEW_ROWS && GatedGemm::is_faster(inside, inputs) {
+            let (x, weights) = (normed, layer.gate_up);
+            let one = GatedGemm { out: gated, x, weights, rows, outputs: inside, inputs };
+            launches.push(one.launch().map_err(refused)?);
+        } else {
+            let (out, sizes) = (gate_up, (2 * inside, inputs));
+            self.multiply(launches, (out, normed), layer.gate_up, rows, sizes)?;
+            let gate = SwiGlu { out: gated, x: gate_up, rows, width: inside };
+            launches.push(gate.launch().map_err(refused)?);
+        }
+        self.multiply_for_norm(launches, (change, gated), layer.down, rows, inside)
     }
 
     /// All of a pass: the layers, and the logits of its first `wanted` wanted rows, of which there are few.
@@ -237,6 +259,13 @@ impl Forward {
         product.decode_f32(gemm_parts).map_err(refused)
     }
 
+    /// The likeliest tokens of the first `count` rows of logits, to be noted from `found` on.
+    pub(crate) fn argmax(&self, found: Address, count: usize) -> Result<Launch> {
+        let scores = self.scratch.logits;
+        let vocabulary = self.config.vocab_size;
+        Argmax { found, scores, rows: count, vocabulary }.launch().map_err(refused)
+    }
+
     /// `out [rows][outputs]` from `x [rows][inputs]` and a matrix `[outputs][inputs]`.
     fn multiply(
         &self,
@@ -258,5 +287,42 @@ impl Forward {
             ),
         }
         Ok(())
+    }
+
+    /// [`Forward::multiply`] for a kernel that adds the splits itself: those of few rows stay apart. They stay until the next
+    /// product, which comes after the kernel that reads them.
+    fn multiply_to_parts(
+        &self,
+        launches: &mut Vec<Launch>,
+        (out, x): (Address, Address),
+        weights: Address,
+        rows: usize,
+        (outputs, inputs): (usize, usize),
+    ) -> Result<Product> {
+        if rows > FEW_ROWS {
+            self.multiply(launches, (out, x), weights, rows, (outputs, inputs))?;
+            return Ok(Product::Whole(out));
+        }
+        let product = Gemm { out, x, weights: gemm::Weights::Bf16(weights), rows, outputs, inputs };
+        let (launch, product) = product.decode_parts(self.scratch.gemm_parts).map_err(refused)?;
+        launches.push(launch);
+        Ok(product)
+    }
+
+    /// What is added to the residual stream, `out [rows][hidden]` from `x [rows][inputs]`: in splits where it is faster.
+    fn multiply_for_norm(
+        &self,
+        launches: &mut Vec<Launch>,
+        (out, x): (Address, Address),
+        weights: Address,
+        rows: usize,
+        inputs: usize,
+    ) -> Result<Product> {
+        let width = self.config.hidden_size;
+        if AddRmsNorm::adds(gemm::splits(inputs), width) {
+            return self.multiply_to_parts(launches, (out, x), weights, rows, (width, inputs));
+        }
+        self.multiply(launches, (out, x), weights, rows, (width, inputs))?;
+        Ok(Product::Whole(out))
     }
 }

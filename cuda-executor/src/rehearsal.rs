@@ -18,7 +18,7 @@ pub fn prepare<G: Gpu>(gpu: &mut G, config: &Config) -> Result<()> {
     for rows in [1, FEW_ROWS + 1] {
         gpu.prepare(&launches(config, rows)?).map_err(failed)?;
     }
-    Ok(())
+    gpu.prepare(&[nowhere(config)?.argmax(0, 1)?]).map_err(failed)
 }
 
 /// Whether passes of a room's size can be launched at all: grids and the kernels' 32-bit indices have an end.
@@ -37,10 +37,15 @@ pub(crate) fn check_rows(config: &Config, rows: usize) -> Result<()> {
 /// What a pass of so many rows of one sequence launches, of which as many want logits as the head takes at a time. No address in
 /// it means anything.
 pub(crate) fn launches(config: &Config, rows: usize) -> Result<Vec<Launch>> {
+    nowhere(config)?.step(&Staged::nowhere(rows), rows.min(FEW_ROWS))
+}
+
+/// A model all of whose addresses are 0.
+fn nowhere(config: &Config) -> Result<Forward> {
     let heads = check(config)?;
     // Nothing is set aside, so its size does not matter.
     let scratch = Scratch::new(&mut |_| Ok(0), config, heads, (1, 1)).map_err(failed)?;
-    let forward = Forward {
+    Ok(Forward {
         config: config.clone(),
         heads,
         weights: Weights::nowhere(config),
@@ -49,6 +54,5 @@ pub(crate) fn launches(config: &Config, rows: usize) -> Result<Vec<Launch>> {
         scratch,
         blocks: 1,
         prompts: PromptKernels::Usual,
-    };
-    forward.step(&Staged::nowhere(rows), rows.min(FEW_ROWS))
+    })
 }

@@ -36,6 +36,8 @@ pub(crate) struct Staged {
     pub(crate) slots: Address,
     /// `[wanted]` in u32.
     pub(crate) wanted: Address,
+    /// `[wanted]` in u64, all 0: where the likeliest tokens are noted.
+    pub(crate) likeliest: Address,
     /// Requests that attention takes with the kernels for few rows; theirs are the first rows.
     pub(crate) few: Option<Batch>,
     /// The others.
@@ -56,7 +58,7 @@ impl Staged {
             most_keys: rows,
         };
         let (few, many) = if rows <= FEW_ROWS { (Some(batch), None) } else { (None, Some(batch)) };
-        Staged { rows, tokens: 0, positions: 0, slots: 0, wanted: 0, few, many }
+        Staged { rows, tokens: 0, positions: 0, slots: 0, wanted: 0, likeliest: 0, few, many }
     }
 }
 
@@ -64,7 +66,7 @@ impl Staged {
 pub(crate) fn most_bytes(rows: usize, capacity: usize) -> usize {
     let tables = rows * capacity.div_ceil(BLOCK_TOKENS) * 4;
     // Each row may be a request of its own: its length and where it starts, and where those of each kind end.
-    rows * (4 + 4 + 8 + 8 + 4) + tables + (2 * rows + 2) * 4 + 11 * 16
+    rows * (4 + 4 + 8 + 8 + 4 + 8) + tables + (2 * rows + 2) * 4 + 12 * 16
 }
 
 /// The arrays of a pass whose blocks have been taken, as they will lie from `base` on. Requests of few rows come first,
@@ -105,6 +107,7 @@ pub(crate) fn stage(
         positions: place(staging.add(&positions)),
         slots: place(staging.add(&slots)),
         wanted: place(staging.add(&wanted)),
+        likeliest: place(staging.add(&vec![0u64; wanted.len()])),
         few: None,
         many: None,
     };

@@ -1,51 +1,39 @@
 // Greedy choice: the token with the largest score, the lowest id among equals.
 #include "common.cuh"
 
-constexpr u32 REFUSED = 0xffffffffu;
+constexpr int EACH = 16;  // scores of a thread, all of which are under way together
 
-// tokens[row] = argmax of scores[row]; scores: [rows][vocabulary] in f32, tokens: [rows]. One block per row.
-// A NaN or +inf among the scores, or nothing above -inf, gives REFUSED, as the CPU's argmax gives an error.
+// A number that is larger the better a token is: the score in order of size, and then the lower id. NaN and +inf are above
+// everything.
+__device__ __forceinline__ u64 rank(float score, u32 token) {
+    if (!(score < -negative_infinity())) return ~0ull;
+    const u32 bits = __float_as_uint(score + 0.0f);  // -0 is 0
+    const u32 order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return static_cast<u64>(order) << 32 | ~token;
+}
+
+__device__ __forceinline__ u64 better(u64 a, u64 b) { return a > b ? a : b; }
+
+// found[row] becomes the best rank in scores[row], if that is above what it was: 0, say. scores: [rows][vocabulary] in f32,
+// found: [rows]. Grid: (ceil(vocabulary / (THREADS * EACH)), rows). Who comes first does not matter to a maximum.
 extern "C" __global__ void __launch_bounds__(THREADS)
-argmax(u32* __restrict__ tokens, const float* __restrict__ scores, u32 vocabulary) {
-    __shared__ float best_of[WARPS];
-    __shared__ u32 token_of[WARPS];
-    __shared__ u32 odd_of[WARPS];
-    const float infinity = __uint_as_float(0x7f800000u);
-    const float* row = scores + static_cast<size_t>(blockIdx.x) * vocabulary;
-    float best = -infinity;
-    u32 token = REFUSED;
-    u32 odd = 0;
-    for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) {
-        const float score = row[i];
-        odd |= !(score < infinity);
-        if (score > best) {
-            best = score;
-            token = i;
-        }
+argmax(u64* __restrict__ found, const float* __restrict__ scores, u32 vocabulary) {
+    __shared__ u64 best_of[WARPS];
+    const float* const row = scores + static_cast<size_t>(blockIdx.y) * vocabulary;
+    const u32 first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
+    float own[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        const u32 token = first + i * THREADS;
+        own[i] = token < vocabulary ? row[token] : negative_infinity();
     }
-    // Larger score first, then lower id: an order without ties, so who is compared with whom does not matter.
-    for (int step = WARP / 2; step > 0; step /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, best, step);
-        const u32 other_token = __shfl_xor_sync(0xffffffffu, token, step);
-        odd |= __shfl_xor_sync(0xffffffffu, odd, step);
-        if (other > best || (other == best && other_token < token)) {
-            best = other;
-            token = other_token;
-        }
-    }
-    if (threadIdx.x % WARP == 0) {
-        best_of[threadIdx.x / WARP] = best;
-        token_of[threadIdx.x / WARP] = token;
-        odd_of[threadIdx.x / WARP] = odd;
-    }
+    u64 best = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) best = better(best, rank(own[i], first + i * THREADS));
+    for (int step = WARP / 2; step > 0; step /= 2) best = better(best, __shfl_xor_sync(0xffffffffu, best, step));
+    if (threadIdx.x % WARP == 0) best_of[threadIdx.x / WARP] = best;
     __syncthreads();
     if (threadIdx.x != 0) return;
-    for (int warp = 1; warp < WARPS; ++warp) {
-        odd |= odd_of[warp];
-        if (best_of[warp] > best || (best_of[warp] == best && token_of[warp] < token)) {
-            best = best_of[warp];
-            token = token_of[warp];
-        }
-    }
-    tokens[blockIdx.x] = odd ? REFUSED : token;
+    for (int warp = 1; warp < WARPS; ++warp) best = better(best, best_of[warp]);
+    atomicMax(&found[blockIdx.y], best);
 }

@@ -29,6 +29,14 @@ __device__ __forceinline__ float power_of_two(float x) {
     return y;
 }
 
+// silu(gate) times up. For a gate far below zero the exponential is infinite and the quotient is zero, as it should be.
+__device__ __forceinline__ float silu_times(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+
+// What is before this reads nothing that an earlier kernel may have written: weights, say. On GPUs that let a kernel begin
+// before the one before it has ended (compute capability 9.0 and newer), whoever loads the PTX puts the instruction here that
+// waits for it; a kernel that does not say where waits first of all. Elsewhere it is a comment.
+__device__ __forceinline__ void after_earlier_kernels() { asm volatile("// after earlier kernels" ::: "memory"); }
+
 // Sum over the block, the same bits in every thread. The order is fixed: a butterfly inside each warp, then
 // the warps one after another. `partial` is shared memory for WARPS values; it may be used again after the
 // next barrier.

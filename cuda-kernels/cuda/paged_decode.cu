@@ -194,16 +194,14 @@ join_splits(bf16* __restrict__ out, const float* __restrict__ parts, const float
             sum = joined[i].join(sum, joined[i].sum);
             value = joined[i].join(value, part);
         };
-        int i = 0;
-        for (; i + AHEAD <= seen; i += AHEAD) {
+        for (int i = 0; i < seen; i += AHEAD) {
             float ahead[AHEAD];
 #pragma unroll
-            for (int j = 0; j < AHEAD; ++j) ahead[j] = part_of(i + j);
+            for (int j = 0; j < AHEAD; ++j) ahead[j] = i + j < seen ? part_of(i + j) : 0.0f;
 #pragma unroll
-            for (int j = 0; j < AHEAD; ++j) join(i + j, ahead[j]);
+            for (int j = 0; j < AHEAD; ++j)
+                if (i + j < seen) join(i + j, ahead[j]);
         }
-#pragma unroll 1
-        for (; i < seen; ++i) join(i, part_of(i));
         // ANCHOR_END: join_splits
     }
     if (own_column < width) out[row * width + column] = to_bf16(value * inverse(sum));

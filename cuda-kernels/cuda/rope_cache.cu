@@ -1,28 +1,59 @@
 // RoPE on queries and keys, and keys and values put where the paged cache wants them.
 #include "codes.cuh"
+#include "splits.cuh"
 
 constexpr int BLOCK_TOKENS = 16;
+
+// Queries, keys and values of all rows, [rows][heads + 2 * kv_heads][head_dim], in bf16. pair() gives element i and the one
+// `half` on.
+struct Bf16Source {
+    const bf16* __restrict__ qkv;
+
+    __device__ __forceinline__ Floats<2> pair(size_t i, int half) const {
+        return {to_float(qkv[i]), to_float(qkv[i + half])};
+    }
+};
+
+// The same as their product left them, in f32: splits are added, and the sum is rounded, as add_splits does it.
+struct PartsSource {
+    const float* __restrict__ parts;  // [splits][count]
+    int splits;
+    size_t count;
+
+    __device__ __forceinline__ Floats<2> pair(size_t i, int half) const {
+        const Floats<2> sum = sum_of_splits<8, 2>(splits, [&](int split) {
+            const float* const from = parts + split * count + i;
+            return Floats<2>{from[0], from[half]};
+        });
+        return {to_float(to_bf16(sum.of[0])), to_float(to_bf16(sum.of[1]))};
+    }
+};
 
 // One head of one row: two elements for each thread, i and i + head_dim / 2, which RoPE turns with each other.
 struct Head {
     int head, kv_head;  // kv_head is negative for a query
     bool is_value;
     size_t row;
+    long long slot;
     float low, high;
 
-    __device__ __forceinline__ Head(const bf16* qkv, const float* turns, const int* positions, int heads, int kv_heads,
-                                    int head_dim) {
+    template <class Source>
+    __device__ __forceinline__ Head(const Source& source, const float* turns, const int* positions,
+                                    const long long* slots, int heads, int kv_heads, int head_dim) {
         const int half = head_dim / 2, i = threadIdx.x;
         head = blockIdx.x;
         row = blockIdx.y;
         is_value = head >= heads + kv_heads;
         kv_head = head - heads - (is_value ? kv_heads : 0);
-        const bf16* from = qkv + (row * (heads + 2 * kv_heads) + head) * head_dim;
-        low = to_float(from[i]);
-        high = to_float(from[i + half]);
+        // Asked for first, to be under way while the source is.
+        slot = slots[row];
+        const float* turn = turns + (is_value ? 0 : (static_cast<size_t>(positions[row]) * half + i) * 2);
+        const float cosine = turn[0], sine = turn[1];
+        const Floats<2> pair = source.pair((row * (heads + 2 * kv_heads) + head) * head_dim + i, half);
+        low = pair.of[0];
+        high = pair.of[1];
         if (is_value) return;
-        const float* turn = turns + (static_cast<size_t>(positions[row]) * half + i) * 2;
-        const float a = low, b = high, cosine = turn[0], sine = turn[1];
+        const float a = low, b = high;
         low = a * cosine - b * sine;
         high = b * cosine + a * sine;
     }
@@ -31,6 +62,15 @@ struct Head {
         to[threadIdx.x + head_dim / 2] = to_bf16(high);
     }
 };
+
+__device__ __forceinline__ void rope_cache(bf16* queries, bf16* keys, bf16* values, const Head& head, int heads,
+                                           int head_dim, long long block_stride, long long head_stride) {
+    if (head.kv_head < 0) return head.store(queries + (head.row * heads + head.head) * head_dim, head_dim);
+    if (head.slot < 0) return;
+    head.store((head.is_value ? values : keys) + head.slot / BLOCK_TOKENS * block_stride + head.kv_head * head_stride +
+                   head.slot % BLOCK_TOKENS * head_dim,
+               head_dim);
+}
 
 // qkv: [rows][heads + 2 * kv_heads][head_dim], a row's queries, keys, values. queries: [rows][heads][head_dim].
 // turns: [positions][head_dim / 2] pairs (cosine, sine); element i is turned with element i + head_dim / 2.
@@ -43,13 +83,20 @@ extern "C" __global__ void rope_cache(bf16* __restrict__ queries, bf16* __restri
                                       const float* __restrict__ turns, const int* __restrict__ positions,
                                       const long long* __restrict__ slots, int heads, int kv_heads,
                                       int head_dim, long long block_stride, long long head_stride) {
-    const Head head(qkv, turns, positions, heads, kv_heads, head_dim);
-    if (head.kv_head < 0) return head.store(queries + (head.row * heads + head.head) * head_dim, head_dim);
-    const long long slot = slots[head.row];
-    if (slot < 0) return;
-    head.store((head.is_value ? values : keys) + slot / BLOCK_TOKENS * block_stride + head.kv_head * head_stride +
-                   slot % BLOCK_TOKENS * head_dim,
-               head_dim);
+    rope_cache(queries, keys, values, Head(Bf16Source{qkv}, turns, positions, slots, heads, kv_heads, head_dim), heads,
+               head_dim, block_stride, head_stride);
+}
+
+// The same of a product whose splits are still apart: parts: [splits][rows][heads + 2 * kv_heads][head_dim].
+extern "C" __global__ void rope_cache_parts(bf16* __restrict__ queries, bf16* __restrict__ keys,
+                                            bf16* __restrict__ values, const float* __restrict__ parts,
+                                            const float* __restrict__ turns, const int* __restrict__ positions,
+                                            const long long* __restrict__ slots, int splits, int heads, int kv_heads,
+                                            int head_dim, long long block_stride, long long head_stride) {
+    const size_t count = static_cast<size_t>(gridDim.y) * gridDim.x * head_dim;
+    rope_cache(queries, keys, values,
+               Head(PartsSource{parts, splits, count}, turns, positions, slots, heads, kv_heads, head_dim), heads, head_dim,
+               block_stride, head_stride);
 }
 
 // The same with keys and values in bytes: a head's largest element becomes the largest number of the code, and what the bytes
@@ -57,13 +104,11 @@ extern "C" __global__ void rope_cache(bf16* __restrict__ queries, bf16* __restri
 template <class Code>
 __device__ __forceinline__ void rope_cache_bytes(bf16* queries, typename Code::Stored* keys, typename Code::Stored* values,
                                                  float* key_scales, float* value_scales, const Head& head,
-                                                 const long long* slots, int heads, int head_dim, long long block_stride,
-                                                 long long head_stride, long long scale_block_stride,
-                                                 long long scale_head_stride) {
+                                                 int heads, int head_dim, long long block_stride, long long head_stride,
+                                                 long long scale_block_stride, long long scale_head_stride) {
     __shared__ float largest_of[2];  // of the warps; there are one or two
     if (head.kv_head < 0) return head.store(queries + (head.row * heads + head.head) * head_dim, head_dim);
-    const long long slot = slots[head.row];
-    if (slot < 0) return;
+    if (head.slot < 0) return;
     float largest = fmaxf(fabsf(head.low), fabsf(head.high));
     for (int step = WARP / 2; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
     if (threadIdx.x % WARP == 0) largest_of[threadIdx.x / WARP] = largest;
@@ -73,7 +118,7 @@ __device__ __forceinline__ void rope_cache_bytes(bf16* queries, typename Code::S
     const bool is_something = largest > 0x1p-100f;
     const float scale = is_something ? largest / Code::LARGEST : 0.0f;
     const float per_code = is_something ? Code::LARGEST / largest : 0.0f;
-    const long long block = slot / BLOCK_TOKENS, place = slot % BLOCK_TOKENS;
+    const long long block = head.slot / BLOCK_TOKENS, place = head.slot % BLOCK_TOKENS;
     typename Code::Stored* const to = (head.is_value ? values : keys) + block * block_stride + head.kv_head * head_stride +
                                       place * head_dim;
     to[threadIdx.x] = Code::code(head.low * per_code);
@@ -93,8 +138,8 @@ __device__ __forceinline__ void rope_cache_bytes(bf16* queries, typename Code::S
         int heads, int kv_heads, int head_dim, long long block_stride, long long head_stride,                             \
         long long scale_block_stride, long long scale_head_stride) {                                                      \
         rope_cache_bytes<CODE>(queries, keys, values, key_scales, value_scales,                                           \
-                               Head(qkv, turns, positions, heads, kv_heads, head_dim), slots, heads, head_dim,            \
-                               block_stride, head_stride, scale_block_stride, scale_head_stride);                         \
+                               Head(Bf16Source{qkv}, turns, positions, slots, heads, kv_heads, head_dim), heads,          \
+                               head_dim, block_stride, head_stride, scale_block_stride, scale_head_stride);               \
     }
 ROPE_CACHE_BYTES(rope_cache_int8, Int8)
 ROPE_CACHE_BYTES(rope_cache_fp8, E4m3)

@@ -9,13 +9,16 @@
 //! | `memory.rs` | the device itself: memory, copies, recorded launches |
 //! | `numbers.rs` | inputs from a seed, bfloat16, how far results may be off |
 //! | `rows.rs` | norms, SwiGLU, embedding, argmax, RoPE with the cache's writes |
+//! | `parts.rs` | the same of products whose splits are still apart |
 //! | `gemm.rs`, `gemm_blocks.rs` | matrix products, with weights in bf16, in bytes, in blocks |
+//! | `gated.rs` | the first product of a feed-forward layer with its gate |
 //! | `paged.rs` | requests in a paged cache, and attention over it |
 //! | `mla.rs` | multi-head latent attention |
 //! | `sampling.rs` | tokens drawn as the CPU's sampler draws them |
 //! | `steps.rs`, `hopper.rs` | the numbered steps |
 
 mod bench;
+mod gated;
 pub mod gemm;
 pub mod gemm_blocks;
 pub mod hopper;
@@ -23,6 +26,7 @@ mod memory;
 pub mod mla;
 pub mod numbers;
 pub mod paged;
+mod parts;
 mod rows;
 pub mod sampling;
 pub mod steps;
@@ -92,8 +96,10 @@ pub fn all() -> Vec<Check> {
         check("memory, copies, recorded launches", 0, memory::check),
         check("norms, gate, embedding, argmax", 0, rows::check),
         check("RoPE and the cache's writes", 0, rows::check_rope),
+        check("norms and RoPE of products in splits", 16_416, parts::check),
         check("sampling", 0, sampling::check),
         check("matrix products", 98_304, gemm::check),
+        check("matrix products with their gates", 65_536, gated::check),
         check("matrix products with weights in blocks", 98_304, gemm_blocks::check),
         check("attention over the paged cache", 81_920, paged::check),
         check("multi-head latent attention", 152_064, mla::check),

@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod cache;
+pub mod gated;
 pub mod gemm;
 pub mod rows;
 pub mod sampling;

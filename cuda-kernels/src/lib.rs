@@ -33,7 +33,7 @@ pub use gpu::{DeviceError, DeviceResult, Gpu, Recording, Rows};
 #[cfg(feature = "interpreter")]
 pub use interpreter::Interpreter;
 pub use launch::{
-    Address, Argument, Error, Launch, Parts, TensorMap, attention, cache, gemm, rows, sampling,
-    steps,
+    Address, Argument, Error, Launch, Parts, TensorMap, attention, cache, gated, gemm, rows,
+    sampling, steps,
 };
 pub use read::read_onto;

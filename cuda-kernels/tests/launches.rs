@@ -2,7 +2,8 @@
 
 use cuda_kernels::attention::{Batch, MlaAttention, PagedAttention, Workspace};
 use cuda_kernels::cache::{Cache, CacheScales, Code, RopeCache};
-use cuda_kernels::gemm::{Blocks, Gemm, Weights, parts};
+use cuda_kernels::gated::GatedGemm;
+use cuda_kernels::gemm::{Blocks, Gemm, Product, Weights, parts};
 use cuda_kernels::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use cuda_kernels::sampling::Sample;
 use cuda_kernels::steps::{HopperAttention, Step, StepAttention};
@@ -11,12 +12,12 @@ use std::collections::BTreeSet;
 
 const RMS_NORM: RmsNorm = RmsNorm { out: 0, x: 0, weight: 0, rows: 3, width: 100, epsilon: 1e-5 };
 const SWIGLU: SwiGlu = SwiGlu { out: 0, x: 0, rows: 5, width: 257 };
-const ARGMAX: Argmax = Argmax { tokens: 0, scores: 0, rows: 7, vocabulary: 100 };
+const ARGMAX: Argmax = Argmax { found: 0, scores: 0, rows: 7, vocabulary: 9000 };
 const CACHE: Cache = Cache { keys: 0, values: 0, block_stride: 0, head_stride: 0, scales: None };
 const ROPE_CACHE: RopeCache = RopeCache {
     queries: 0,
     cache: CACHE,
-    qkv: 0,
+    qkv: Product::Whole(0),
     turns: 0,
     positions: 0,
     slots: 0,
@@ -24,6 +25,16 @@ const ROPE_CACHE: RopeCache = RopeCache {
     heads: 8,
     kv_heads: 2,
     head_dim: 128,
+};
+const PARTS: Product = Product::Parts { parts: 0, splits: 3 };
+const ADD_RMS_NORM: AddRmsNorm = AddRmsNorm {
+    out: 0,
+    residual: 0,
+    x: Product::Whole(0),
+    weight: 0,
+    rows: 3,
+    width: 100,
+    epsilon: 1e-5,
 };
 const WORKSPACE: Workspace = Workspace { parts: 0, states: 0 };
 const BATCH: Batch = Batch {
@@ -57,6 +68,7 @@ const MLA: MlaAttention = MlaAttention {
 };
 const GEMM: Gemm =
     Gemm { out: 0, x: 0, weights: Weights::Bf16(0), rows: 17, outputs: 72, inputs: 520 };
+const GATED: GatedGemm = GatedGemm { out: 0, x: 0, weights: 0, rows: 17, outputs: 72, inputs: 520 };
 const INT4: Weights = Weights::Int4 { codes: 0, scales: 0 };
 const FP8: Weights = Weights::Fp8 { codes: 0, scales: 0 };
 const STEPS: StepAttention = StepAttention {
@@ -94,15 +106,15 @@ fn every_launch() -> Vec<Launch> {
     let int8 = Weights::Int8 { codes: 0, scales: 0 };
     let mut launches = vec![
         RMS_NORM.launch().unwrap(),
-        AddRmsNorm { out: 0, residual: 0, x: 0, weight: 0, rows: 3, width: 100, epsilon: 1e-5 }
-            .launch()
-            .unwrap(),
+        ADD_RMS_NORM.launch().unwrap(),
+        AddRmsNorm { x: PARTS, ..ADD_RMS_NORM }.launch().unwrap(),
         SWIGLU.launch().unwrap(),
         Embedding { out: 0, table: 0, tokens: 0, rows: 3, vocabulary: 9, width: 100 }
             .launch()
             .unwrap(),
         ARGMAX.launch().unwrap(),
         ROPE_CACHE.launch().unwrap(),
+        RopeCache { qkv: PARTS, ..ROPE_CACHE }.launch().unwrap(),
         RopeCache { cache: int8_cache, ..ROPE_CACHE }.launch().unwrap(),
         RopeCache { cache: fp8_cache, ..ROPE_CACHE }.launch().unwrap(),
         Sample {
@@ -137,6 +149,7 @@ fn every_launch() -> Vec<Launch> {
             launches.extend(Gemm { rows, ..gemm }.decode_f32(0).unwrap());
         }
     }
+    launches.extend([16, 17].map(|rows| GatedGemm { rows, ..GATED }.launch().unwrap()));
     launches.push(GEMM.prefill_hopper().unwrap());
     launches.extend(Step::ALL.map(|step| STEPS.launch(step).unwrap()));
     launches
@@ -200,7 +213,7 @@ fn every_kernel_has_a_launch() {
 
 #[test]
 fn grids_cover_every_row_and_column() {
-    assert_eq!(ARGMAX.launch().unwrap().grid, [7, 1, 1]);
+    assert_eq!(ARGMAX.launch().unwrap().grid, [3, 7, 1]);
     assert_eq!(SWIGLU.launch().unwrap().grid, [2, 5, 1]);
     assert_eq!(SwiGlu { width: 256, ..SWIGLU }.launch().unwrap().grid, [1, 5, 1]);
     let launch = ROPE_CACHE.launch().unwrap();
@@ -234,6 +247,14 @@ fn grids_cover_every_row_and_column() {
     let wider = Gemm { outputs: wide.outputs + 8, ..wide };
     assert_eq!(grids(wider.decode(0).unwrap()), [[1, 1, 192]]);
     assert_eq!(parts(5, wider.outputs, wider.inputs), 0);
+    // What is left to be added is where room was given for it; what is whole is where it should be.
+    let product = |gemm: Gemm| {
+        let (launch, product) = Gemm { out: 16, ..gemm }.decode_parts(32).unwrap();
+        (launch.grid, product)
+    };
+    assert_eq!(product(wide), ([1, 3, 191], Product::Parts { parts: 32, splits: 3 }));
+    assert_eq!(product(wider), ([1, 1, 192], Product::Whole(16)));
+    assert_eq!(product(Gemm { inputs: 256, ..GEMM }), ([1, 1, 2], Product::Whole(16)));
     let tiles = |rows, outputs| Gemm { rows, outputs, ..GEMM }.prefill_hopper().unwrap().grid;
     assert_eq!([tiles(17, 72), tiles(129, 384), tiles(257, 392)], [1, 4, 9].map(|n| [n, 1, 1]));
     assert_eq!(STEPS.launch(Step::Tiled).unwrap().grid, [3, 4, 1]);
@@ -245,6 +266,35 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     assert_eq!(
         refused(RopeCache { head_dim: 80, ..ROPE_CACHE }.launch()),
         "rope_cache: head size is 80; it must be 64 or 128"
+    );
+    let scales =
+        CacheScales { code: Code::Int8, keys: 0, values: 0, block_stride: 0, head_stride: 0 };
+    let cache = Cache { scales: Some(scales), ..CACHE };
+    assert_eq!(
+        refused(RopeCache { qkv: PARTS, cache, ..ROPE_CACHE }.launch()),
+        "rope_cache_int8: number of splits is 3; it must be 1, in bf16"
+    );
+    let add = |splits, width| {
+        let x = Product::Parts { parts: 0, splits };
+        AddRmsNorm { x, width, ..ADD_RMS_NORM }.launch()
+    };
+    add(usize::from(u16::MAX), 12_288).unwrap();
+    assert!([1, 12, 24].iter().all(|&splits| AddRmsNorm::adds(splits, 12_288)));
+    assert!(!AddRmsNorm::adds(25, 64) && !AddRmsNorm::adds(1, 12_289));
+    assert_eq!(
+        refused(add(3, 12_289)),
+        "add_rms_norm_parts: width is 12289; it must be from 1 to 12288"
+    );
+    assert_eq!(
+        refused(add(3, 102)),
+        "add_rms_norm_parts: width is 102; it must be a multiple of 4"
+    );
+    assert_eq!(
+        refused(add(0, 100)),
+        format!(
+            "add_rms_norm_parts: number of splits is 0; it must be from 1 to {}",
+            i32::MAX - 256
+        )
     );
     assert_eq!(
         refused(SwiGlu { rows: 65_536, ..SWIGLU }.launch()),

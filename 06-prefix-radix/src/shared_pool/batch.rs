@@ -6,7 +6,7 @@
 use super::{Session, SharedPool};
 use crate::{PrefixCache, Salt};
 use kv_cache::{CachedExecutor, KvCache};
-use naive_decode::{Error, Hidden, Logits, Pass, Result};
+use naive_decode::{Error, Hidden, Likeliest, Logits, Pass, Result};
 use paged_cache::offload::Tier;
 use paged_cache::{BlockId, PagedCache, Parked};
 
@@ -73,6 +73,15 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     pub fn run(&mut self, pass: &Pass) -> Result<Logits> {
         self.make_room(pass)?;
         self.executor.execute(pass)
+    }
+
+    /// As [`SharedPool::run`], where of some wanted rows the likeliest token is enough.
+    ///
+    /// # Errors
+    /// As [`SharedPool::run`], or if such a row has no likeliest token.
+    pub fn run_likeliest(&mut self, pass: &Pass, is_enough: &[bool]) -> Result<Likeliest> {
+        self.make_room(pass)?;
+        self.executor.likeliest(pass, is_enough)
     }
 
     /// As [`SharedPool::run`], up to the head: hidden states `[wanted, hidden]`, for whoever wants those of some

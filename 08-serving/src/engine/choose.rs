@@ -2,6 +2,7 @@
 
 use super::event::{Event, FinishReason, TokenEvent};
 use super::member::Member;
+use super::pass::{After, SpanRows};
 use naive_decode::{Result, Span};
 use ndarray::{ArrayView2, s};
 use std::borrow::Cow;
@@ -22,12 +23,11 @@ pub(super) struct Outcome {
 }
 
 impl Member {
-    /// Takes in the logits of a span: `[wanted, vocab]`; of one that ends an embedding's prompt, the hidden state
-    /// `[1, hidden]`.
+    /// Takes in what a pass gave of a span's wanted rows.
     ///
     /// # Errors
     /// If no token can be chosen. The request cannot go on then.
-    pub(super) fn take_in(&mut self, span: &Span, logits: ArrayView2<f32>) -> Result<Outcome> {
+    pub(super) fn take_in(&mut self, span: &Span, wanted: &SpanRows) -> Result<Outcome> {
         let guessed = self.guessing.tree.len();
         let rows = span.rows() - guessed;
         let mut outcome = Outcome {
@@ -36,14 +36,14 @@ impl Member {
             guessed,
             ..Outcome::default()
         };
-        if self.reads_all() {
+        if let (true, SpanRows::Numbers(logits)) = (self.reads_all(), wanted) {
             self.score(span.start, logits.slice(s![..rows, ..]));
         }
         if span.start + rows < self.text.len() {
             return Ok(outcome);
         }
-        if self.embeds {
-            self.events.push(Event::Embedding(logits.iter().copied().collect()));
+        if let (true, SpanRows::Numbers(hidden)) = (self.embeds, wanted) {
+            self.events.push(Event::Embedding(hidden.iter().copied().collect()));
         }
         if let Some(scored) = self.scored.take() {
             self.events.push(Event::Prompt(scored));
@@ -53,8 +53,8 @@ impl Member {
             return Ok(outcome);
         }
         // The rows that count: after the text's last token, and after each guess.
-        let after = logits.slice(s![logits.nrows() - 1 - guessed.., ..]);
-        for node in self.write(after, &mut outcome)? {
+        let last = wanted.rows() - 1 - guessed;
+        for node in self.write(|row| wanted.after(last + row), &mut outcome)? {
             outcome.tokens.push(self.guessing.tree.nodes()[node].token);
             outcome.slots.push(span.start + rows + node);
         }
@@ -62,20 +62,33 @@ impl Member {
     }
 
     // ANCHOR: write
-    /// Chooses tokens for as long as the one before was guessed: row 0 of `logits` is after the text, row `1 + i`
-    /// after guess `i`. Gives the guesses that came true and were gone on from.
+    /// Chooses tokens for as long as the one before was guessed: `after` 0 is what is known of the token after the text,
+    /// `after` `1 + i` of that after guess `i`. Gives the guesses that came true and were gone on from.
     ///
     /// Each token is chosen as it would be without guesses, with the next random number of the request's own. So
     /// guesses change when a token comes, never which. For guesses that are named and not drawn, as a
     /// lookup's are, this keeps as many as the rule of acceptance by probability does.
-    fn write(&mut self, logits: ArrayView2<f32>, outcome: &mut Outcome) -> Result<Vec<usize>> {
+    fn write<'a>(
+        &mut self,
+        after: impl Fn(usize) -> After<'a>,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<usize>> {
         let mut path = Vec::new();
         loop {
             let at = path.last().copied();
-            let row = logits.row(at.map_or(0, |node: usize| node + 1));
-            let row = row.to_slice().expect("logits are contiguous");
-            let token = self.next_token(row)?;
-            self.events.push(Event::Token(TokenEvent::new(token, row, self.logprobs)));
+            let token = match after(at.map_or(0, |node: usize| node + 1)) {
+                After::Logits(logits) => {
+                    let token = self.next_token(logits)?;
+                    self.events.push(Event::Token(TokenEvent::new(token, logits, self.logprobs)));
+                    token
+                }
+                After::Token(token) => {
+                    // Its random number is used up all the same: the next one is the next token's.
+                    self.sampler.uniform();
+                    self.events.push(Event::Token(TokenEvent::alone(token)));
+                    token
+                }
+            };
             self.text.push(token);
             outcome.chosen += 1;
             let tree = &self.guessing.tree;

@@ -4,10 +4,15 @@ use super::event::TokenEvent;
 use std::cmp::Ordering;
 
 impl TokenEvent {
+    /// A token of which nothing else is asked.
+    pub(super) fn alone(token: u32) -> Self {
+        TokenEvent { token, logprob: None, top: Vec::new() }
+    }
+
     /// A token with its log-probability and those of the `top` likeliest, by logits `[vocab]`; the token alone
     /// if `top` is none.
     pub(super) fn new(token: u32, logits: &[f32], top: Option<usize>) -> Self {
-        let Some(top) = top else { return TokenEvent { token, logprob: None, top: Vec::new() } };
+        let Some(top) = top else { return TokenEvent::alone(token) };
         let total = log_total(logits);
         let logprob = |token: u32| (f64::from(logits[token as usize]) - total) as f32;
         let likeliest = likeliest(logits, top).into_iter();

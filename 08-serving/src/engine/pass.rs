@@ -1,35 +1,101 @@
-//! From a plan to a pass, and its logits.
+//! From a plan to a pass, and what it gave.
 
 use super::Engine;
 use super::member::Member;
 use super::policy::{Plan, PlannedSpan};
-use naive_decode::{Error, Logits, Pass, Result, Span, Want};
-use ndarray::{ArrayView2, Axis, s};
+use naive_decode::{Error, Likeliest, Pass, Result, Span, Want};
+use ndarray::{Array2, ArrayView2, Axis, s};
 use std::ops::Range;
 
-/// Logits of a pass, by span; hidden states where an embedding is wanted.
-#[derive(Default)]
-pub(super) struct PassLogits {
-    /// Rows of all spans, in one piece or in several.
-    logits: Vec<Logits>,
-    /// Where each span's rows are: which of `logits`, and which of its rows. Or why there are none.
-    spans: Vec<Result<(usize, Range<usize>)>>,
+/// What a request needs of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// Logits of its wanted rows.
+    Logits,
+    /// The likeliest token after each of them, which no device has to bring logits back for.
+    Tokens,
+    /// The last row's hidden state.
+    Embedding,
 }
 
-impl PassLogits {
-    /// Takes in those of the spans that come next.
-    fn extend(&mut self, more: PassLogits) {
-        let before = self.logits.len();
-        self.logits.extend(more.logits);
-        let spans = more.spans.into_iter();
-        self.spans.extend(spans.map(|span| span.map(|(at, rows)| (before + at, rows))));
+/// What a pass gave of a span's wanted rows.
+#[derive(Debug)]
+pub(super) enum SpanRows<'a> {
+    /// Logits `[wanted, vocab]`; where an embedding is wanted, the hidden state `[1, hidden]`.
+    Numbers(ArrayView2<'a, f32>),
+    /// The likeliest token after each, where those are enough and were found on the way.
+    Tokens(Vec<u32>),
+}
+
+/// What is known of the token after a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum After<'a> {
+    /// Logits `[vocab]`.
+    Logits(&'a [f32]),
+    /// The token itself.
+    Token(u32),
+}
+
+impl SpanRows<'_> {
+    /// Wanted rows of the span.
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            SpanRows::Numbers(numbers) => numbers.nrows(),
+            SpanRows::Tokens(tokens) => tokens.len(),
+        }
     }
 
-    /// Each span's logits `[wanted, vocab]`, in order.
-    pub(super) fn by_span(&mut self) -> Vec<Result<ArrayView2<'_, f32>>> {
-        let logits = &self.logits;
-        let spans = self.spans.drain(..);
-        spans.map(|span| span.map(|(at, rows)| logits[at].slice(s![rows, ..]))).collect()
+    /// What is known of the token after one of them.
+    pub(super) fn after(&self, row: usize) -> After<'_> {
+        match self {
+            SpanRows::Numbers(logits) => {
+                After::Logits(logits.row(row).to_slice().expect("logits are contiguous"))
+            }
+            SpanRows::Tokens(tokens) => After::Token(tokens[row]),
+        }
+    }
+}
+
+/// What a pass gave, by span.
+#[derive(Default)]
+pub(super) struct PassRows {
+    /// Logits or hidden states of all spans, in one piece or in several.
+    numbers: Vec<Array2<f32>>,
+    /// What there is of each span, or why there is nothing.
+    spans: Vec<Result<Found>>,
+}
+
+enum Found {
+    /// Which of `numbers`, and which of its rows.
+    Numbers(usize, Range<usize>),
+    Tokens(Vec<u32>),
+}
+
+impl PassRows {
+    /// Takes in those of the spans that come next.
+    fn extend(&mut self, more: PassRows) {
+        let before = self.numbers.len();
+        self.numbers.extend(more.numbers);
+        let further = |found| match found {
+            Found::Numbers(at, rows) => Found::Numbers(before + at, rows),
+            tokens => tokens,
+        };
+        self.spans.extend(more.spans.into_iter().map(|span| span.map(further)));
+    }
+
+    /// Numbers that there are, of all spans.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.iter().map(Array2::len).sum()
+    }
+
+    /// Each span's rows, in order.
+    pub(super) fn by_span(&mut self) -> Vec<Result<SpanRows<'_>>> {
+        let numbers = &self.numbers;
+        let rows = |found| match found {
+            Found::Numbers(at, rows) => SpanRows::Numbers(numbers[at].slice(s![rows, ..])),
+            Found::Tokens(tokens) => SpanRows::Tokens(tokens),
+        };
+        self.spans.drain(..).map(|span| span.map(rows)).collect()
     }
 }
 
@@ -49,18 +115,18 @@ impl Engine {
     ///
     /// # Errors
     /// If it is the device that has failed: then all others would fail too, each by itself and for ever.
-    pub(super) fn execute(&mut self, pass: &Pass, indices: &[usize]) -> Result<PassLogits> {
-        let embeds: Vec<bool> = indices.iter().map(|&index| self.members[index].embeds).collect();
-        match self.run_pass(pass, &embeds) {
-            Ok(logits) => Ok(logits),
+    pub(super) fn execute(&mut self, pass: &Pass, indices: &[usize]) -> Result<PassRows> {
+        let needs: Vec<Need> = indices.iter().map(|&index| self.members[index].need()).collect();
+        match self.run_pass(pass, &needs) {
+            Ok(rows) => Ok(rows),
             Err(error @ Error::Device { .. }) => Err(error),
             Err(error) if pass.spans.len() == 1 => {
-                Ok(PassLogits { logits: Vec::new(), spans: vec![Err(error)] })
+                Ok(PassRows { numbers: Vec::new(), spans: vec![Err(error)] })
             }
             Err(_) => {
-                let mut each = PassLogits::default();
-                for (span, &embeds) in pass.spans.iter().zip(&embeds) {
-                    match self.run_pass(&Pass::one(span.clone()), &[embeds]) {
+                let mut each = PassRows::default();
+                for (span, &need) in pass.spans.iter().zip(&needs) {
+                    match self.run_pass(&Pass::one(span.clone()), &[need]) {
                         Ok(one) => each.extend(one),
                         Err(error @ Error::Device { .. }) => return Err(error),
                         Err(error) => each.spans.push(Err(error)),
@@ -72,26 +138,46 @@ impl Engine {
     }
     // ANCHOR_END: run
 
-    /// Runs a pass, of which some spans want an embedding. Their rows do not go through the head.
-    fn run_pass(&mut self, pass: &Pass, embeds: &[bool]) -> Result<PassLogits> {
-        if !embeds.contains(&true) {
-            let spans = ranges(pass).map(|rows| Ok((0, rows))).collect();
-            return Ok(PassLogits { logits: vec![self.pool.run(pass)?], spans });
+    /// Runs a pass; `needs` is by span. Rows of those who want an embedding do not go through the head.
+    fn run_pass(&mut self, pass: &Pass, needs: &[Need]) -> Result<PassRows> {
+        if needs.contains(&Need::Embedding) {
+            return self.run_embedding(pass, needs);
         }
+        let is_enough: Vec<bool> = ranges(pass)
+            .zip(needs)
+            .flat_map(|(rows, &need)| rows.map(move |_| need == Need::Tokens))
+            .collect();
+        let Likeliest { tokens, logits } = self.pool.run_likeliest(pass, &is_enough)?;
+        let mut first = 0;
+        let found = ranges(pass).map(|rows| {
+            // A span's rows have tokens either all or none.
+            let tokens: Vec<u32> = tokens[rows.clone()].iter().copied().flatten().collect();
+            if !tokens.is_empty() {
+                return Ok(Found::Tokens(tokens));
+            }
+            first += rows.len();
+            Ok(Found::Numbers(0, first - rows.len()..first))
+        });
+        let spans = found.collect();
+        Ok(PassRows { numbers: vec![logits], spans })
+    }
+
+    /// The same where some want an embedding.
+    fn run_embedding(&mut self, pass: &Pass, needs: &[Need]) -> Result<PassRows> {
         let hidden = self.pool.run_hidden(pass)?;
         let mut through_head = Vec::new();
-        let mut spans = Vec::with_capacity(embeds.len());
-        for (rows, &embeds) in ranges(pass).zip(embeds) {
-            if embeds {
-                spans.push(Ok((1, rows)));
+        let mut spans = Vec::with_capacity(needs.len());
+        for (rows, &need) in ranges(pass).zip(needs) {
+            if need == Need::Embedding {
+                spans.push(Ok(Found::Numbers(1, rows)));
                 continue;
             }
             let first = through_head.len();
             through_head.extend(rows);
-            spans.push(Ok((0, first..through_head.len())));
+            spans.push(Ok(Found::Numbers(0, first..through_head.len())));
         }
         let logits = self.pool.head(&hidden.select(Axis(0), &through_head))?;
-        Ok(PassLogits { logits: vec![logits, hidden], spans })
+        Ok(PassRows { numbers: vec![logits, hidden], spans })
     }
 }
 
@@ -109,6 +195,20 @@ fn ranges(pass: &Pass) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl Member {
+    /// What it needs of the next pass.
+    fn need(&self) -> Need {
+        let is_plain = self.sampler.is_argmax()
+            && self.constraint.is_none()
+            && self.logprobs.is_none()
+            && !self.reads_all()
+            && self.generated() >= self.min_tokens;
+        match (self.embeds, is_plain) {
+            (true, _) => Need::Embedding,
+            (false, true) => Need::Tokens,
+            (false, false) => Need::Logits,
+        }
+    }
+
     /// A plan's rows as a span: the next of the text, and the guesses behind its last.
     fn span(&self, planned: &PlannedSpan) -> Result<Span> {
         let session = self.session();

@@ -3,7 +3,7 @@
 use super::arrivals::is_queued;
 use super::choose::Outcome;
 use super::member::{Guessing, Member, Place};
-use super::pass::PassLogits;
+use super::pass::{PassRows, SpanRows};
 use super::policy::{Budget, Plan};
 use super::record::{Kind, PassRecord, SpanRecord};
 use super::state::PassRow;
@@ -74,9 +74,9 @@ impl Engine {
             return Ok(Step::Idle(until));
         }
         let executed = Instant::now();
-        let mut logits = self.execute(&decided.pass, &decided.indices)?;
+        let mut rows = self.execute(&decided.pass, &decided.indices)?;
         let took = executed.elapsed();
-        let outcomes = self.choose(&decided, &mut logits);
+        let outcomes = self.choose(&decided, &mut rows);
         let spans = self.take_in(&mut decided, outcomes)?;
         let record = self.record(decided, spans, began, took);
         self.tell(false);
@@ -121,18 +121,17 @@ impl Engine {
 
     /// Chooses tokens for everyone in a pass. The requests have nothing in common here, so threads share them
     /// out.
-    fn choose(&mut self, decided: &Decided, logits: &mut PassLogits) -> Vec<Result<Outcome>> {
-        let logits = logits.by_span();
-        let numbers: usize = logits.iter().flatten().map(|logits| logits.len()).sum();
+    fn choose(&mut self, decided: &Decided, rows: &mut PassRows) -> Vec<Result<Outcome>> {
+        let numbers = rows.len();
         let mut members: Vec<Option<&mut Member>> = self.members.iter_mut().map(Some).collect();
-        let spans = decided.pass.spans.iter().zip(&decided.indices).zip(logits);
+        let spans = decided.pass.spans.iter().zip(&decided.indices).zip(rows.by_span());
         let jobs: Vec<_> = spans
-            .map(|((span, &index), logits)| {
-                (members[index].take().expect("a request has one span"), span, logits)
+            .map(|((span, &index), rows)| {
+                (members[index].take().expect("a request has one span"), span, rows)
             })
             .collect();
-        let choose = |(member, span, logits): (&mut Member, &Span, Result<_>)| {
-            logits.and_then(|logits| member.take_in(span, logits))
+        let choose = |(member, span, rows): (&mut Member, &Span, Result<SpanRows>)| {
+            rows.and_then(|rows| member.take_in(span, &rows))
         };
         match numbers >= MANY && jobs.len() > 1 {
             true => jobs.into_par_iter().map(choose).collect(),

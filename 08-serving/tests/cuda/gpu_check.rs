@@ -130,7 +130,7 @@ fn a_kernel_that_is_wrong_is_named_and_one_for_other_devices_is_left_out() {
 #[test]
 fn a_model_that_says_something_else_is_named() {
     let files = ModelFiles::embedded(&TARGET).unwrap();
-    let lazy = Lazy(Interpreter::new(), "swiglu");
+    let lazy = Lazy(Interpreter::new(), "gemm_decode_swiglu_16");
     let compared = tokens::compare_texts(lazy, &files, &["The word of Ada is"], 2).unwrap();
     assert!(compared.wrong > 0, "{compared:?}");
     assert!(compared.problem().unwrap().contains("not those of the processor"));

@@ -3,12 +3,12 @@
 use cuda_executor::{CudaExecutor, Room, kv_bytes_per_token};
 use cuda_kernels::{Gpu, Interpreter};
 use half::bf16;
-use naive_decode::{Config, Element, LoadOptions, Model, Result, dense, random_tensors};
+use naive_decode::{Config, Element, LoadOptions, Model, Result, Tensors, dense, random_tensors};
 use serving::engine::{Engine, EngineOptions, EngineRequest, Event, Step, TokenEvent, Usage};
 use std::sync::{Arc, LazyLock};
 
 pub(crate) const VOCAB: u32 = 64;
-const SEED: u64 = 3;
+pub(crate) const SEED: u64 = 3;
 
 /// Heads that are narrower than the kernels', and share keys.
 fn config() -> Config {
@@ -66,9 +66,18 @@ pub(crate) fn executor(pool_tokens: usize, rows: usize) -> CudaExecutor<Interpre
 
 /// The same on this device.
 fn executor_on<G: Gpu + 'static>(gpu: G, pool_tokens: usize, rows: usize) -> CudaExecutor<G> {
+    executor_of(gpu, pool_tokens, rows, &random_tensors(SEED))
+}
+
+/// A model of these tensors, of the same shape.
+pub(crate) fn executor_of<G: Gpu + 'static>(
+    gpu: G,
+    pool_tokens: usize,
+    rows: usize,
+    tensors: Tensors,
+) -> CudaExecutor<G> {
     let room = Room { tokens: pool_tokens, capacity: 160, rows };
-    let (rope, tensors) = (&MODEL.rope, random_tensors(SEED));
-    CudaExecutor::new(gpu, config(), rope, &tensors, room).unwrap()
+    CudaExecutor::new(gpu, config(), &MODEL.rope, tensors, room).unwrap()
 }
 
 /// Numbers that look random and are always the same.
@@ -89,13 +98,22 @@ pub(crate) struct Answer {
 
 /// Hands in all of them at once, greedy, and runs until they are done. Everything must hold after each step.
 pub(crate) fn serve(engine: &mut Engine, asked: &[(Vec<u32>, usize)]) -> Vec<Answer> {
-    let submit = |(prompt, tokens): &(Vec<u32>, usize)| {
+    let request = |(prompt, tokens): &(Vec<u32>, usize)| {
         let request = EngineRequest::new(prompt.clone(), *tokens);
-        engine.submit(EngineRequest { logprobs: Some(2), ..request }).unwrap()
+        EngineRequest { logprobs: Some(2), ..request }
     };
-    let mut tickets: Vec<_> = asked.iter().map(submit).collect();
-    let mut answers: Vec<Answer> =
-        asked.iter().map(|_| Answer { tokens: Vec::new(), usage: Usage::default() }).collect();
+    serve_requests(engine, asked.iter().map(request))
+}
+
+/// The same with all that a request may ask for.
+pub(crate) fn serve_requests(
+    engine: &mut Engine,
+    requests: impl IntoIterator<Item = EngineRequest>,
+) -> Vec<Answer> {
+    let submit = |request| engine.submit(request).unwrap();
+    let mut tickets: Vec<_> = requests.into_iter().map(submit).collect();
+    let answer = || Answer { tokens: Vec::new(), usage: Usage::default() };
+    let mut answers: Vec<Answer> = tickets.iter().map(|_| answer()).collect();
     loop {
         let step = engine.step().unwrap();
         engine.check_integrity().unwrap();

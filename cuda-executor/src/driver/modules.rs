@@ -1,5 +1,6 @@
 //! From a launch's PTX to a function of the driver's.
 
+use super::overlap::overlapping;
 use super::said;
 use cuda_kernels::{DeviceError, DeviceResult, Launch};
 use cudarc::driver::{CudaContext, CudaFunction, CudaModule, sys};
@@ -16,14 +17,28 @@ pub(super) struct Modules {
     context: Arc<CudaContext>,
     capability: (i32, i32),
     /// By where a text is: there are few, and all are part of the program.
-    modules: HashMap<usize, Arc<CudaModule>>,
+    modules: HashMap<usize, Module>,
     functions: HashMap<(usize, &'static str), Function>,
 }
 
+struct Module {
+    module: Arc<CudaModule>,
+    /// Whether its kernels wait for earlier ones by themselves.
+    overlaps: bool,
+}
+
 struct Function {
-    function: CudaFunction,
+    ready: Ready,
     /// Dynamic shared memory that it may have.
     shared_bytes: u32,
+}
+
+/// A function that can be launched.
+#[derive(Clone)]
+pub(super) struct Ready {
+    pub(super) function: CudaFunction,
+    /// Whether it may begin before what was launched earlier has ended.
+    pub(super) overlaps: bool,
 }
 
 impl Modules {
@@ -36,12 +51,12 @@ impl Modules {
     }
 
     /// The function of a launch, which may have the shared memory that the launch wants.
-    pub(super) fn function(&mut self, launch: &Launch) -> DeviceResult<CudaFunction> {
+    pub(super) fn function(&mut self, launch: &Launch) -> DeviceResult<Ready> {
         // Whichever thread this is: functions are looked up in the current context.
         self.context.bind_to_thread().map_err(said("use the GPU"))?;
         let key = (launch.ptx.as_ptr() as usize, launch.entry);
         if !self.functions.contains_key(&key) {
-            let module = self.module(launch)?;
+            let &Module { ref module, overlaps } = self.module(launch)?;
             let function = module.load_function(launch.entry);
             let function =
                 function.map_err(said(&format!("find {} in its module", launch.entry)))?;
@@ -50,18 +65,19 @@ impl Modules {
             unsafe { sys::cuFuncLoad(function.cu_function()) }
                 .result()
                 .map_err(said(&format!("bring {} to the GPU", launch.entry)))?;
-            self.functions.insert(key, Function { function, shared_bytes: SHARED_UNASKED });
+            let ready = Ready { function, overlaps };
+            self.functions.insert(key, Function { ready, shared_bytes: SHARED_UNASKED });
         }
         let entry = self.functions.get_mut(&key).expect("it is there now");
         if launch.shared_bytes > entry.shared_bytes {
             let attribute =
                 sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = launch.shared_bytes;
-            let set = entry.function.set_attribute(attribute, bytes as i32);
+            let set = entry.ready.function.set_attribute(attribute, bytes as i32);
             set.map_err(said(&format!("give {} {bytes} bytes of shared memory", launch.entry)))?;
             entry.shared_bytes = bytes;
         }
-        Ok(entry.function.clone())
+        Ok(entry.ready.clone())
     }
 
     /// What the driver's compiler says of a text that it has refused: the line, and what is wrong there.
@@ -89,20 +105,21 @@ impl Modules {
         first_line(&log)
     }
 
-    fn module(&mut self, launch: &Launch) -> DeviceResult<Arc<CudaModule>> {
+    fn module(&mut self, launch: &Launch) -> DeviceResult<&Module> {
         let place = launch.ptx.as_ptr() as usize;
-        if let Some(module) = self.modules.get(&place) {
-            return Ok(Arc::clone(module));
+        if !self.modules.contains_key(&place) {
+            check(launch.entry, launch.ptx, self.capability)?;
+            let edited = overlapping(launch.ptx, self.capability);
+            let ptx = edited.as_deref().unwrap_or(launch.ptx);
+            let module = self.context.load_module(Ptx::from_src(ptx)).map_err(|error| {
+                let what = format!("load the module of {}", launch.entry);
+                let DeviceError(problem) = said(&what)(error);
+                let log = self.compiler_log(ptx);
+                DeviceError(log.map_or(problem.clone(), |line| format!("{problem}: {line}")))
+            })?;
+            self.modules.insert(place, Module { module, overlaps: edited.is_some() });
         }
-        check(launch.entry, launch.ptx, self.capability)?;
-        let module = self.context.load_module(Ptx::from_src(launch.ptx));
-        let module = module.map_err(|error| {
-            let DeviceError(problem) = said(&format!("load the module of {}", launch.entry))(error);
-            let log = self.compiler_log(launch.ptx);
-            DeviceError(log.map_or(problem.clone(), |line| format!("{problem}: {line}")))
-        })?;
-        self.modules.insert(place, Arc::clone(&module));
-        Ok(module)
+        Ok(&self.modules[&place])
     }
 }
 

@@ -207,6 +207,42 @@ fn every_kernel_that_passes_launch_was_made_ready() {
 }
 
 #[test]
+fn kernels_that_do_what_two_did_change_no_bit() {
+    // Of 264 inputs and of 320 there are two splits; of 6,152 there are more than a norm adds, and twice as many outputs
+    // are enough for a product with its gate.
+    let wide =
+        Config { hidden_size: 264, heads: 5, intermediate_size: 6_152, layers: 1, ..config() };
+    let (rope, tensors) = (&on_processor().rope, random_tensors(SEED));
+    let mut executor = CudaExecutor::new(Odd::default(), wide, rope, &tensors, ROOM).unwrap();
+    let text = text(70);
+    let mut fed = |ends: &[usize]| {
+        let sequence = executor.cache_mut().open();
+        let (mut start, mut last) = (0, Vec::new());
+        for &end in ends {
+            executor.gpu().launched.clear();
+            let span = Span::new(sequence, start, &text[start..end], Want::Last);
+            last = bits(executor.execute(&Pass::one(span)).unwrap());
+            start = end;
+        }
+        let launched: Vec<_> = executor.gpu().launched.iter().map(|&(entry, _)| entry).collect();
+        (last, launched)
+    };
+    let (many, few) = (fed(&[70]), fed(&[64, 70]));
+    assert!(many.0 == few.0);
+    let product = "gemm_decode_16";
+    let attend = ["rope_cache_parts", "paged_decode_64", "join_splits"];
+    let feed_forward = ["gemm_decode_swiglu_16", product, "add_splits", "add_rms_norm"];
+    let expected = [
+        &["embedding", "rms_norm", product][..],
+        &attend,
+        &[product, "add_rms_norm_parts"],
+        &feed_forward,
+        &["embedding", product, "add_splits_f32"],
+    ];
+    assert_eq!(few.1, expected.concat());
+}
+
+#[test]
 fn beside_a_prompt_of_many_rows_few_rows_keep_their_kernel() {
     let text = text(100);
     let mut executor = on(Odd::default(), ROOM).unwrap();

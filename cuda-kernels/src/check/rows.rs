@@ -3,6 +3,7 @@
 use super::numbers::{HALF_ULP, Random, from_bf16, from_e4m3, near, to_bf16};
 use super::{Bench, Problem, same};
 use crate::cache::{BLOCK_TOKENS, Cache, CacheScales, Code, RopeCache};
+use crate::gemm::Product;
 use crate::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 
 const EPSILON: f32 = 1e-5;
@@ -52,7 +53,7 @@ fn add_rms_norm(gpu: &mut Bench) -> Result<(), Problem> {
     let launch = AddRmsNorm {
         out: out.address(),
         residual: stored.address(),
-        x: gpu.upload_bf16(&x)?,
+        x: Product::Whole(gpu.upload_bf16(&x)?),
         weight: gpu.upload_bf16(&weight)?,
         rows,
         width,
@@ -138,31 +139,43 @@ fn embedding(gpu: &mut Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The first of the largest scores; what is no score is refused.
+/// The first of the largest scores; what is no score is refused. The second vocabulary has three blocks to a row.
 fn argmax(gpu: &mut Bench) -> Result<(), Problem> {
-    let vocabulary = 1000;
+    argmax_of(gpu, 1000, [40, 41, 700, 999])?;
+    argmax_of(gpu, 10_000, [4095, 4096, 8191, 8192])
+}
+
+fn argmax_of(gpu: &mut Bench, vocabulary: usize, places: [usize; 4]) -> Result<(), Problem> {
     let mut random = Random(5);
-    let mut rows = vec![random.bf16s(vocabulary, 4.0); 6];
-    for place in [999, 40, 41, 700] {
-        rows[1][place] = 9.0; // several of them, in other warps and strides
+    let mut rows = vec![random.bf16s(vocabulary, 4.0); 8];
+    let last = vocabulary - 1;
+    for place in places {
+        rows[1][place] = 9.0; // several of them, in other warps, strides and blocks
     }
     rows[2][500] = f32::NAN;
     rows[3][0] = f32::INFINITY;
     rows[4] = vec![f32::NEG_INFINITY; vocabulary];
     rows[5] = vec![f32::NEG_INFINITY; vocabulary];
-    rows[5][999] = -1e38;
-    let tokens = gpu.alloc::<u32>(rows.len())?;
+    rows[5][last] = -1e38;
+    rows[6] = vec![-1.0; vocabulary];
+    rows[6][places[1]] = -0.0; // as large as 0, and before it
+    rows[6][places[2]] = 0.0;
+    rows[7][last] = -f32::NAN;
+    let found = gpu.alloc::<u64>(rows.len())?;
+    gpu.write(found, &vec![0; rows.len()])?;
     let launch = Argmax {
-        tokens: tokens.address(),
+        found: found.address(),
         scores: gpu.upload(&rows.concat())?,
         rows: rows.len(),
         vocabulary,
     };
     gpu.run([&launch.launch()?])?;
     let most = rows[0].iter().copied().fold(f32::MIN, f32::max);
-    let first = rows[0].iter().position(|&x| x == most).unwrap_or(0) as u32;
-    let refused = u32::MAX;
-    same("argmax", &gpu.download(tokens)?, &[first, 40, refused, refused, refused, 999])
+    let first = rows[0].iter().position(|&x| x == most).unwrap_or(0);
+    let right = [Some(first), Some(places[0]), None, None, None, Some(last), Some(places[1]), None];
+    let token = |found| Argmax::token(found).map(|token| token as usize);
+    let found: Vec<Option<usize>> = gpu.download(found)?.into_iter().map(token).collect();
+    same(&format!("argmax of {vocabulary}"), &found, &right)
 }
 
 /// Everything that works through rows.
@@ -246,7 +259,7 @@ impl Rope {
         let launch = RopeCache {
             queries: queries.address(),
             cache,
-            qkv: gpu.upload_bf16(&self.qkv)?,
+            qkv: Product::Whole(gpu.upload_bf16(&self.qkv)?),
             turns: gpu.upload(&self.turns)?,
             positions: gpu.upload(&Self::POSITIONS)?,
             slots: gpu.upload(&Self::SLOTS)?,

@@ -1,7 +1,8 @@
 //! Keys and values in the paged cache, and the kernel that writes them.
 
 use super::Argument::{self, I32, I64, Pointer};
-use super::{Address, Error, Launch, MAX_GRID_YZ, Parts, multiple, must, within};
+use super::gemm::Product;
+use super::{Address, Error, Launch, MAX_GRID_YZ, Parts, count, multiple, must, within};
 
 /// Tokens of a block of the cache.
 pub const BLOCK_TOKENS: usize = 16;
@@ -101,8 +102,9 @@ pub struct RopeCache {
     /// Keys and values, written where `slots` say. In bytes, the largest element of a token's
     /// head becomes the largest number of the code.
     pub cache: Cache,
-    /// `[rows][heads + 2 * kv_heads][head_dim]` in bf16: a row's queries, keys, values.
-    pub qkv: Address,
+    /// `[rows][heads + 2 * kv_heads][head_dim]`: a row's queries, keys, values. Splits that are apart are added here, if keys and
+    /// values are stored in bf16.
+    pub qkv: Product,
     /// `[positions][head_dim / 2]` pairs of cosine and sine in f32.
     pub turns: Address,
     /// `[rows]` in i32.
@@ -123,16 +125,25 @@ impl RopeCache {
     /// The launch.
     ///
     /// # Errors
-    /// If the head size is not 64 or 128, if there are no heads or more than 4,096, or if there are no rows or more
-    /// than 65,535.
+    /// If the head size is not 64 or 128, if there are no heads or more than 4,096, if there are no rows or more
+    /// than 65,535, or if splits are apart and keys and values are stored in bytes.
     pub fn launch(&self) -> Result<Launch, Error> {
-        let entry = self.cache.entry(["rope_cache", "rope_cache_int8", "rope_cache_fp8"]);
+        let stored = self.cache.entry(["rope_cache", "rope_cache_int8", "rope_cache_fp8"]);
+        let (entry, qkv, splits) = match self.qkv {
+            Product::Whole(qkv) => (stored, qkv, None),
+            Product::Parts { parts, splits } => {
+                let is_bf16 = self.cache.scales.is_none();
+                must(is_bf16, stored, "number of splits", splits, "1, in bf16")?;
+                let entry = "rope_cache_parts";
+                (entry, parts, Some(count(entry, "number of splits", splits)?))
+            }
+        };
         let is_known = [64, 128].contains(&self.head_dim);
         must(is_known, entry, "head size", self.head_dim, "64 or 128")?;
         let heads = within(entry, "number of heads", self.heads, 4_096)?;
         let kv_heads = within(entry, "number of kv heads", self.kv_heads, 4_096)?;
         let rows = within(entry, "number of rows", self.rows, MAX_GRID_YZ)?;
-        let inputs = [self.qkv, self.turns, self.positions, self.slots].map(Pointer);
+        let inputs = [qkv, self.turns, self.positions, self.slots].map(Pointer);
         let numbers = [heads, kv_heads, self.head_dim as u32].map(|n| I32(n as i32));
         Ok(Launch(Parts {
             ptx: ROPE_CACHE,
@@ -144,6 +155,7 @@ impl RopeCache {
                 .into_iter()
                 .chain(self.cache.pointers())
                 .chain(inputs)
+                .chain(splits)
                 .chain(numbers)
                 .chain(self.cache.strides())
                 .collect(),

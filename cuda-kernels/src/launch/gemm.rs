@@ -28,7 +28,7 @@ const ENOUGH_BLOCKS: usize = 192;
 
 const PREFILL: &str = include_str!("../../ptx/gemm_prefill.ptx");
 const HOPPER: &str = include_str!("../../ptx/gemm_prefill_hopper.ptx");
-const DECODE: &str = include_str!("../../ptx/gemm_decode.ptx");
+pub(super) const DECODE: &str = include_str!("../../ptx/gemm_decode.ptx");
 
 /// A matrix's weights.
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ pub fn splits(inputs: usize) -> usize {
 pub enum Shares {
     /// A block has all inputs of its outputs.
     Outputs,
-    /// A block has one split of them, and a second kernel adds the splits.
+    /// A block has one split of them, and the next kernel adds the splits.
     Splits,
 }
 
@@ -129,6 +129,20 @@ impl Shares {
             false => Shares::Splits,
         }
     }
+}
+
+/// A product as the kernel after it finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    /// `[rows][outputs]` in bf16.
+    Whole(Address),
+    /// `[splits][rows][outputs]` in f32: who reads them adds them from the first on, and rounds the sum to bf16.
+    Parts {
+        /// Where they are.
+        parts: Address,
+        /// How many.
+        splits: usize,
+    },
 }
 
 /// Elements in f32 that [`Gemm::decode`] needs room for: `[splits][rows][outputs]`, or none.
@@ -259,12 +273,26 @@ impl Gemm {
         self.decode_by(Shares::of(self.outputs, self.inputs), parts)
     }
 
-    /// The same with the result in f32.
+    /// [`Gemm::decode`] without the kernel that adds, for a next kernel that does it itself: the launch, and what it leaves, at
+    /// `out` or at `parts`.
+    ///
+    /// # Errors
+    /// As [`Gemm::prefill`].
+    pub fn decode_parts(&self, parts: Address) -> Result<(Launch, Product), Error> {
+        let shares = Shares::of(self.outputs, self.inputs);
+        let product = match shares {
+            Shares::Outputs => Product::Whole(self.out),
+            Shares::Splits => Product::Parts { parts, splits: splits(self.inputs) },
+        };
+        Ok((self.few(shares, false, parts)?, product))
+    }
+
+    /// [`Gemm::decode`] with the result in f32.
     ///
     /// # Errors
     /// As [`Gemm::prefill`].
     pub fn decode_f32(&self, parts: Address) -> Result<Vec<Launch>, Error> {
-        self.few(Shares::of(self.outputs, self.inputs), true, parts)
+        self.whole(Shares::of(self.outputs, self.inputs), true, parts)
     }
 
     /// [`Gemm::decode`] with these shares. [`Shares::Splits`] needs room for `[splits][rows][outputs]` in f32 at `parts`.
@@ -272,10 +300,20 @@ impl Gemm {
     /// # Errors
     /// As [`Gemm::prefill`].
     pub fn decode_by(&self, shares: Shares, parts: Address) -> Result<Vec<Launch>, Error> {
-        self.few(shares, false, parts)
+        self.whole(shares, false, parts)
     }
 
-    fn few(&self, shares: Shares, is_f32: bool, parts: Address) -> Result<Vec<Launch>, Error> {
+    /// The product, and the kernel that adds its splits if they are apart.
+    fn whole(&self, shares: Shares, is_f32: bool, parts: Address) -> Result<Vec<Launch>, Error> {
+        let product = self.few(shares, is_f32, parts)?;
+        if product.grid[1] == 1 {
+            return Ok(vec![product]);
+        }
+        let add = self.add(if is_f32 { "add_splits_f32" } else { "add_splits" }, parts);
+        Ok(vec![product, add])
+    }
+
+    fn few(&self, shares: Shares, is_f32: bool, parts: Address) -> Result<Launch, Error> {
         let (rows, entry) = if self.rows <= 16 {
             let entries = [
                 "gemm_decode_16",
@@ -303,28 +341,26 @@ impl Gemm {
         let mut arguments = self.arguments(self.out, counts);
         arguments.insert(1, Pointer(parts));
         arguments.push(I32(is_f32.into()));
-        let product = Launch(Parts {
+        Ok(Launch(Parts {
             ptx: DECODE,
             entry,
             grid,
             threads: 128,
             shared_bytes: (SPLIT * (rows + OUTPUTS) * 2) as u32,
             arguments,
-        });
-        let add = || self.add(if is_f32 { "add_splits_f32" } else { "add_splits" }, parts);
-        Ok(if splits == 1 { vec![product] } else { vec![product, add()?] })
+        }))
     }
 
-    fn add(&self, entry: &'static str, parts: Address) -> Result<Launch, Error> {
+    fn add(&self, entry: &'static str, parts: Address) -> Launch {
         let count = self.rows * self.outputs;
         let counts = [splits(self.inputs), count].map(|n| I32(n as i32));
-        Ok(Launch(Parts {
+        Launch(Parts {
             ptx: DECODE,
             entry,
             grid: [(count as u32).div_ceil(super::THREADS), 1, 1],
             threads: super::THREADS,
             shared_bytes: 0,
             arguments: [self.out, parts].map(Pointer).into_iter().chain(counts).collect(),
-        }))
+        })
     }
 }

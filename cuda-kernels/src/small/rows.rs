@@ -3,7 +3,7 @@
 use super::{bf16s, first, number};
 use crate::Launch;
 use crate::cache::{BLOCK_TOKENS, Cache, RopeCache};
-use crate::gemm::{Gemm, Weights, splits};
+use crate::gemm::{Gemm, Product, Weights, splits};
 use crate::rows::{AddRmsNorm, Argmax, Embedding, RmsNorm, SwiGlu};
 use crate::sampling::Sample;
 use ptx_interpreter::Device;
@@ -39,7 +39,7 @@ pub(super) fn add_rms_norm(device: &mut Device) -> Launch {
     let norm = AddRmsNorm {
         out: device.alloc::<u16>(WIDTH).address(),
         residual: bf16s(device, WIDTH),
-        x: bf16s(device, WIDTH),
+        x: Product::Whole(bf16s(device, WIDTH)),
         weight: bf16s(device, WIDTH),
         rows: 1,
         width: WIDTH,
@@ -68,7 +68,7 @@ pub(super) fn rope_cache(device: &mut Device) -> Launch {
     let rope = RopeCache {
         queries: device.alloc::<u16>(head_dim).address(),
         cache,
-        qkv: bf16s(device, 3 * head_dim),
+        qkv: Product::Whole(bf16s(device, 3 * head_dim)),
         turns: device.upload(&turns).address(),
         positions: device.upload(&[3i32]).address(),
         slots: device.upload(&[7i64]).address(),
@@ -121,8 +121,8 @@ fn scores(device: &mut Device) -> u64 {
 }
 
 pub(super) fn argmax(device: &mut Device) -> Launch {
-    let tokens = device.alloc::<u32>(1).address();
-    let argmax = Argmax { tokens, scores: scores(device), rows: 1, vocabulary: VOCABULARY };
+    let found = device.upload(&[0u64]).address();
+    let argmax = Argmax { found, scores: scores(device), rows: 1, vocabulary: VOCABULARY };
     argmax.launch().expect("a shape that fits")
 }
 

@@ -8,6 +8,7 @@ use cuda_kernels::attention::{PagedAttention, Workspace};
 use cuda_kernels::cache::{BLOCK_TOKENS, Cache, CacheScales, Code, RopeCache};
 use cuda_kernels::check::Buffer;
 use cuda_kernels::check::numbers::{Random, from_bf16, from_e4m3, near, to_bf16};
+use cuda_kernels::gemm::Product;
 
 fn cases() -> Vec<Case> {
     let text = [(1, 1), (300, 1), (70, 70), (256, 3), (321, 40)];
@@ -152,7 +153,7 @@ fn write(values: &[f32], code: Code) -> Written {
                 head_stride: BLOCK_TOKENS as i64,
             }),
         },
-        qkv: gpu.upload_bf16(&qkv),
+        qkv: Product::Whole(gpu.upload_bf16(&qkv)),
         turns: gpu.upload(&[1.0f32, 0.0].repeat(HEAD / 2)),
         positions: gpu.upload(&vec![0i32; rows]),
         slots: gpu.upload(&(0..rows as i64).collect::<Vec<_>>()),

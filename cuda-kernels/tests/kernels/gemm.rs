@@ -4,7 +4,8 @@ use crate::gpu::Gpu;
 use crate::mutants::Prepared;
 use cuda_kernels::check::Bench;
 use cuda_kernels::check::gemm::{Case, hopper_gives_the_same_bits};
-use cuda_kernels::gemm::{Gemm, Shares};
+use cuda_kernels::gated::GatedGemm;
+use cuda_kernels::gemm::{Gemm, Shares, Weights};
 use cuda_kernels::{Interpreter, Launch};
 use ptx_interpreter::Counts;
 
@@ -113,6 +114,21 @@ pub(crate) fn prepared_decode(rows: usize, int8: bool) -> Prepared {
     let out = gpu.alloc::<u16>(case.rows() * case.outputs);
     let gemm = gpu.bench(|gpu| case.gemm(gpu, out.address()));
     let launch = gemm.decode_by(Shares::Outputs, 0).unwrap().remove(0);
+    Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
+}
+
+/// The same with the gate: half of the matrix is gates, the other half ups.
+pub(crate) fn prepared_gated(rows: usize) -> Prepared {
+    let case = Case::new(rows, 144, 520, false);
+    let (outputs, inputs) = (case.outputs / 2, case.inputs);
+    let mut gpu = Gpu::new();
+    let out = gpu.alloc::<u16>(rows * outputs);
+    let Gemm { out: to, x, weights: Weights::Bf16(weights), .. } =
+        gpu.bench(|gpu| case.gemm(gpu, out.address()))
+    else {
+        panic!("weights are in bf16")
+    };
+    let launch = GatedGemm { out: to, x, weights, rows, outputs, inputs }.launch().unwrap();
     Prepared { gpu, launch, read: Box::new(move |gpu| gpu.bytes(out)) }
 }
 

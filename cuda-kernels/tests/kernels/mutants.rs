@@ -10,6 +10,7 @@ use cuda_kernels::cache::Code;
 use cuda_kernels::check::gemm_blocks::Format;
 use cuda_kernels::check::numbers::Random;
 use cuda_kernels::check::{hopper as hopper_case, sampling, steps};
+use cuda_kernels::gemm::Product;
 use cuda_kernels::rows::{AddRmsNorm, Argmax, RmsNorm};
 use cuda_kernels::steps::Step;
 use ptx_interpreter::{Error, FaultKind};
@@ -78,22 +79,28 @@ fn norm() -> Prepared {
 
 fn argmax() -> Prepared {
     let (mut gpu, mut random) = (Gpu::new(), Random(2));
-    let tokens = gpu.alloc::<u32>(1);
+    let found = gpu.alloc::<u64>(1);
+    gpu.write(found, &[0]);
     let scores = gpu.upload(&random.bf16s(1000, 4.0));
-    let launch = Argmax { tokens: tokens.address(), scores, rows: 1, vocabulary: 1000 };
-    let read = move |gpu: &Gpu| gpu.bytes(tokens);
+    let launch = Argmax { found: found.address(), scores, rows: 1, vocabulary: 1000 };
+    let read = move |gpu: &Gpu| gpu.bytes(found);
     Prepared { gpu, launch: launch.launch().unwrap(), read: Box::new(read) }
 }
 
-/// RMSNorm of a sum.
-fn add_norm() -> Prepared {
+/// RMSNorm of a sum; of one whose splits are added first, if there are some.
+fn add_norm(splits: Option<usize>) -> Prepared {
     let (mut gpu, mut random) = (Gpu::new(), Random(4));
     let (rows, width) = (2, 600);
+    let x = random.bf16s(splits.unwrap_or(1) * rows * width, 2.0);
+    let x = match splits {
+        None => Product::Whole(gpu.upload_bf16(&x)),
+        Some(splits) => Product::Parts { parts: gpu.upload(&x), splits },
+    };
     let out = gpu.alloc::<u16>(rows * width);
     let launch = AddRmsNorm {
         out: out.address(),
         residual: gpu.upload_bf16(&random.bf16s(rows * width, 2.0)),
-        x: gpu.upload_bf16(&random.bf16s(rows * width, 2.0)),
+        x,
         weight: gpu.upload_bf16(&random.bf16s(width, 2.0)),
         rows,
         width,
@@ -161,7 +168,8 @@ fn sample() -> Prepared {
 fn subjects() -> Vec<fn() -> Prepared> {
     vec![
         norm,
-        add_norm,
+        || add_norm(None),
+        || add_norm(Some(3)),
         argmax,
         sample,
         || fp8::prepared_write(Code::Int8),
@@ -196,6 +204,8 @@ fn subjects() -> Vec<fn() -> Prepared> {
         || gemm::prepared_decode(7, true),
         || gemm::prepared_decode(20, false),
         || gemm::prepared_decode(20, true),
+        || gemm::prepared_gated(7),
+        || gemm::prepared_gated(20),
         || gemm_blocks::prepared(Format::Int4, None),
         || gemm_blocks::prepared(Format::Int4, Some(7)),
         || gemm_blocks::prepared(Format::Int4, Some(20)),
