@@ -3,11 +3,6 @@
 //! A score of -inf and a weight of 0 both mean "this token is out". Where tokens tie, the lower id
 //! counts as the more probable one, so that no result depends on how a sort happens to work.
 
-use std::cmp::Ordering;
-
-/// Tokens that [`keep_top_p`] sorts before it looks whether more are needed.
-const FEW: usize = 256;
-
 /// Divides by the temperature, with the largest score moved to 0 first.
 ///
 /// The move does not change the softmax, and without it a tiny temperature would overflow.
@@ -21,9 +16,10 @@ pub(super) fn keep_top_k(scores: &mut [f32], k: usize) {
     if k >= scores.len() {
         return;
     }
-    let mut ids: Vec<usize> = (0..scores.len()).collect();
-    ids.select_nth_unstable_by(k - 1, |&a, &b| more_probable_first(scores, a, b));
-    ids[k..].iter().for_each(|&id| scores[id] = f32::NEG_INFINITY);
+    let mut places: Vec<u64> = scores.iter().zip(0..).map(|(&s, id)| place(s, id)).collect();
+    let last = *places.select_nth_unstable(k - 1).1;
+    let out = scores.iter_mut().zip(0..).filter(|(score, id)| place(**score, *id) > last);
+    out.for_each(|(score, _)| *score = f32::NEG_INFINITY);
 }
 
 /// Scores to weights: the numerators of the softmax.
@@ -36,24 +32,27 @@ pub(super) fn exponentials(scores: &mut [f32]) {
 
 // ANCHOR: top_p
 /// Keeps the fewest largest weights whose sum reaches the fraction `p` of all; at least one.
-///
-/// Few tokens of a large vocabulary are enough, as a rule, so not all are sorted: a few of the largest, then eight
-/// times as many, until they are enough.
 pub(super) fn keep_top_p(weights: &mut [f32], p: f32) {
     if p >= 1.0 {
         return;
     }
-    let enough = f64::from(p) * total(weights);
-    let mut ids: Vec<usize> = (0..weights.len()).filter(|&id| weights[id] > 0.0).collect();
-    let (mut sum, mut kept, mut sorted) = (0.0, 0, 0);
-    while sum < enough && kept < ids.len() {
-        if kept == sorted {
-            sorted += sort_first(FEW.max(7 * sorted), &mut ids[sorted..], weights);
+    let all = total(weights);
+    let enough = f64::from(p) * all;
+    // One that stays and those after it, which are no heavier, weigh more than may be left out. So it weighs more than an even
+    // share of that. Half a share leaves room for rounding. Few weigh so much, and only these are sorted.
+    let least = (all - enough) / (2 * weights.len()) as f64;
+    let heavy = weights.iter().zip(0..).filter(|(weight, _)| f64::from(**weight) > least);
+    let mut places: Vec<u64> = heavy.map(|(&weight, id)| place(weight, id)).collect();
+    places.sort_unstable();
+    let (mut sum, mut stay) = (0.0, vec![0.0; weights.len()]);
+    for id in places.into_iter().map(id_at) {
+        if sum >= enough {
+            break;
         }
-        sum += f64::from(weights[ids[kept]]);
-        kept += 1;
+        sum += f64::from(weights[id]);
+        stay[id] = weights[id];
     }
-    ids[kept..].iter().for_each(|&id| weights[id] = 0.0);
+    weights.copy_from_slice(&stay);
 }
 // ANCHOR_END: top_p
 
@@ -76,25 +75,36 @@ pub(super) fn total(weights: &[f32]) -> f64 {
     weights.iter().copied().map(f64::from).sum()
 }
 
-/// Moves the `count` most probable of these tokens to the front, in order, or all of them if they are no more; says how
-/// many.
-fn sort_first(count: usize, ids: &mut [usize], values: &[f32]) -> usize {
-    let count = count.min(ids.len());
-    if count < ids.len() {
-        ids.select_nth_unstable_by(count, |&a, &b| more_probable_first(values, a, b));
-    }
-    ids[..count].sort_unstable_by(|&a, &b| more_probable_first(values, a, b));
-    count
+/// Where a token stands among all: the larger its value, and then the lower its id, the smaller this number.
+fn place(value: f32, id: u32) -> u64 {
+    // With its bits below the sign turned over where it is negative, a float is in order as a whole number is.
+    let bits = value.to_bits() as i32;
+    let order = bits ^ (((bits >> 31) as u32) >> 1) as i32;
+    let rising = order as u32 ^ 1 << 31;
+    u64::from(!rising) << 32 | u64::from(id)
 }
 
-fn more_probable_first(values: &[f32], a: usize, b: usize) -> Ordering {
-    values[b].total_cmp(&values[a]).then(a.cmp(&b))
+/// The id of the token that stands there.
+fn id_at(place: u64) -> usize {
+    place as u32 as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cmp::Ordering;
+
+    fn more_probable_first(values: &[f32], a: usize, b: usize) -> Ordering {
+        values[b].total_cmp(&values[a]).then(a.cmp(&b))
+    }
+
+    /// What top-k is: every token sorted, and those from the k-th on out.
+    fn plain_top_k(scores: &mut [f32], k: usize) {
+        let mut ids: Vec<usize> = (0..scores.len()).collect();
+        ids.sort_by(|&a, &b| more_probable_first(scores, a, b));
+        ids[k.min(ids.len())..].iter().for_each(|&id| scores[id] = f32::NEG_INFINITY);
+    }
 
     /// What top-p is: every token sorted, and those after enough is reached out.
     fn plain_top_p(weights: &mut [f32], p: f32) {
@@ -111,6 +121,15 @@ mod tests {
         }
     }
 
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    /// Many that tie, zeros of both signs, some that are out.
+    fn any_score() -> impl Strategy<Value = f32> {
+        prop_oneof![Just(0.0), Just(-0.0), Just(-1.5), Just(f32::NEG_INFINITY), -9.0f32..9.0]
+    }
+
     /// Many that tie, some that are out, some that hardly count.
     fn any_weight() -> impl Strategy<Value = f32> {
         prop_oneof![Just(0.0), Just(0.25), Just(0.5), 0.0f32..1.0, 0.0f32..1e-30]
@@ -121,13 +140,23 @@ mod tests {
 
         #[test]
         fn top_p_is_what_sorting_every_token_gives(
-            weights in proptest::collection::vec(any_weight(), 1..12 * FEW),
+            weights in proptest::collection::vec(any_weight(), 1..3000),
             p in prop_oneof![Just(f32::MIN_POSITIVE), 0.0001f32..1.0, 0.999f32..1.0],
         ) {
             let (mut found, mut expected) = (weights.clone(), weights);
             keep_top_p(&mut found, p);
             plain_top_p(&mut expected, p);
-            let bits = |weights: &[f32]| -> Vec<u32> { weights.iter().map(|w| w.to_bits()).collect() };
+            prop_assert_eq!(bits(&found), bits(&expected));
+        }
+
+        #[test]
+        fn top_k_is_what_sorting_every_token_gives(
+            scores in proptest::collection::vec(any_score(), 1..300),
+            k in 1usize..310,
+        ) {
+            let (mut found, mut expected) = (scores.clone(), scores);
+            keep_top_k(&mut found, k);
+            plain_top_k(&mut expected, k);
             prop_assert_eq!(bits(&found), bits(&expected));
         }
     }
