@@ -16,7 +16,7 @@ pub type Hidden = Array2<f32>;
 /// What a pass gives where of some rows only the likeliest token is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Likeliest {
-    /// By wanted row: its likeliest token, or none where its logits are given.
+    /// By wanted row: its likeliest token; none where its logits are given, as they are where there is none.
     pub tokens: Vec<Option<u32>>,
     /// Of the rows without a token, in order: `[rows without, vocab]`.
     pub logits: Logits,
@@ -35,7 +35,7 @@ pub trait Executor {
     /// row; one that has them at hand gives them all the same, and no tokens.
     ///
     /// # Errors
-    /// As [`Executor::execute`], and as `argmax` of such a row.
+    /// As [`Executor::execute`].
     fn likeliest(&mut self, pass: &Pass, _is_enough: &[bool]) -> Result<Likeliest> {
         let logits = self.execute(pass)?;
         Ok(Likeliest { tokens: vec![None; logits.nrows()], logits })

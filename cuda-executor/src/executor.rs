@@ -18,7 +18,7 @@ use half::bf16;
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{
     Attention, Config, Element, Error, Executor, Hidden, KvSize, Likeliest, Logits, Pass, Result,
-    Rope, Tensors, argmax,
+    Rope, Tensors,
 };
 use ndarray::{Array2, ArrayView2, s};
 use paged_cache::PagedCache;
@@ -201,8 +201,8 @@ impl<G: Gpu> CudaExecutor<G> {
         }
     }
 
-    /// What is asked for of the wanted rows `rows`, whose logits lie on the device: tokens of those of which they are enough,
-    /// the others' logits. `found` has room for what the device finds, a number in u64 for each wanted row.
+    /// What is asked for of the wanted rows `rows`, whose logits lie on the device: tokens of those of which they are enough, if
+    /// they have a likeliest, and the others' logits. `found` has room for what the device finds, a number in u64 for each wanted row.
     fn read_head(
         &self,
         rows: Range<usize>,
@@ -210,34 +210,39 @@ impl<G: Gpu> CudaExecutor<G> {
         found: Address,
         out: &mut HeadRows,
     ) -> Result<()> {
-        let (vocabulary, logits) = (self.forward.config.vocab_size, self.forward.scratch.logits);
         let is_enough = &is_enough[rows.clone()];
-        let row_at = |row: usize| logits + (row * vocabulary * size_of::<f32>()) as u64;
         let mut tokens = vec![None; rows.len()];
         if is_enough.contains(&true) {
             let found = found + (rows.start * size_of::<u64>()) as u64;
             self.launch(&[self.forward.argmax(found, rows.len())?])?;
             let mut numbers = Vec::new();
             self.gpu.with(|gpu| read_onto(gpu, found, rows.len(), &mut numbers))?;
-            for (row, token) in tokens.iter_mut().enumerate().filter(|(row, _)| is_enough[*row]) {
-                *token = Argmax::token(numbers[row]);
-                if token.is_none() {
-                    // There is none. What is wrong with its logits, the processor says.
-                    let mut own = Vec::new();
-                    self.gpu.with(|gpu| read_onto(gpu, row_at(row), vocabulary, &mut own))?;
-                    *token = Some(argmax(&own)?);
-                }
+            let places = tokens.iter_mut().zip(numbers).zip(is_enough);
+            for ((token, number), _) in places.filter(|(_, is_enough)| **is_enough) {
+                *token = Argmax::token(number);
             }
         }
-        let mut first = 0;
-        for alike in is_enough.chunk_by(|a, b| a == b) {
-            if !alike[0] {
-                let count = alike.len() * vocabulary;
-                self.gpu.with(|gpu| read_onto(gpu, row_at(first), count, &mut out.logits))?;
-            }
-            first += alike.len();
-        }
+        self.read_logits(&tokens, &mut out.logits)?;
         out.tokens.extend(tokens);
+        Ok(())
+    }
+
+    /// Appends the logits of the rows on the device that have no token.
+    fn read_logits(&self, tokens: &[Option<u32>], logits: &mut Vec<f32>) -> Result<()> {
+        let vocabulary = self.forward.config.vocab_size;
+        let wanted = |row: &usize| tokens[*row].is_none();
+        let Some(first) = (0..tokens.len()).find(wanted) else { return Ok(()) };
+        let last = (0..tokens.len()).rfind(wanted).expect("the first is one");
+        let from = self.forward.scratch.logits + (first * vocabulary * size_of::<f32>()) as u64;
+        let count = (last + 1 - first) * vocabulary;
+        if tokens[first..=last].iter().all(Option::is_none) {
+            return self.gpu.with(|gpu| read_onto(gpu, from, count, logits));
+        }
+        // In one go, with what lies between: rows one by one would each wait for the device.
+        let mut all = Vec::new();
+        self.gpu.with(|gpu| read_onto(gpu, from, count, &mut all))?;
+        let rows = all.chunks_exact(vocabulary).zip(&tokens[first..=last]);
+        rows.filter(|(_, token)| token.is_none()).for_each(|(row, _)| logits.extend(row));
         Ok(())
     }
 
@@ -261,7 +266,7 @@ impl<G: Gpu> Executor for CudaExecutor<G> {
         Ok(self.likeliest(pass, &all)?.logits)
     }
 
-    /// What is found by the device is what [`argmax`] finds, to the last tie.
+    /// What the device finds is what [`argmax`](naive_decode::argmax) finds, to the last tie.
     fn likeliest(&mut self, pass: &Pass, is_enough: &[bool]) -> Result<Likeliest> {
         self.check(pass)?;
         let (wanted, vocabulary) = (pass.wanted().len(), self.forward.config.vocab_size);
@@ -282,6 +287,8 @@ impl<G: Gpu> Executor for CudaExecutor<G> {
             .and_then(|_| StepSize::of(pass, self.room.rows, self.room.capacity));
         let HeadRows { tokens, logits } = self.run(pass, size, |executor, staged| {
             let mut out = HeadRows::default();
+            let numbers = is_enough.iter().filter(|&&is_enough| !is_enough).count() * vocabulary;
+            out.logits.reserve(numbers);
             let found = staged.likeliest;
             if let Some(size) = size {
                 executor.run_step(size, staged)?;
@@ -296,7 +303,7 @@ impl<G: Gpu> Executor for CudaExecutor<G> {
             }
             Ok(out)
         })?;
-        let rows = is_enough.iter().filter(|&&is_enough| !is_enough).count();
+        let rows = tokens.iter().filter(|token| token.is_none()).count();
         Ok(Likeliest { tokens, logits: shaped(rows, vocabulary, logits) })
     }
 

@@ -15,7 +15,8 @@ use naive_decode::{Config, Error, Result};
 /// # Errors
 /// If the kernels do not fit the model's sizes, or the device cannot have one of them.
 pub fn prepare<G: Gpu>(gpu: &mut G, config: &Config) -> Result<()> {
-    for rows in [1, FEW_ROWS + 1] {
+    // Of few rows, of more, and of many.
+    for rows in [1, FEW_ROWS, FEW_ROWS + 1] {
         gpu.prepare(&launches(config, rows)?).map_err(failed)?;
     }
     gpu.prepare(&[nowhere(config)?.argmax(0, 1)?]).map_err(failed)

@@ -278,12 +278,12 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         let x = Product::Parts { parts: 0, splits };
         AddRmsNorm { x, width, ..ADD_RMS_NORM }.launch()
     };
-    add(usize::from(u16::MAX), 12_288).unwrap();
-    assert!([1, 12, 24].iter().all(|&splits| AddRmsNorm::adds(splits, 12_288)));
-    assert!(!AddRmsNorm::adds(25, 64) && !AddRmsNorm::adds(1, 12_289));
+    add(usize::from(u16::MAX), 12_280).unwrap();
+    assert!([1, 12, 24].iter().all(|&splits| AddRmsNorm::adds(splits, 12_280)));
+    assert!(!AddRmsNorm::adds(25, 64) && !AddRmsNorm::adds(1, 12_281));
     assert_eq!(
-        refused(add(3, 12_289)),
-        "add_rms_norm_parts: width is 12289; it must be from 1 to 12288"
+        refused(add(3, 12_281)),
+        "add_rms_norm_parts: width is 12281; it must be from 1 to 12280"
     );
     assert_eq!(
         refused(add(3, 102)),

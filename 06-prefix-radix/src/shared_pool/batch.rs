@@ -78,7 +78,7 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
     /// As [`SharedPool::run`], where of some wanted rows the likeliest token is enough.
     ///
     /// # Errors
-    /// As [`SharedPool::run`], or if such a row has no likeliest token.
+    /// As [`SharedPool::run`].
     pub fn run_likeliest(&mut self, pass: &Pass, is_enough: &[bool]) -> Result<Likeliest> {
         self.make_room(pass)?;
         self.executor.likeliest(pass, is_enough)

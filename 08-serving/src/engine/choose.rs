@@ -36,14 +36,14 @@ impl Member {
             guessed,
             ..Outcome::default()
         };
-        if let (true, SpanRows::Numbers(logits)) = (self.reads_all(), wanted) {
-            self.score(span.start, logits.slice(s![..rows, ..]));
+        if self.reads_all() {
+            self.score(span.start, wanted.numbers().slice(s![..rows, ..]));
         }
         if span.start + rows < self.text.len() {
             return Ok(outcome);
         }
-        if let (true, SpanRows::Numbers(hidden)) = (self.embeds, wanted) {
-            self.events.push(Event::Embedding(hidden.iter().copied().collect()));
+        if self.embeds {
+            self.events.push(Event::Embedding(wanted.numbers().iter().copied().collect()));
         }
         if let Some(scored) = self.scored.take() {
             self.events.push(Event::Prompt(scored));

@@ -20,11 +20,11 @@ enum Need {
 
 /// What a pass gave of a span's wanted rows.
 #[derive(Debug)]
-pub(super) enum SpanRows<'a> {
-    /// Logits `[wanted, vocab]`; where an embedding is wanted, the hidden state `[1, hidden]`.
-    Numbers(ArrayView2<'a, f32>),
-    /// The likeliest token after each, where those are enough and were found on the way.
-    Tokens(Vec<u32>),
+pub(super) struct SpanRows<'a> {
+    /// The likeliest token after each, where it was enough and was found on the way.
+    tokens: Vec<Option<u32>>,
+    /// Logits of the others, `[others, vocab]`; where an embedding is wanted, the hidden state `[1, hidden]`.
+    numbers: ArrayView2<'a, f32>,
 }
 
 /// What is known of the token after a row.
@@ -39,20 +39,21 @@ pub(super) enum After<'a> {
 impl SpanRows<'_> {
     /// Wanted rows of the span.
     pub(super) fn rows(&self) -> usize {
-        match self {
-            SpanRows::Numbers(numbers) => numbers.nrows(),
-            SpanRows::Tokens(tokens) => tokens.len(),
-        }
+        self.tokens.len()
+    }
+
+    /// Numbers of the rows without a token, in order: of all, for a request that needs them.
+    pub(super) fn numbers(&self) -> ArrayView2<'_, f32> {
+        self.numbers.view()
     }
 
     /// What is known of the token after one of them.
     pub(super) fn after(&self, row: usize) -> After<'_> {
-        match self {
-            SpanRows::Numbers(logits) => {
-                After::Logits(logits.row(row).to_slice().expect("logits are contiguous"))
-            }
-            SpanRows::Tokens(tokens) => After::Token(tokens[row]),
+        if let Some(token) = self.tokens[row] {
+            return After::Token(token);
         }
+        let before = self.tokens[..row].iter().filter(|token| token.is_none()).count();
+        After::Logits(self.numbers.row(before).to_slice().expect("logits are contiguous"))
     }
 }
 
@@ -65,10 +66,11 @@ pub(super) struct PassRows {
     spans: Vec<Result<Found>>,
 }
 
-enum Found {
-    /// Which of `numbers`, and which of its rows.
-    Numbers(usize, Range<usize>),
-    Tokens(Vec<u32>),
+struct Found {
+    /// By wanted row.
+    tokens: Vec<Option<u32>>,
+    /// Which of `numbers`, and which of its rows, the rows without a token have.
+    numbers: (usize, Range<usize>),
 }
 
 impl PassRows {
@@ -76,9 +78,9 @@ impl PassRows {
     fn extend(&mut self, more: PassRows) {
         let before = self.numbers.len();
         self.numbers.extend(more.numbers);
-        let further = |found| match found {
-            Found::Numbers(at, rows) => Found::Numbers(before + at, rows),
-            tokens => tokens,
+        let further = |found: Found| {
+            let (at, rows) = found.numbers;
+            Found { numbers: (before + at, rows), ..found }
         };
         self.spans.extend(more.spans.into_iter().map(|span| span.map(further)));
     }
@@ -91,9 +93,9 @@ impl PassRows {
     /// Each span's rows, in order.
     pub(super) fn by_span(&mut self) -> Vec<Result<SpanRows<'_>>> {
         let numbers = &self.numbers;
-        let rows = |found| match found {
-            Found::Numbers(at, rows) => SpanRows::Numbers(numbers[at].slice(s![rows, ..])),
-            Found::Tokens(tokens) => SpanRows::Tokens(tokens),
+        let rows = |Found { tokens, numbers: (at, rows) }| SpanRows {
+            tokens,
+            numbers: numbers[at].slice(s![rows, ..]),
         };
         self.spans.drain(..).map(|span| span.map(rows)).collect()
     }
@@ -150,13 +152,10 @@ impl Engine {
         let Likeliest { tokens, logits } = self.pool.run_likeliest(pass, &is_enough)?;
         let mut first = 0;
         let found = ranges(pass).map(|rows| {
-            // A span's rows have tokens either all or none.
-            let tokens: Vec<u32> = tokens[rows.clone()].iter().copied().flatten().collect();
-            if !tokens.is_empty() {
-                return Ok(Found::Tokens(tokens));
-            }
-            first += rows.len();
-            Ok(Found::Numbers(0, first - rows.len()..first))
+            let tokens = tokens[rows].to_vec();
+            let begin = first;
+            first += tokens.iter().filter(|token| token.is_none()).count();
+            Ok(Found { tokens, numbers: (0, begin..first) })
         });
         let spans = found.collect();
         Ok(PassRows { numbers: vec![logits], spans })
@@ -168,13 +167,16 @@ impl Engine {
         let mut through_head = Vec::new();
         let mut spans = Vec::with_capacity(needs.len());
         for (rows, &need) in ranges(pass).zip(needs) {
-            if need == Need::Embedding {
-                spans.push(Ok(Found::Numbers(1, rows)));
-                continue;
-            }
-            let first = through_head.len();
-            through_head.extend(rows);
-            spans.push(Ok(Found::Numbers(0, first..through_head.len())));
+            let tokens = vec![None; rows.len()];
+            let numbers = match need {
+                Need::Embedding => (1, rows),
+                Need::Tokens | Need::Logits => {
+                    let first = through_head.len();
+                    through_head.extend(rows);
+                    (0, first..through_head.len())
+                }
+            };
+            spans.push(Ok(Found { tokens, numbers }));
         }
         let logits = self.pool.head(&hidden.select(Axis(0), &through_head))?;
         Ok(PassRows { numbers: vec![logits, hidden], spans })

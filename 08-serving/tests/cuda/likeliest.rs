@@ -4,11 +4,11 @@ use crate::world::{
     SEED, VOCAB, assert_same, engine, engine_on, executor, executor_of, serve_requests, tokens,
 };
 use cuda_kernels::{Address, DeviceResult, Gpu, Interpreter, forward_gpu};
-use kv_cache::{CachedExecutor, KvCache};
+use kv_cache::CachedExecutor;
 use naive_decode::{
     Executor, Likeliest, Pass, Result, Sampling, Span, Want, argmax, random_tensors,
 };
-use serving::engine::{EngineOptions, EngineRequest};
+use serving::engine::{Constraint, EngineOptions, EngineRequest, TokenSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,7 +52,7 @@ fn they_are_what_argmax_says_of_the_logits() {
 }
 
 #[test]
-fn what_is_no_score_is_an_error_and_nothing_has_happened() {
+fn a_row_without_a_likeliest_token_has_its_logits_brought_back() {
     let tensors = |name: &str, shape: &[usize]| -> Result<Vec<f32>> {
         let mut numbers = random_tensors(SEED)(name, shape)?;
         if name.contains("lm_head") {
@@ -63,9 +63,12 @@ fn what_is_no_score_is_an_error_and_nothing_has_happened() {
     let mut executor = executor_of(Interpreter::new(), 320, 80, &tensors);
     executor.cache_mut().open();
     executor.cache_mut().open();
-    let error = executor.likeliest(&prompts(), &[true; 71]).unwrap_err().to_string();
+    let Likeliest { tokens, logits } = executor.likeliest(&prompts(), &[true; 71]).unwrap();
+    assert_eq!(tokens, [None; 71]);
+    // Whoever comes to such a row is told what is wrong with it.
+    let error = argmax(&logits.row(70).to_vec()).unwrap_err().to_string();
     assert_eq!(error, "score of token 7 is NaN, expected a number below infinity");
-    assert_eq!(executor.cache().len(0), 0);
+    assert_eq!(logits.nrows(), 71);
 }
 
 /// A device that counts the bytes that are read from it.
@@ -80,7 +83,22 @@ impl Gpu for Counting {
     }
 }
 
-/// All ways to choose a token, side by side: greedy, drawn, with a penalty, and such as may not end yet.
+/// Every second token may come.
+struct Even;
+
+impl Constraint for Even {
+    fn mask(&mut self) -> Result<Option<TokenSet>> {
+        Ok(Some(TokenSet::from_words(vec![0x5555_5555; 2])))
+    }
+
+    fn accept(&mut self, token: u32) -> Result<()> {
+        assert_eq!(token % 2, 0);
+        Ok(())
+    }
+}
+
+/// All ways to choose a token, side by side: greedy, drawn, with a penalty, with a bias, in a form, such as may not end yet, and
+/// one that wants to know of its prompt's tokens.
 fn requests(logprobs: Option<usize>) -> Vec<EngineRequest> {
     let ask = |seed: u32, sampling: Sampling| {
         let request = EngineRequest::new(tokens(seed, 4).repeat(4), 12);
@@ -91,7 +109,10 @@ fn requests(logprobs: Option<usize>) -> Vec<EngineRequest> {
         ask(1, greedy()),
         ask(2, Sampling { temperature: 1.0, seed: 7, ..greedy() }),
         ask(3, Sampling { repetition_penalty: 1.3, ..greedy() }),
-        EngineRequest { min_tokens: 6, end_tokens: (0..VOCAB / 2).collect(), ..ask(4, greedy()) },
+        ask(4, Sampling { logit_bias: vec![(5, 1.0), (9, f32::NEG_INFINITY)], ..greedy() }),
+        EngineRequest { constraint: Some(Box::new(Even)), ..ask(5, greedy()) },
+        EngineRequest { min_tokens: 6, end_tokens: (0..VOCAB / 2).collect(), ..ask(6, greedy()) },
+        EngineRequest { prompt_logprobs: true, ..ask(7, greedy()) },
     ]
 }
 
@@ -105,6 +126,16 @@ fn an_answer_has_the_same_tokens_whether_its_logits_are_brought_back_or_not() {
             assert!(token.logprob.take().is_some());
         }
         assert_same(&found, &right, "without logits");
+        let scored = found.last().unwrap();
+        assert!(scored.prompt == right.last().unwrap().prompt && scored.prompt.len() == 15);
+        // In company that wants an embedding, everybody's logits come back.
+        let embeds = || vec![EngineRequest::embedding(tokens(8, 12))];
+        let company = embeds().into_iter().chain(requests(None));
+        let mut found = serve_requests(&mut engine(640, change), company);
+        let right_embedding =
+            serve_requests(&mut engine(640, change), embeds()).remove(0).embedding;
+        assert!(!right_embedding.is_empty() && found.remove(0).embedding == right_embedding);
+        assert_same(&found, &right, "beside an embedding");
     }
 }
 

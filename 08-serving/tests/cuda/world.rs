@@ -90,10 +90,14 @@ pub(crate) fn tokens(seed: u32, count: usize) -> Vec<u32> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// What came of a request: its tokens, each with the likeliest and how likely they were, and what it took.
+/// What came of a request: its tokens, each with the likeliest and how likely they were, and what it took; its prompt's
+/// tokens and its embedding, if it asked for them.
+#[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) tokens: Vec<TokenEvent>,
     pub(crate) usage: Usage,
+    pub(crate) prompt: Vec<TokenEvent>,
+    pub(crate) embedding: Vec<f32>,
 }
 
 /// Hands in all of them at once, greedy, and runs until they are done. Everything must hold after each step.
@@ -112,8 +116,7 @@ pub(crate) fn serve_requests(
 ) -> Vec<Answer> {
     let submit = |request| engine.submit(request).unwrap();
     let mut tickets: Vec<_> = requests.into_iter().map(submit).collect();
-    let answer = || Answer { tokens: Vec::new(), usage: Usage::default() };
-    let mut answers: Vec<Answer> = tickets.iter().map(|_| answer()).collect();
+    let mut answers: Vec<Answer> = tickets.iter().map(|_| Answer::default()).collect();
     loop {
         let step = engine.step().unwrap();
         engine.check_integrity().unwrap();
@@ -122,6 +125,8 @@ pub(crate) fn serve_requests(
                 match event {
                     Event::Token(token) => answer.tokens.push(token),
                     Event::Finished { usage, .. } => answer.usage = usage,
+                    Event::Prompt(prompt) => answer.prompt = prompt,
+                    Event::Embedding(embedding) => answer.embedding = embedding,
                     Event::Failed(error) => panic!("{error}"),
                     _ => {}
                 }

@@ -1,7 +1,7 @@
 //! Kernels that begin before the one before them has ended.
 //!
 //! Between two kernels a GPU waits for the last block of the first, and then brings the blocks of the second to its
-//! multiprocessors: a microsecond or two, two hundred times a step. From compute capability 9.0 on, a kernel can say that the
+//! multiprocessors: a microsecond or two, 160 times a step. From compute capability 9.0 on, a kernel can say that the
 //! next may be brought already, and the next waits where it first needs what was written before (programmatic dependent
 //! launch). Older GPUs do not know the two instructions. So they are not in the committed PTX, but put in here:
 //!
@@ -10,6 +10,10 @@
 //! - `griddepcontrol.wait` where a kernel's source says `after_earlier_kernels()`, which the PTX has as a comment; at its
 //!   beginning, where it says nothing. It waits until earlier kernels have ended and what they wrote can be seen. What a kernel
 //!   does before is to read weights.
+//!
+//! Each kernel waits, so all earlier ones have ended by way of the one before. And behind its wait a kernel reads by ordinary loads:
+//! those of what stays the same while a kernel is there (`ld.global.nc`) may be older than the wait, since now it is there
+//! while another still writes.
 
 /// How PTX for older GPUs begins, and how what comes of it does.
 const TARGETS: (&str, &str) = (".target sm_80", ".target sm_90");
@@ -20,12 +24,23 @@ const OLDEST: (i32, i32) = (9, 0);
 /// What `after_earlier_kernels()` is in PTX.
 const MARK: &str = "// after earlier kernels";
 
+/// In the environment, it keeps kernels from beginning early.
+const OFF: &str = "LADDER_NO_OVERLAP";
+
+/// A load of what no kernel writes meanwhile, and one of anything.
+const LOADS: (&str, &str) = ("ld.global.nc.", "ld.global.");
+
 const LET_NEXT_BEGIN: &str = "\tgriddepcontrol.launch_dependents;\n";
 const WAIT: &str = "\tgriddepcontrol.wait;\n";
 
-/// The same PTX with the two instructions in each kernel, if the GPU has them and it is not PTX for one architecture alone:
-/// such kernels order themselves.
+/// [`edited`], unless that is switched off.
 pub(super) fn overlapping(ptx: &str, capability: (i32, i32)) -> Option<String> {
+    std::env::var_os(OFF).is_none().then(|| edited(ptx, capability)).flatten()
+}
+
+/// The same PTX with the two instructions in each kernel, if the GPU has them and it is not PTX for one architecture alone:
+/// such a kernel is launched when all earlier ones have ended.
+fn edited(ptx: &str, capability: (i32, i32)) -> Option<String> {
     if capability < OLDEST || !ptx.lines().any(|line| line == TARGETS.0) {
         return None;
     }
@@ -46,6 +61,7 @@ pub(super) fn overlapping(ptx: &str, capability: (i32, i32)) -> Option<String> {
 fn add_entry(out: &mut String, lines: &[&str]) {
     let is_marked = lines.iter().any(|line| line.trim() == MARK);
     let mut place = Place::Parameters;
+    let mut has_waited = !is_marked;
     for line in lines {
         let text = line.trim();
         if place == Place::Declarations && is_code(text) {
@@ -58,9 +74,11 @@ fn add_entry(out: &mut String, lines: &[&str]) {
         if text == "{" && place == Place::Parameters {
             place = Place::Declarations;
         }
-        match text == MARK {
-            true => out.push_str(WAIT),
-            false => push(out, line),
+        has_waited = has_waited || text == MARK;
+        match (text == MARK, has_waited) {
+            (true, _) => out.push_str(WAIT),
+            (false, true) => push(out, &line.replace(LOADS.0, LOADS.1)),
+            (false, false) => push(out, line),
         }
     }
 }
@@ -86,8 +104,8 @@ fn push(out: &mut String, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cuda_kernels::gemm::{Gemm, Weights};
-    use cuda_kernels::rows::SwiGlu;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
 
     const PTX: &str = "\
 .version 8.4
@@ -104,6 +122,7 @@ mod tests {
 \t.shared .align 4 .b8 partial[32];
 
 \tld.param.u64 \t%rd1, [first_param_0];
+\tld.global.nc.f32 \t%f1, [%rd1];
 \tret;
 
 }
@@ -112,7 +131,7 @@ mod tests {
 \t.reg .pred \t%p<2>;
 
 $L__BB0_1:
-\tmov.u32 \t%r1, %tid.x;
+\tld.global.nc.u32 \t%r1, [%rd1];
 \t// begin inline asm
 \t// after earlier kernels
 \t// end inline asm
@@ -122,10 +141,11 @@ $L__BB0_1:
 
     #[test]
     fn kernels_wait_where_they_say_and_otherwise_first() {
-        let found = overlapping(PTX, (9, 0)).unwrap();
+        let found = edited(PTX, (9, 0)).unwrap();
         let expected = PTX
             .replace("sm_80", "sm_90")
             .replace("\tld.param", &format!("{LET_NEXT_BEGIN}{WAIT}\tld.param"))
+            .replace("ld.global.nc.f32", "ld.global.f32")
             .replace("$L__BB0_1", &format!("{LET_NEXT_BEGIN}$L__BB0_1"))
             .replace("\t// after earlier kernels\n", WAIT);
         assert_eq!(found, expected);
@@ -133,30 +153,75 @@ $L__BB0_1:
 
     #[test]
     fn older_gpus_and_kernels_for_one_alone_are_left_as_they_are() {
-        assert_eq!(overlapping(PTX, (8, 9)), None);
-        assert_eq!(overlapping(&PTX.replace("sm_80", "sm_90a"), (9, 0)), None);
-        assert!(overlapping(PTX, (12, 0)).is_some());
+        assert_eq!(edited(PTX, (8, 9)), None);
+        assert_eq!(edited(&PTX.replace("sm_80", "sm_90a"), (9, 0)), None);
+        assert!(edited(PTX, (12, 0)).is_some());
     }
 
-    /// Of what is committed: a wait and a word to the next for each entry, and products of few rows read weights first.
+    /// Parameters that hold weights, of kernels that read some before they wait.
+    fn weights_of(entry: &str) -> &'static [usize] {
+        match entry {
+            "gemm_decode_16" => &[3],
+            "gemm_decode_swiglu_16" => &[2],
+            "gemm_decode_int8_16" | "gemm_decode_int4_16" | "gemm_decode_fp8_16" => &[3, 4],
+            _ => &[],
+        }
+    }
+
+    /// Of all that is committed: each kernel waits once, and says once that the next may begin. Before it waits it reads what
+    /// its weights' addresses lead to and nothing else, writes nothing, and does not end.
     #[test]
-    fn each_committed_kernel_waits_once() {
-        let swiglu = SwiGlu { out: 0, x: 0, rows: 1, width: 8 }.launch().unwrap();
-        let weights = Weights::Bf16(0);
-        let product = Gemm { out: 0, x: 0, weights, rows: 1, outputs: 64, inputs: 64 };
-        let product = product.decode(0).unwrap().swap_remove(0);
-        for launch in [swiglu, product] {
-            let found = overlapping(launch.ptx, (9, 0)).unwrap();
-            let entries: Vec<&str> = found.split(".visible .entry ").skip(1).collect();
-            assert!(!entries.is_empty());
-            for entry in entries {
-                let waits: Vec<_> = entry.match_indices(WAIT).collect();
-                assert_eq!(waits.len(), 1, "{entry}");
-                assert_eq!(entry.matches(LET_NEXT_BEGIN).count(), 1, "{entry}");
-                let first_copy = entry.find("cp.async").unwrap_or(entry.len());
-                let reads_first = entry.starts_with("gemm_decode_16(");
-                assert_eq!(reads_first && first_copy < waits[0].0, reads_first, "{entry}");
+    fn nothing_but_weights_is_read_before_the_wait() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../cuda-kernels/ptx");
+        let mut early = BTreeSet::new();
+        for module in fs::read_dir(folder).unwrap() {
+            let text = fs::read_to_string(module.unwrap().path()).unwrap();
+            let Some(found) = edited(&text, (9, 0)) else { continue };
+            for entry in found.split(".visible .entry ").skip(1) {
+                let (name, body) = entry.split_once('(').unwrap();
+                assert_eq!(entry.matches(WAIT).count(), 1, "{name}");
+                assert_eq!(entry.matches(LET_NEXT_BEGIN).count(), 1, "{name}");
+                let (before, after) = body.split_once(WAIT).unwrap();
+                assert!(!after.contains(LOADS.0), "{name} reads what may be older than its wait");
+                for parameter in read_by(name, before) {
+                    assert!(weights_of(name).contains(&parameter), "{name}: {parameter}");
+                    early.insert(name.to_owned());
+                }
             }
         }
+        assert_eq!(early.len(), 5, "{early:?}");
+    }
+
+    /// The parameters that the addresses of a kernel's reads come from, up to there.
+    fn read_by(name: &str, lines: &str) -> BTreeSet<usize> {
+        let mut from: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        let mut read = BTreeSet::new();
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "%_.$".contains(c);
+        for line in lines.lines().map(str::trim) {
+            let line = line.split_once(' ').filter(|_| line.starts_with('@')).map_or(line, |l| l.1);
+            let mut words = line.split(|c| !is_name(c)).filter(|word| !word.is_empty());
+            let Some(operation) = words.next() else { continue };
+            for what in ["st.", "red.", "atom.", "ret", "exit", "bar."] {
+                assert!(!operation.starts_with(what) || operation == "st.param", "{name}: {line}");
+            }
+            let operands: Vec<&str> = words.collect();
+            // Of 64 bits are addresses; what else goes into one are numbers of rows and elements.
+            let comes_from = |operand: &&str| match operand.split_once("_param_") {
+                Some((_, number)) if operation == "ld.param.u64" => {
+                    BTreeSet::from([number.parse().unwrap()])
+                }
+                _ => from.get(operand).cloned().unwrap_or_default(),
+            };
+            if operation.starts_with("ld.global") || operation.starts_with("cp.async.cg") {
+                let address = operands.iter().rfind(|operand| operand.starts_with('%'));
+                // Of a copy the address in shared memory comes first, and a number of bytes last.
+                let address = if operation.starts_with("cp") { operands.get(1) } else { address };
+                read.extend(address.map(comes_from).unwrap_or_default());
+            } else if let Some((to, sources)) = operands.split_first() {
+                let sources = sources.iter().flat_map(comes_from).collect::<BTreeSet<usize>>();
+                from.entry(to).or_default().extend(sources);
+            }
+        }
+        read
     }
 }

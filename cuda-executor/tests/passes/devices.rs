@@ -200,6 +200,7 @@ fn every_kernel_that_passes_launch_was_made_ready() {
     executor.execute(&Pass::one(long)).unwrap();
     executor.hidden(&Pass::one(Span::new(1, 0, &text[..5], Want::All))).unwrap();
     executor.execute(&Pass::one(Span::new(1, 5, &text[5..6], Want::Last))).unwrap();
+    executor.likeliest(&Pass::one(Span::new(1, 6, &text[6..26], Want::Last)), &[true]).unwrap();
     let gpu = executor.gpu();
     let launched: BTreeSet<_> = gpu.launched.iter().map(|&(entry, _)| entry).collect();
     let late: Vec<_> = launched.difference(&gpu.prepared).collect();

@@ -18,6 +18,8 @@ const ADDING_THREADS: u32 = 1_024;
 const SHARED_BYTES: usize = 48 << 10;
 /// Bytes of shared memory for an element of a row whose splits are added: a sum and a weight in bf16.
 const SHARED_OF_ELEMENT: usize = 4;
+/// The widest row whose splits are added: beside its elements the norm has a sum for each of eight warps.
+const WIDEST: usize = (SHARED_BYTES - 8 * 4) / SHARED_OF_ELEMENT;
 
 /// One block for each row.
 fn by_row(
@@ -104,13 +106,13 @@ const MOST_SPLITS: usize = 24;
 impl AddRmsNorm {
     /// Whether it is as fast to leave a product's splits to be added here as to launch the kernel that adds them.
     pub fn adds(splits: usize, width: usize) -> bool {
-        splits <= MOST_SPLITS && width <= SHARED_BYTES / SHARED_OF_ELEMENT
+        splits <= MOST_SPLITS && width <= WIDEST
     }
 
     /// The launch.
     ///
     /// # Errors
-    /// As [`RmsNorm::launch`]. If splits are to be added: if the width is no multiple of 4, or more than 12,288.
+    /// As [`RmsNorm::launch`]. If splits are to be added: if the width is no multiple of 4, or more than 12,280.
     pub fn launch(&self) -> Result<Launch, Error> {
         let [out, residual, weight] = [self.out, self.residual, self.weight].map(Pointer);
         match self.x {
@@ -123,7 +125,7 @@ impl AddRmsNorm {
             Product::Parts { parts, splits } => {
                 let entry = "add_rms_norm_parts";
                 let splits = count(entry, "number of splits", splits)?;
-                let width = within(entry, "width", self.width, SHARED_BYTES / SHARED_OF_ELEMENT)?;
+                let width = within(entry, "width", self.width, WIDEST)?;
                 multiple(entry, "width", self.width, 4)?;
                 let numbers = [splits, I32(width as i32), F32(self.epsilon)];
                 let arguments = [out, residual, Pointer(parts), weight].into_iter().chain(numbers);
