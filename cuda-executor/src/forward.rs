@@ -151,11 +151,11 @@ impl Forward {
     fn attend(&self, launches: &mut Vec<Launch>, index: usize, staged: &Staged) -> Result<Product> {
         let Config { hidden_size: width, heads, kv_heads, .. } = self.config;
         let head_dim = self.heads.wide;
-        let Scratch { normed, change, qkv, queries, attended, workspace, .. } = self.scratch;
+        let Scratch { normed, qkv, queries, attended, workspace, .. } = self.scratch;
         let (layer, rows) = (&self.weights.layers[index], staged.rows);
         let outputs = (heads + 2 * kv_heads) * head_dim;
-        let qkv =
-            self.multiply_to_parts(launches, (qkv, normed), layer.qkv, rows, (outputs, width))?;
+        let sizes = (outputs, width);
+        let qkv = self.multiply(launches, (qkv, normed), layer.qkv, rows, sizes, true)?;
         let block = BlockShape::of(&self.config, self.heads);
         let keys = self.pool + (index * 2 * block.half_layer() * 2) as u64;
         let cache = Cache {
@@ -202,7 +202,7 @@ impl Forward {
             );
         }
         let inputs = heads * head_dim;
-        self.multiply_for_norm(launches, (change, attended), layer.output, rows, inputs)
+        self.multiply_for_norm(launches, attended, layer.output, rows, inputs)
     }
 
     /// From what the norm gave to what the feed-forward layer adds to the residual stream.
@@ -213,7 +213,7 @@ impl Forward {
         rows: usize,
     ) -> Result<Product> {
         let Config { hidden_size: inputs, intermediate_size: inside, .. } = self.config;
-        let Scratch { normed, change, gate_up, gated, .. } = self.scratch;
+        let Scratch { normed, gate_up, gated, .. } = self.scratch;
         let layer = &self.weights.layers[index];
         if rows <= FEW_ROWS && GatedGemm::is_faster(inside, inputs) {
             let (x, weights) = (normed, layer.gate_up);
@@ -221,11 +221,11 @@ impl Forward {
             launches.push(one.launch().map_err(refused)?);
         } else {
             let (out, sizes) = (gate_up, (2 * inside, inputs));
-            self.multiply(launches, (out, normed), layer.gate_up, rows, sizes)?;
+            self.multiply(launches, (out, normed), layer.gate_up, rows, sizes, false)?;
             let gate = SwiGlu { out: gated, x: gate_up, rows, width: inside };
             launches.push(gate.launch().map_err(refused)?);
         }
-        self.multiply_for_norm(launches, (change, gated), layer.down, rows, inside)
+        self.multiply_for_norm(launches, gated, layer.down, rows, inside)
     }
 
     /// All of a pass: the layers, and the logits of its first `wanted` wanted rows, of which there are few.
@@ -266,7 +266,8 @@ impl Forward {
         Argmax { found, scores, rows: count, vocabulary }.launch().map_err(refused)
     }
 
-    /// `out [rows][outputs]` from `x [rows][inputs]` and a matrix `[outputs][inputs]`.
+    /// `out [rows][outputs]` from `x [rows][inputs]` and a matrix `[outputs][inputs]`. `may_stay_apart` says whether the kernel
+    /// that reads it adds splits itself; those of few rows then stay apart until the next product, which comes after that kernel.
     fn multiply(
         &self,
         launches: &mut Vec<Launch>,
@@ -274,11 +275,18 @@ impl Forward {
         weights: Address,
         rows: usize,
         (outputs, inputs): (usize, usize),
-    ) -> Result<()> {
+        may_stay_apart: bool,
+    ) -> Result<Product> {
         let product = Gemm { out, x, weights: gemm::Weights::Bf16(weights), rows, outputs, inputs };
-        match rows <= FEW_ROWS {
-            true => launches.extend(product.decode(self.scratch.gemm_parts).map_err(refused)?),
-            false => launches.push(
+        let parts = self.scratch.gemm_parts;
+        match (rows <= FEW_ROWS, may_stay_apart) {
+            (true, true) => {
+                let (launch, product) = product.decode_parts(parts).map_err(refused)?;
+                launches.push(launch);
+                return Ok(product);
+            }
+            (true, false) => launches.extend(product.decode(parts).map_err(refused)?),
+            (false, _) => launches.push(
                 match self.prompts {
                     PromptKernels::Hopper => product.prefill_hopper(),
                     _ => product.prefill(),
@@ -286,43 +294,20 @@ impl Forward {
                 .map_err(refused)?,
             ),
         }
-        Ok(())
+        Ok(Product::Whole(out))
     }
 
-    /// [`Forward::multiply`] for a kernel that adds the splits itself: those of few rows stay apart. They stay until the next
-    /// product, which comes after the kernel that reads them.
-    fn multiply_to_parts(
-        &self,
-        launches: &mut Vec<Launch>,
-        (out, x): (Address, Address),
-        weights: Address,
-        rows: usize,
-        (outputs, inputs): (usize, usize),
-    ) -> Result<Product> {
-        if rows > FEW_ROWS {
-            self.multiply(launches, (out, x), weights, rows, (outputs, inputs))?;
-            return Ok(Product::Whole(out));
-        }
-        let product = Gemm { out, x, weights: gemm::Weights::Bf16(weights), rows, outputs, inputs };
-        let (launch, product) = product.decode_parts(self.scratch.gemm_parts).map_err(refused)?;
-        launches.push(launch);
-        Ok(product)
-    }
-
-    /// What is added to the residual stream, `out [rows][hidden]` from `x [rows][inputs]`: in splits where it is faster.
+    /// What is added to the residual stream, `[rows][hidden]` from `x [rows][inputs]`: in splits where the norm adds them.
     fn multiply_for_norm(
         &self,
         launches: &mut Vec<Launch>,
-        (out, x): (Address, Address),
+        x: Address,
         weights: Address,
         rows: usize,
         inputs: usize,
     ) -> Result<Product> {
-        let width = self.config.hidden_size;
-        if AddRmsNorm::adds(gemm::splits(inputs), width) {
-            return self.multiply_to_parts(launches, (out, x), weights, rows, (width, inputs));
-        }
-        self.multiply(launches, (out, x), weights, rows, (width, inputs))?;
-        Ok(Product::Whole(out))
+        let (out, width) = (self.scratch.change, self.config.hidden_size);
+        let norm_adds = AddRmsNorm::adds(gemm::splits(inputs), width);
+        self.multiply(launches, (out, x), weights, rows, (width, inputs), norm_adds)
     }
 }

@@ -7,9 +7,7 @@ constexpr int EACH = 16;  // scores of a thread, all of which are under way toge
 // everything.
 __device__ __forceinline__ u64 rank(float score, u32 token) {
     if (!(score < -negative_infinity())) return ~0ull;
-    const u32 bits = __float_as_uint(score + 0.0f);  // -0 is 0
-    const u32 order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return static_cast<u64>(order) << 32 | ~token;
+    return static_cast<u64>(key_of(score)) << 32 | ~token;
 }
 
 __device__ __forceinline__ u64 better(u64 a, u64 b) { return a > b ? a : b; }

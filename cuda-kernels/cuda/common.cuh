@@ -22,6 +22,12 @@ __device__ __forceinline__ bf16 to_bf16(float value) {
 
 __device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xff800000u); }
 
+// A number that is larger the larger the score is.
+__device__ __forceinline__ u32 key_of(float score) {
+    const u32 bits = __float_as_uint(score + 0.0f);  // -0 is 0
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
 // 2 to the x, as the device's own unit gives it.
 __device__ __forceinline__ float power_of_two(float x) {
     float y;

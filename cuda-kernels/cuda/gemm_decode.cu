@@ -41,12 +41,7 @@ struct Sums {
 
 // Gates and ups of a feed-forward layer, [2][outputs][inputs]: a tile has eight rows of the gates, then eight of the ups, and so
 // on. So a thread that has a sum of a gate has that of its up, too.
-struct GateUpWeights {
-    const bf16* __restrict__ weights;
-
-    template <int ROWS_OF_TILE, int THREADS_OF_BLOCK>
-    struct Fetched {};
-
+struct GateUpWeights : Bf16Weights {
     template <int ROWS_OF_TILE, int THREADS_OF_BLOCK>
     __device__ __forceinline__ Fetched<ROWS_OF_TILE, THREADS_OF_BLOCK> fetch(bf16* tile, int output, int outputs, int input,
                                                                              int inputs) const {
@@ -64,8 +59,6 @@ struct GateUpWeights {
         }
         return {};
     }
-    template <int ROWS_OF_TILE, int THREADS_OF_BLOCK>
-    __device__ __forceinline__ void put(bf16*, const Fetched<ROWS_OF_TILE, THREADS_OF_BLOCK>&) const {}
 };
 
 // HAS_GATES: weights are gates and ups, a block has half as many outputs, and all of their inputs.
@@ -187,7 +180,7 @@ GEMM_DECODE(gemm_decode_64, 4)
     extern "C" __global__ void __launch_bounds__(GEMM_THREADS, 2)                                                         \
     NAME(bf16* __restrict__ out, const bf16* __restrict__ x, const bf16* __restrict__ weights, int rows, int outputs,     \
          int inputs) {                                                                                                    \
-        gemm_decode<TILES, true>(Product{out, nullptr, x, rows, outputs, inputs, false}, GateUpWeights{weights});         \
+        gemm_decode<TILES, true>(Product{out, nullptr, x, rows, outputs, inputs, false}, GateUpWeights{{weights}});         \
     }
 GEMM_DECODE_SWIGLU(gemm_decode_swiglu_16, 1)
 GEMM_DECODE_SWIGLU(gemm_decode_swiglu_64, 4)

@@ -10,11 +10,6 @@ constexpr float ONE = 1099511627776.0f;  // the weight of the largest score, 2^4
 constexpr int DIGIT = 8;                 // bits; as many digits as threads
 static_assert(1 << DIGIT == THREADS, "each thread has a digit");
 
-// A number that is larger the larger the score is.
-__device__ __forceinline__ u32 key_of(float score) {
-    const u32 bits = __float_as_uint(score + 0.0f);  // -0 is 0
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
 __device__ __forceinline__ float score_of(u32 key) {
     return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }

@@ -17,9 +17,8 @@ pub(super) fn keep_top_k(scores: &mut [f32], k: usize) {
         return;
     }
     let mut places: Vec<u64> = scores.iter().zip(0..).map(|(&s, id)| place(s, id)).collect();
-    let last = *places.select_nth_unstable(k - 1).1;
-    let out = scores.iter_mut().zip(0..).filter(|(score, id)| place(**score, *id) > last);
-    out.for_each(|(score, _)| *score = f32::NEG_INFINITY);
+    places.select_nth_unstable(k - 1);
+    places[k..].iter().for_each(|&place| scores[id_at(place)] = f32::NEG_INFINITY);
 }
 
 /// Scores to weights: the numerators of the softmax.

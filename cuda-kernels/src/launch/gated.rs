@@ -1,8 +1,7 @@
 //! A product with its gate: the first half of a feed-forward layer in one kernel, for few rows.
 
-use super::Argument::Pointer;
-use super::gemm::{self, Shares};
-use super::{Address, Error, Launch, MAX_GRID_YZ, MAX_WIDTH, Parts, count, multiple, must, within};
+use super::gemm::{self, Gemm, Shares, Weights};
+use super::{Address, Error, Launch, MAX_GRID_YZ, Parts, within};
 
 /// Outputs of a block of threads; half of `OUTPUTS` in `cuda/gemm_decode.cu`.
 const OUTPUTS: usize = 32;
@@ -41,28 +40,22 @@ impl GatedGemm {
             0..=16 => (16, "gemm_decode_swiglu_16"),
             _ => (64, "gemm_decode_swiglu_64"),
         };
-        multiple(entry, "number of outputs", self.outputs, 8)?;
-        multiple(entry, "number of inputs", self.inputs, 8)?;
-        let counts = [
-            count(entry, "number of rows", self.rows)?,
-            count(entry, "number of outputs", self.outputs)?,
-            count(entry, "number of inputs", self.inputs)?,
-        ];
-        let all = self.rows.saturating_mul(self.outputs);
-        must(all <= MAX_WIDTH, entry, "rows times outputs", all, format!("at most {MAX_WIDTH}"))?;
-        let across = self.outputs.div_ceil(OUTPUTS);
-        let pointers = [self.out, self.x, self.weights].map(Pointer);
+        let GatedGemm { out, x, weights, rows, outputs, inputs } = *self;
+        // Its sizes are those of a product, and so are its arguments.
+        let product = Gemm { out, x, weights: Weights::Bf16(weights), rows, outputs, inputs };
+        let counts = product.check(entry)?;
+        let across = outputs.div_ceil(OUTPUTS);
         Ok(Launch(Parts {
             ptx: gemm::DECODE,
             entry,
             grid: [
-                self.rows.div_ceil(rows_of_block) as u32,
+                rows.div_ceil(rows_of_block) as u32,
                 1,
                 within(entry, "tiles of outputs", across, MAX_GRID_YZ)?,
             ],
             threads: 128,
             shared_bytes: (gemm::SPLIT * (rows_of_block + 2 * OUTPUTS) * 2) as u32,
-            arguments: pointers.into_iter().chain(counts).collect(),
+            arguments: product.arguments(out, counts),
         }))
     }
 }

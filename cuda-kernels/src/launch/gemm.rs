@@ -154,7 +154,7 @@ pub fn parts(rows: usize, outputs: usize, inputs: usize) -> usize {
 }
 
 impl Gemm {
-    fn check(&self, entry: &'static str) -> Result<[Argument; 3], Error> {
+    pub(super) fn check(&self, entry: &'static str) -> Result<[Argument; 3], Error> {
         let is_in_blocks = matches!(self.weights, Weights::Int4 { .. } | Weights::Fp8 { .. });
         multiple(entry, "number of outputs", self.outputs, 8)?;
         let of = if is_in_blocks { BLOCK } else { 8 };
@@ -184,7 +184,7 @@ impl Gemm {
         }
     }
 
-    fn arguments(&self, to: Address, counts: [Argument; 3]) -> Vec<Argument> {
+    pub(super) fn arguments(&self, to: Address, counts: [Argument; 3]) -> Vec<Argument> {
         let weights = match self.weights {
             Weights::Bf16(weights) => vec![weights],
             Weights::Int8 { codes, scales }
