@@ -22,6 +22,7 @@
 //! | `http/aside.rs` | work that would hold up others |
 //! | `http/answer.rs` | what both ways of asking for text have in common |
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
+//! | `http/conversation.rs` | a conversation, written down as the model wants it |
 //! | `http/completions.rs` | `POST /v1/completions` |
 //! | `http/embeddings.rs` | `POST /v1/embeddings` |
 //! | `http/share.rs` | embeddings' share of the engine |
@@ -45,6 +46,7 @@ mod auth;
 mod bodies;
 mod chat;
 mod completions;
+mod conversation;
 mod dialect;
 mod embeddings;
 mod events;

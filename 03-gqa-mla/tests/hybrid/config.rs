@@ -104,7 +104,7 @@ fn refusals_name_field_found_and_expected() {
             shared("[null, 0, 0, null, 3, null]"),
             ["kv_shared_with[2]", "is 0, which sees 16 tokens", "sees everything"],
         ),
-        ("[1, 2]".into(), ["config.json", "invalid type", "map"]),
+        ("[1, 2]".into(), ["config.json", "invalid type", "an object"]),
         ("{\"architectures\":".into(), ["config.json", "EOF", "line 1"]),
     ] {
         let error = HybridConfig::from_json("config.json", json.as_bytes()).unwrap_err();

@@ -2,6 +2,7 @@
 
 use super::ApiError;
 use axum::http::StatusCode;
+use naive_decode::in_terms_of_json;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -74,27 +75,4 @@ pub(super) fn without_nulls<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     let Some(fields) = Option::<Map<String, Value>>::deserialize(from)? else { return Ok(None) };
     let said = fields.into_iter().filter(|(_, value)| !value.is_null()).collect();
     serde_json::from_value(Value::Object(said)).map(Some).map_err(D::Error::custom)
-}
-
-/// What is expected, in this program's terms and in the client's.
-const TERMS: [(&str, &str); 7] = [
-    ("expected usize", "expected a whole number, 0 or more"),
-    ("expected u32", "expected a whole number, 0 or more"),
-    ("expected i64", "expected a whole number"),
-    ("expected i32", "expected a whole number"),
-    ("expected f32", "expected a number"),
-    ("expected a sequence", "expected a list"),
-    ("expected a map", "expected an object"),
-];
-
-/// How serde begins to name one of this program's own types.
-const OWN_TYPES: [&str; 2] = ["expected struct ", "expected internally tagged enum "];
-
-fn in_terms_of_json(problem: &serde_json::Error) -> String {
-    let said = problem.to_string();
-    if let Some(at) = OWN_TYPES.iter().find_map(|own| said.find(own)) {
-        return format!("{}expected an object", &said[..at]);
-    }
-    let term = TERMS.iter().find_map(|(ours, theirs)| Some((said.strip_suffix(ours)?, theirs)));
-    term.map_or(said.clone(), |(before, theirs)| format!("{before}{theirs}"))
 }

@@ -1,6 +1,7 @@
 //! Tokens of a text, text of tokens; models that there are.
 
 use super::messages::ChatMessage;
+use super::tools::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -14,6 +15,11 @@ pub struct TokenizeRequest {
     pub prompt: Option<String>,
     /// A conversation, which the chat template writes down.
     pub messages: Option<Vec<ChatMessage>>,
+    /// Functions that the model is told of in a conversation.
+    pub tools: Option<Vec<Tool>>,
+    /// Values that the chat template asks for by name.
+    #[schema(value_type = Option<Object>)]
+    pub chat_template_kwargs: Option<Map<String, Value>>,
     /// Whether the tokenizer's own rules add tokens around a text; they do if not given.
     pub add_special_tokens: Option<bool>,
     /// Whether a conversation goes up to where the assistant is to speak; it does if not given, unless

@@ -150,14 +150,14 @@ pub enum Refused {
     },
     /// Prompt and answer together are more than the model's context, or than the whole pool can hold.
     #[error(
-        "a prompt of {prompt} tokens and {max_tokens} more do not fit: {limit} tokens at most in all"
+        "a prompt of {prompt} tokens and {max_tokens} more do not fit: {limit} at most, all but the last of an answer"
     )]
     TooLong {
         /// Tokens of the prompt.
         prompt: usize,
         /// Tokens that it may generate.
         max_tokens: usize,
-        /// Most of both together.
+        /// Most of both together, all but the last of an answer.
         limit: usize,
     },
     /// A value that cannot be worked with.

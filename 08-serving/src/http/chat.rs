@@ -3,6 +3,7 @@
 use super::App;
 use super::answer::{Frame, Writes, answer};
 use super::auth::Tenant;
+use super::conversation::Conversation;
 use super::events::Format;
 use super::pieces::Pieces;
 use super::prepare::{Wishes, Work};
@@ -10,16 +11,14 @@ use crate::api::answers::{AnswerMessage, ChatChoice, ChatDelta, Response as Answ
 use crate::api::calling::Calling;
 use crate::api::chat::ChatRequest;
 use crate::api::completions::Asked;
-use crate::api::messages::for_template;
 use crate::api::{ApiError, ChatLogprobs, read};
 use crate::text::{Piece, THOUGHTS, Thinking};
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use model_files::{Ends, Extras};
+use model_files::Ends;
 use serde_json::Map;
 use std::sync::Arc;
-use tracing::warn;
 
 mod turn;
 
@@ -60,39 +59,13 @@ pub(super) async fn chat_completions(
 
 /// The conversation as the model is to see it.
 fn prompt(app: &App, request: &ChatRequest, calling: &Calling) -> Result<Asked, ApiError> {
-    let Some(template) = &app.template else {
-        let message = "this model has no chat template; /v1/completions continues texts";
-        return Err(ApiError::parameter("messages", message));
-    };
-    let Some(messages) = &request.messages else {
-        return Err(ApiError::parameter("messages", "messages are missing"));
-    };
-    let messages = for_template(messages)?;
-    let tools: Vec<_> = calling
-        .tools
-        .iter()
-        .map(serde_json::to_value)
-        .collect::<Result<_, _>>()
-        .map_err(ApiError::failed)?;
-    if !tools.is_empty() && !template.writes_tools() {
-        warn!(
-            "a request has tools, and the model is not told of them: its chat template has no place for any"
-        );
-    }
     let effort = request.reasoning_effort.iter();
     let mut values: Map<_, _> =
         effort.map(|effort| ("reasoning_effort".to_owned(), effort.as_str().into())).collect();
     values.extend(request.chat_template_kwargs.clone().unwrap_or_default());
-    let extras = Extras { tools: (!tools.is_empty()).then_some(tools), values };
-    let tokens = template.encode_with(&app.tokenizer, &messages, &extras, request.ends()?);
-    let param = match &tokens {
-        Err(naive_decode::Error::Invalid { what, .. }) if what.contains("value") => {
-            "chat_template_kwargs"
-        }
-        _ => "messages",
-    };
-    let tokens = tokens.map_err(|problem| ApiError::caused_by(param, &problem))?;
-    Ok(Asked { text: String::new(), tokens })
+    let (messages, tools) = (request.messages.as_deref(), &calling.tools);
+    let conversation = Conversation { messages, tools, values, ends: request.ends()? };
+    Ok(Asked { text: String::new(), tokens: conversation.tokens(app)? })
 }
 
 /// Tokens that a mark of thoughts and the white space after it take, at most.

@@ -2,7 +2,8 @@
 //!
 //! llguidance makes a parser of a schema, an expression or a grammar, and says before each token which tokens may
 //! come next. All of its work has limits, so no schema can hold up the server: one that is too much is refused
-//! when it comes, and an answer whose next step is too much is refused by itself, as its form is to blame.
+//! when it comes, and an answer whose next step is too much is refused by itself, as its form is to blame. Answers that are
+//! held to the same form share the time that following it may take.
 
 use crate::api::formats::Form;
 use crate::engine::{Constraint, TokenSet};
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
-use steps::Steps;
+use steps::{Allowance, Steps};
 
 mod steps;
 
@@ -36,8 +37,14 @@ const FORM: &str = "the form of the answer";
 pub struct Grammars {
     factory: ParserFactory,
     end_tokens: Arc<[u32]>,
-    kept: Mutex<VecDeque<(Form, Matcher)>>,
+    kept: Mutex<VecDeque<(Form, Compiled)>>,
     steps: Steps,
+}
+
+/// A compiled form, before its first token.
+struct Compiled {
+    matcher: Matcher,
+    allowance: Arc<Allowance>,
 }
 
 impl Grammars {
@@ -80,7 +87,7 @@ impl Grammars {
             let expected = "a model with an end token, for an answer that is complete to end";
             return Err(Error::invalid("the model's end tokens", "none", expected));
         }
-        let mut matcher = match self.take(form) {
+        let Compiled { mut matcher, allowance } = match self.take(form) {
             Some(kept) => kept,
             None => self.compile(form)?,
         };
@@ -89,13 +96,15 @@ impl Grammars {
             return Err(refusal(problem));
         }
         matcher.invalidate_bias_cache();
+        let (end_tokens, steps) = (self.end_tokens.clone(), self.steps.clone());
+        let constraint =
+            GrammarConstraint { matcher: mine, allowance: allowance.clone(), end_tokens, steps };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((form.clone(), matcher));
+        kept.push_back((form.clone(), Compiled { matcher, allowance }));
         if kept.len() > KEPT {
             kept.pop_front();
         }
-        let (end_tokens, steps) = (self.end_tokens.clone(), self.steps.clone());
-        Ok(GrammarConstraint { matcher: mine, end_tokens, steps })
+        Ok(constraint)
     }
 
     /// How many compiled forms are kept.
@@ -104,13 +113,13 @@ impl Grammars {
     }
 
     /// A compiled form, if it is kept; whoever takes it puts it back as the last one used.
-    fn take(&self, form: &Form) -> Option<Matcher> {
+    fn take(&self, form: &Form) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(known, _)| known == form)?;
-        kept.remove(at).map(|(_, matcher)| matcher)
+        kept.remove(at).map(|(_, compiled)| compiled)
     }
 
-    fn compile(&self, form: &Form) -> Result<Matcher> {
+    fn compile(&self, form: &Form) -> Result<Compiled> {
         let grammars = match form {
             Form::Around { lark, forms } => {
                 let inner = forms.iter().enumerate().map(|(i, form)| {
@@ -127,8 +136,10 @@ impl Grammars {
             return Err(refusal(problem));
         }
         // What nothing can begin shows here: a form that only leads back to itself, for one.
-        self.steps.take(&mut matcher, Matcher::compute_mask_or_eos).map_err(refusal)?;
-        Ok(matcher)
+        let allowance = Allowance::new();
+        let first = self.steps.take(&allowance, &mut matcher, Matcher::compute_mask_or_eos);
+        first.map_err(refusal)?;
+        Ok(Compiled { matcher, allowance })
     }
 }
 
@@ -183,6 +194,7 @@ fn said(problem: impl Display) -> String {
 /// Holds one answer to a form.
 pub struct GrammarConstraint {
     matcher: Matcher,
+    allowance: Arc<Allowance>,
     end_tokens: Arc<[u32]>,
     steps: Steps,
 }
@@ -190,7 +202,8 @@ pub struct GrammarConstraint {
 impl Constraint for GrammarConstraint {
     fn mask(&mut self) -> Result<Option<TokenSet>> {
         let mask =
-            self.steps.take(&mut self.matcher, Matcher::compute_mask_or_eos).map_err(lost)?;
+            self.steps.take(&self.allowance, &mut self.matcher, Matcher::compute_mask_or_eos);
+        let mask = mask.map_err(lost)?;
         let ends = self.end_tokens.iter().any(|&token| mask.is_allowed(token));
         let mut set = TokenSet::from_words(mask.as_slice().to_vec());
         if ends {
@@ -205,7 +218,7 @@ impl Constraint for GrammarConstraint {
             true => Ok(()),
             false => {
                 let accept = |matcher: &mut Matcher| matcher.consume_token(token);
-                self.steps.take(&mut self.matcher, accept).map_err(lost)
+                self.steps.take(&self.allowance, &mut self.matcher, accept).map_err(lost)
             }
         }
     }

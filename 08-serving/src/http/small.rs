@@ -1,7 +1,9 @@
 //! Small answers: models, tokens of a text, health, version.
 
 use super::App;
-use crate::api::messages::{ends, for_template};
+use super::conversation::Conversation;
+use crate::api::calling::Calling;
+use crate::api::messages::ends;
 use crate::api::tokens::*;
 use crate::api::{ApiError, Envelope, read};
 use axum::Json;
@@ -9,7 +11,6 @@ use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use model_files::Extras;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -80,15 +81,15 @@ fn tokens(app: &App, request: &TokenizeRequest) -> Result<Vec<u32>, ApiError> {
             tokens.map_err(|problem| ApiError::caused_by("prompt", &problem))
         }
         (None, Some(messages)) => {
-            let Some(template) = &app.template else {
-                let message = "this model has no chat template";
-                return Err(ApiError::parameter("messages", message));
-            };
-            let written = for_template(messages)?;
+            let calling = Calling::new(request.tools.clone(), None)?;
             let (prompt, goes_on) = (request.add_generation_prompt, request.continue_final_message);
-            let ends = ends(messages.last(), prompt, goes_on)?;
-            let tokens = template.encode_with(&app.tokenizer, &written, &Extras::default(), ends);
-            tokens.map_err(|problem| ApiError::caused_by("messages", &problem))
+            let conversation = Conversation {
+                messages: Some(messages),
+                tools: &calling.tools,
+                values: request.chat_template_kwargs.clone().unwrap_or_default(),
+                ends: ends(messages.last(), prompt, goes_on)?,
+            };
+            conversation.tokens(app)
         }
         _ => Err(ApiError::parameter("prompt", "expected either prompt or messages")),
     }

@@ -140,6 +140,40 @@ fn references(count: usize, within: impl Fn(Value) -> Value) -> Value {
     json!({"$defs": all, "$ref": "#/$defs/0"})
 }
 
+/// Tokens of many answers are chosen on several threads, whose stacks are small: forms are compiled elsewhere.
+#[test]
+fn many_answers_may_have_deep_forms() {
+    let server = Server::start(|options| options.running = 100, &[]);
+    // The way down is gone again for each letter.
+    let grammar = format!("start: r1 r1 r1 r1 r1 r1\n{}", rules(3_000, "begin", "r"));
+    let body = json!({
+        "prompt": STORY, "structured_outputs": {"grammar": grammar}, "n": 100, "max_tokens": 10,
+    });
+    let answer = server.complete(body);
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    for choice in answer.json()["choices"].as_array().unwrap() {
+        assert_eq!(choice["text"], "aaaaaa");
+    }
+}
+
+/// One answer's step may take some seconds. A hundred answers' must not take a hundred times as long.
+#[test]
+fn answers_held_to_one_form_share_the_time_that_following_it_may_take() {
+    let server = Server::shared();
+    // Each rule may be nothing, so at the beginning all of them may be at their ends already.
+    let each = (1..2_000).map(|i| format!("r{i}: r{}?\n", i + 1)).collect::<String>();
+    let grammar = format!("start: r1 \"a\" r1 r1\n{each}r2000: \"b\"\n");
+    let begun = Instant::now();
+    let body = json!({
+        "prompt": STORY, "structured_outputs": {"grammar": grammar}, "n": 100, "max_tokens": 10,
+    });
+    let refused = server.complete(body).is_refused(400, Some("structured_outputs"));
+    assert!(refused.contains("a token takes more than"), "{refused}");
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let alive = server.complete(json!({"prompt": STORY, "max_tokens": 1}));
+    assert_eq!(alive.status, 200, "{}", alive.text);
+}
+
 #[test]
 fn a_form_that_nothing_can_begin_is_refused() {
     let server = Server::shared();

@@ -212,6 +212,24 @@ const HERMES: &str = "{{ tools }}{% for m in messages %}{{ '<|' + m.role + '|>\\
     {% if add_generation_prompt %}<|assistant|>\n{% endif %}";
 
 #[test]
+fn tokens_of_a_conversation_with_tools_are_those_that_its_answer_is_given_to() {
+    let server = Server::speaking(&format!("{{{{ mood }}}}{HERMES}"));
+    let plain = json!({"messages": question()});
+    let mut told = plain.clone();
+    told["tools"] = tools();
+    told["chat_template_kwargs"] = json!({"mood": "merry"});
+    let count = |body: &Value| server.post("/tokenize", body).json()["count"].as_u64().unwrap();
+    for body in [&plain, &told] {
+        let mut asked = body.clone();
+        asked["max_tokens"] = json!(1);
+        assert_eq!(server.chat(asked).json()["usage"]["prompt_tokens"], count(body), "{body}");
+    }
+    assert!(count(&told) > count(&plain) + 50, "the model is told of them");
+    told["tools"] = json!([{"type": "function", "function": {"name": "a b"}}]);
+    server.post("/tokenize", &told).is_refused(400, Some("tools"));
+}
+
+#[test]
 fn an_answer_that_is_held_to_a_form_may_be_a_call() {
     let server = Server::speaking(HERMES);
     let tokens =

@@ -2,18 +2,58 @@
 //!
 //! llguidance's own limits count what it makes, and not how often it looks through what it has made. So a text that can
 //! be read in very many ways takes minutes for a token, within all of them.
+//!
+//! Steps are taken where tokens are chosen, so whoever waits for a token waits for them. An answer in a hundred copies takes a
+//! hundred times as long, and that is for others to wait for, too: so all answers that are held to one form share what its steps
+//! may take.
 
 use llguidance::{CancellationHandle, Matcher};
 use std::fmt::Display;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
 /// How long a step may take. Those of the largest sensible forms take less than a tenth of a second.
 const MOST: Duration = Duration::from_secs(3);
+
+/// How long steps of one form may take on the whole.
+const EACH: Duration = Duration::from_millis(250);
+
+/// How late a step may be called off.
+const LATE: Duration = Duration::from_millis(50);
+
+/// What steps of one form may take, all answers' together: [`MOST`] at once, and [`EACH`] on the whole. Where a step was called
+/// off there is nothing left, and the next ones have a quarter of the time that goes by.
+pub(super) struct Allowance(Mutex<Left>);
+
+struct Left {
+    time: Duration,
+    at: Instant,
+}
+
+impl Allowance {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Allowance(Mutex::new(Left { time: MOST, at: Instant::now() })))
+    }
+
+    /// How long a step may take that begins at this moment.
+    fn at(&self, now: Instant) -> Duration {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        left.time = MOST.min(left.time + now.saturating_duration_since(left.at) / 4);
+        left.at = left.at.max(now);
+        left.time
+    }
+
+    /// A step is done, or called off.
+    fn spend(&self, took: Duration, is_done: bool) {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let earned = if is_done { EACH } else { Duration::ZERO };
+        left.time = (left.time + earned).saturating_sub(took);
+    }
+}
 
 /// Takes steps, and has somebody watch that none takes too long.
 #[derive(Clone)]
@@ -45,31 +85,73 @@ impl Steps {
     /// The step's own, or that it took too long.
     pub(super) fn take<T, E: Display>(
         &self,
+        allowance: &Allowance,
         matcher: &mut Matcher,
         step: impl FnOnce(&mut Matcher) -> Result<T, E>,
     ) -> Result<T, String> {
         let handle = matcher.cancellation_handle().unwrap_or_default();
-        let until = Instant::now() + MOST;
+        let now = Instant::now();
+        let until = now + allowance.at(now);
         let begun = Arc::new(Step { until, is_over: AtomicBool::new(false), handle });
         // Whoever watches is there for as long as this is.
         let _ = self.begun.send(begun.clone());
         let taken = step(matcher);
         begun.is_over.store(true, Ordering::Relaxed);
+        allowance.spend(now.elapsed(), !matcher.is_cancelled());
         taken.map_err(|problem| match matcher.is_cancelled() {
-            true => format!("a token takes more than {} seconds", MOST.as_secs()),
+            true => format!(
+                "a token takes more than {} seconds, or many take more than {} each",
+                MOST.as_secs(),
+                EACH.as_secs_f32()
+            ),
             false => problem.to_string(),
         })
     }
 }
 
-/// Calls off the steps that take too long. All may take equally long, so they end in the order in which they begin.
+/// Calls off the steps that take too long. It looks at them now and then: most are over before it does.
 fn watch(steps: &Receiver<Arc<Step>>) {
-    for step in steps {
-        if !step.is_over.load(Ordering::Relaxed) {
-            sleep(step.until.saturating_duration_since(Instant::now()));
+    let mut under_way: Vec<Arc<Step>> = Vec::new();
+    loop {
+        under_way.extend(steps.try_iter());
+        under_way.retain(|step| {
+            let is_over = step.is_over.load(Ordering::Relaxed);
+            let is_late = !is_over && step.until <= Instant::now();
+            if is_late {
+                step.handle.cancel();
+            }
+            !is_over && !is_late
+        });
+        match under_way.is_empty() {
+            true => match steps.recv() {
+                Ok(step) => under_way.push(step),
+                Err(_) => return,
+            },
+            false => sleep(LATE),
         }
-        if !step.is_over.load(Ordering::Relaxed) {
-            step.handle.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_that_take_long_leave_less_to_others() {
+        let (allowance, began) = (Allowance::new(), Instant::now());
+        assert_eq!(allowance.at(began), MOST);
+        // Slow ones use it up, at whatever time they begin.
+        for step in 1..=4 {
+            allowance.spend(Duration::from_millis(750), true);
+            assert_eq!(allowance.at(began), MOST - Duration::from_millis(500) * step);
         }
+        allowance.spend(MOST, false);
+        assert_eq!(allowance.at(began), Duration::ZERO);
+        // Time brings it back, and so do quick ones.
+        assert_eq!(allowance.at(began + Duration::from_secs(4)), Duration::from_secs(1));
+        allowance.spend(Duration::from_millis(50), true);
+        let later = allowance.at(began + Duration::from_secs(4));
+        assert_eq!(later, Duration::from_millis(1_200));
+        assert_eq!(allowance.at(began + Duration::from_secs(60)), MOST);
     }
 }

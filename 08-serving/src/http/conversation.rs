@@ -1,0 +1,57 @@
+//! A conversation, written down as the model wants it.
+
+use super::App;
+use crate::api::ApiError;
+use crate::api::messages::{ChatMessage, for_template};
+use crate::api::tools::Tool;
+use model_files::{Ends, Extras};
+use serde_json::{Map, Value};
+use tracing::warn;
+
+/// What the chat template is given.
+pub(super) struct Conversation<'a> {
+    /// What was said; none if the request has no such thing.
+    pub(super) messages: Option<&'a [ChatMessage]>,
+    /// The functions that the model is told of.
+    pub(super) tools: &'a [Tool],
+    /// Values that the template asks for by name.
+    pub(super) values: Map<String, Value>,
+    /// Where the text ends.
+    pub(super) ends: Ends,
+}
+
+impl Conversation<'_> {
+    /// Its tokens.
+    ///
+    /// # Errors
+    /// 400: no messages, or what the template or the tokenizer makes nothing of.
+    pub(super) fn tokens(self, app: &App) -> Result<Vec<u32>, ApiError> {
+        let Some(template) = &app.template else {
+            let message = "this model has no chat template; /v1/completions continues texts";
+            return Err(ApiError::parameter("messages", message));
+        };
+        let Some(messages) = self.messages else {
+            return Err(ApiError::parameter("messages", "messages are missing"));
+        };
+        let messages = for_template(messages)?;
+        let tools = self.tools.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
+        let tools = tools.map_err(ApiError::failed)?;
+        if !tools.is_empty() && !template.writes_tools() {
+            warn!(
+                "a request has tools, and the model is not told of them: its chat template has no place for any"
+            );
+        }
+        let tools = (!tools.is_empty()).then_some(tools);
+        let extras = Extras { tools, values: self.values };
+        let tokens = template.encode_with(&app.tokenizer, &messages, &extras, self.ends);
+        tokens.map_err(|problem| {
+            let param = match &problem {
+                naive_decode::Error::Invalid { what, .. } if what.contains("value") => {
+                    "chat_template_kwargs"
+                }
+                _ => "messages",
+            };
+            ApiError::caused_by(param, &problem)
+        })
+    }
+}
