@@ -51,7 +51,7 @@ impl MlaConfig {
     /// Malformed JSON, another architecture, a feature that this crate does not have, or sizes that
     /// contradict each other; each names the field, what it says and what was expected.
     pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
-        let malformed = |e: serde_json::Error| Error::file(file, e);
+        let malformed = |error| Error::json(file, &error);
         let raw: Raw = serde_json::from_slice(json).map_err(malformed)?;
         let mut fields: serde_json::Map<_, _> = serde_json::from_slice(json).map_err(malformed)?;
         let architecture = match raw.architectures.as_slice() {

@@ -72,7 +72,10 @@ fn refusals_name_field_found_and_expected() {
         (replaced("Qwen3", "Gemma"), ["architectures", "Gemma", "HybridForCausalLM"]),
         (replaced("\"Qwen3ForCausalLM\"", ""), ["architectures", "empty", "MistralForCausalLM"]),
         (replaced("_window\": 16", "_window\": 0"), ["sliding_window", "0", "between 1"]),
-        (replaced("_window\": 16", "_window\": -3"), ["-3", "usize", "config.json"]),
+        (
+            replaced("_window\": 16", "_window\": -3"),
+            ["-3", "a whole number, 0 or more at line", "config.json"],
+        ),
         (
             replaced("_window\": 16", "_window\": 99999999"),
             ["sliding_window", "99999999", "16777216"],

@@ -87,15 +87,15 @@ impl Grammars {
             let expected = "a model with an end token, for an answer that is complete to end";
             return Err(Error::invalid("the model's end tokens", "none", expected));
         }
-        let Compiled { mut matcher, allowance } = match self.take(form) {
+        let Compiled { matcher, allowance } = match self.take(form) {
             Some(kept) => kept,
             None => self.compile(form)?,
         };
+        // With what may come first, which `compile` has found: no answer has to find it again.
         let mine = matcher.deep_clone();
         if let Some(problem) = matcher.get_error() {
             return Err(refusal(problem));
         }
-        matcher.invalidate_bias_cache();
         let (end_tokens, steps) = (self.end_tokens.clone(), self.steps.clone());
         let constraint =
             GrammarConstraint { matcher: mine, allowance: allowance.clone(), end_tokens, steps };

@@ -35,9 +35,9 @@ impl HybridConfig {
     /// refuses, or windows and sharing that contradict the invariants; each names the field, what
     /// it says and what was expected.
     pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
-        let malformed = |error| Error::file(file, error);
+        let malformed = |error| Error::json(file, &error);
         let mut fields: Map<String, Value> = serde_json::from_slice(json).map_err(malformed)?;
-        let raw = Raw::deserialize(Value::Object(fields.clone())).map_err(malformed)?;
+        let raw: Raw = serde_json::from_slice(json).map_err(malformed)?;
         let known = ["Qwen3ForCausalLM", "MistralForCausalLM", "HybridForCausalLM"];
         let architecture = match raw.architectures.as_slice() {
             [one] if known.contains(&one.as_str()) => one.as_str(),
