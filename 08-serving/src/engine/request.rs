@@ -150,7 +150,7 @@ pub enum Refused {
     },
     /// Prompt and answer together are more than the model's context, or than the whole pool can hold.
     #[error(
-        "a prompt of {prompt} tokens and {max_tokens} more do not fit: {limit} at most, all but the last of an answer"
+        "a prompt of {prompt} tokens and {max_tokens} more do not fit: {limit} tokens at most, the last of an answer not counted"
     )]
     TooLong {
         /// Tokens of the prompt.
