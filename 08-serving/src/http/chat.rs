@@ -63,8 +63,13 @@ fn prompt(app: &App, request: &ChatRequest, calling: &Calling) -> Result<Asked, 
     let mut values: Map<_, _> =
         effort.map(|effort| ("reasoning_effort".to_owned(), effort.as_str().into())).collect();
     values.extend(request.chat_template_kwargs.clone().unwrap_or_default());
-    let (messages, tools) = (request.messages.as_deref(), &calling.tools);
-    let conversation = Conversation { messages, tools, values, ends: request.ends()? };
+    let conversation = Conversation {
+        messages: request.messages.as_deref(),
+        tools: &calling.tools,
+        values,
+        add_generation_prompt: request.add_generation_prompt,
+        continue_final_message: request.continue_final_message,
+    };
     Ok(Asked { text: String::new(), tokens: conversation.tokens(app)? })
 }
 

@@ -2,9 +2,9 @@
 
 use super::App;
 use crate::api::ApiError;
-use crate::api::messages::{ChatMessage, for_template};
+use crate::api::messages::{ChatMessage, ends, for_template};
 use crate::api::tools::Tool;
-use model_files::{Ends, Extras};
+use model_files::Extras;
 use serde_json::{Map, Value};
 use tracing::warn;
 
@@ -16,15 +16,16 @@ pub(super) struct Conversation<'a> {
     pub(super) tools: &'a [Tool],
     /// Values that the template asks for by name.
     pub(super) values: Map<String, Value>,
-    /// Where the text ends.
-    pub(super) ends: Ends,
+    /// Whether it goes up to where the assistant is to speak, or up to the end of what the last message says: see [`ends`].
+    pub(super) add_generation_prompt: Option<bool>,
+    pub(super) continue_final_message: Option<bool>,
 }
 
 impl Conversation<'_> {
     /// Its tokens.
     ///
     /// # Errors
-    /// 400: no messages, or what the template or the tokenizer makes nothing of.
+    /// 400: no messages, an end that they have not, or what the template or the tokenizer makes nothing of.
     pub(super) fn tokens(self, app: &App) -> Result<Vec<u32>, ApiError> {
         let Some(template) = &app.template else {
             let message = "this model has no chat template; /v1/completions continues texts";
@@ -33,7 +34,8 @@ impl Conversation<'_> {
         let Some(messages) = self.messages else {
             return Err(ApiError::parameter("messages", "messages are missing"));
         };
-        let messages = for_template(messages)?;
+        let written = for_template(messages)?;
+        let ends = ends(messages.last(), self.add_generation_prompt, self.continue_final_message)?;
         let tools = self.tools.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
         let tools = tools.map_err(ApiError::failed)?;
         if !tools.is_empty() && !template.writes_tools() {
@@ -43,7 +45,7 @@ impl Conversation<'_> {
         }
         let tools = (!tools.is_empty()).then_some(tools);
         let extras = Extras { tools, values: self.values };
-        let tokens = template.encode_with(&app.tokenizer, &messages, &extras, self.ends);
+        let tokens = template.encode_with(&app.tokenizer, &written, &extras, ends);
         tokens.map_err(|problem| {
             let param = match &problem {
                 naive_decode::Error::Invalid { what, .. } if what.contains("value") => {

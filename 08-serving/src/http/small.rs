@@ -3,7 +3,6 @@
 use super::App;
 use super::conversation::Conversation;
 use crate::api::calling::Calling;
-use crate::api::messages::ends;
 use crate::api::tokens::*;
 use crate::api::{ApiError, Envelope, read};
 use axum::Json;
@@ -82,12 +81,12 @@ fn tokens(app: &App, request: &TokenizeRequest) -> Result<Vec<u32>, ApiError> {
         }
         (None, Some(messages)) => {
             let calling = Calling::new(request.tools.clone(), None)?;
-            let (prompt, goes_on) = (request.add_generation_prompt, request.continue_final_message);
             let conversation = Conversation {
                 messages: Some(messages),
                 tools: &calling.tools,
                 values: request.chat_template_kwargs.clone().unwrap_or_default(),
-                ends: ends(messages.last(), prompt, goes_on)?,
+                add_generation_prompt: request.add_generation_prompt,
+                continue_final_message: request.continue_final_message,
             };
             conversation.tokens(app)
         }

@@ -87,6 +87,12 @@ fn what_cannot_go_on_is_refused() {
             assert!(message.contains(words), "{message}");
         }
     }
+    // Where nothing was said, that is what is wrong.
+    for path in ["/v1/chat/completions", "/tokenize"] {
+        let body = json!({"messages": [], "continue_final_message": true});
+        server.post(path, &body).is_refused(400, Some("messages"));
+    }
+    server.chat(json!({"continue_final_message": true})).is_refused(400, Some("messages"));
 }
 
 /// As Llama 3.1 has it: whether there are calls is whether there is a list of them, and arguments are an object's.
