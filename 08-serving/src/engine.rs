@@ -26,6 +26,7 @@
 //! | `places.rs` | coming in, giving up a place, being done |
 //! | `pass.rs` | from a plan to a pass, and its logits |
 //! | `choose.rs` | from logits to tokens: masks, sampling, guesses, the end |
+//! | `form.rs` | what may come next in an answer of a given form, found while the model runs |
 //! | `logprobs.rs` | how likely a token was |
 //! | `costs.rs` | to park a request's blocks, or to compute them again |
 //! | `record.rs` | what a step did, for traces |
@@ -37,6 +38,7 @@ mod choose;
 mod costs;
 mod elsewhere;
 mod event;
+mod form;
 mod handle;
 mod holders;
 mod inbox;
@@ -58,7 +60,8 @@ mod view;
 
 pub use elsewhere::{Courier, Exchange, Prefiller, Wanted};
 pub use event::{Event, FinishReason, TokenEvent, Usage};
-pub use handle::{EngineHandle, STACK, Ticket};
+pub use form::STACK;
+pub use handle::{EngineHandle, Ticket};
 pub use kv_events::KvEvents;
 pub use lending::{BlocksOf, Exchanged};
 pub use options::{EngineOptions, KvFile, MakeProposer};

@@ -13,12 +13,15 @@ impl Engine {
         for submission in self.inbox.collect(waiting, self.running()) {
             let arrived = submission.at.saturating_duration_since(self.started);
             let (proposer, draft) = ((self.options.proposer)(), self.options.draft);
-            self.members.push(Member::new(submission, arrived, proposer, draft)?);
+            self.members.push(Member::new(submission, &self.inbox, arrived, proposer, draft)?);
         }
         let (now, is_cut_off) = (Instant::now(), self.inbox.is_cut_off());
         for index in (0..self.members.len()).rev() {
             let member = &mut self.members[index];
             member.notice_reader(now, self.options.events);
+            if let Some(form) = &mut member.form {
+                form.look();
+            }
             if member.outlet.is_gone() {
                 match member.outlet.is_done() {
                     true => self.counters.finished(FinishReason::Stop),

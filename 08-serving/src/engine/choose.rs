@@ -1,11 +1,14 @@
 //! From logits to tokens: masks, sampling, guesses, the end.
 
 use super::event::{Event, FinishReason, TokenEvent};
+use super::form::{Allowed, Form};
 use super::member::Member;
 use super::pass::{After, SpanRows};
+use super::request::TokenSet;
 use naive_decode::{Result, Span};
 use ndarray::{ArrayView2, s};
 use std::borrow::Cow;
+use std::time::Instant;
 
 /// What came of one request's span.
 #[derive(Debug, Default)]
@@ -15,24 +18,35 @@ pub(super) struct Outcome {
     pub(super) slots: Vec<usize>,
     /// Tokens that were chosen.
     pub(super) chosen: usize,
-    /// Guesses that were run, and those that came true.
+    /// Guesses that were run.
+    pub(super) run: usize,
+    /// Guesses that were looked at, the first if any, and those that came true.
     pub(super) guessed: usize,
     pub(super) came_true: usize,
+    /// Whether it was not known in time what may come next, so that guesses are left that nobody has looked at.
+    pub(super) is_cut_short: bool,
     /// Why the text is done, if it is.
     pub(super) end: Option<FinishReason>,
 }
 
 impl Member {
-    /// Takes in what a pass gave of a span's wanted rows.
+    /// Takes in what a pass gave of a span's wanted rows. Until then what may come next is waited for; where it is not known
+    /// by then, the last row counts as not run.
     ///
     /// # Errors
     /// If no token can be chosen. The request cannot go on then.
-    pub(super) fn take_in(&mut self, span: &Span, wanted: &SpanRows) -> Result<Outcome> {
+    pub(super) fn take_in(
+        &mut self,
+        span: &Span,
+        wanted: &SpanRows,
+        until: Instant,
+    ) -> Result<Outcome> {
         let guessed = self.guessing.tree.len();
         let rows = span.rows() - guessed;
         let mut outcome = Outcome {
             tokens: span.tokens[..rows].to_vec(),
             slots: (span.start..span.start + rows).collect(),
+            run: guessed,
             guessed,
             ..Outcome::default()
         };
@@ -54,7 +68,14 @@ impl Member {
         }
         // The rows that count: after the text's last token, and after each guess.
         let last = wanted.rows() - 1 - guessed;
-        for node in self.write(|row| wanted.after(last + row), &mut outcome)? {
+        let path = self.write(|row| wanted.after(last + row), until, &mut outcome)?;
+        if outcome.chosen == 0 {
+            outcome.tokens.pop();
+            outcome.slots.pop();
+            outcome.guessed = 0;
+            self.form.iter_mut().for_each(Form::put_off);
+        }
+        for node in path {
             outcome.tokens.push(self.guessing.tree.nodes()[node].token);
             outcome.slots.push(span.start + rows + node);
         }
@@ -63,7 +84,8 @@ impl Member {
 
     // ANCHOR: write
     /// Chooses tokens for as long as the one before was guessed: `after` 0 is what is known of the token after the text,
-    /// `after` `1 + i` of that after guess `i`. Gives the guesses that came true and were gone on from.
+    /// `after` `1 + i` of that after guess `i`. Gives the guesses that came true and were gone on from. Where a form is not
+    /// known `until` then, it ends there.
     ///
     /// Each token is chosen as it would be without guesses, with the next random number of the request's own. So
     /// guesses change when a token comes, never which. For guesses that are named and not drawn, as a
@@ -71,6 +93,7 @@ impl Member {
     fn write<'a>(
         &mut self,
         after: impl Fn(usize) -> After<'a>,
+        until: Instant,
         outcome: &mut Outcome,
     ) -> Result<Vec<usize>> {
         let mut path = Vec::new();
@@ -78,7 +101,12 @@ impl Member {
             let at = path.last().copied();
             let token = match after(at.map_or(0, |node: usize| node + 1)) {
                 After::Logits(logits) => {
-                    let token = self.next_token(logits)?;
+                    let Some(allowed) = self.allowed(until) else {
+                        outcome.is_cut_short = true;
+                        path.pop();
+                        return Ok(path);
+                    };
+                    let token = self.next_token(logits, allowed?)?;
                     self.events.push(Event::Token(TokenEvent::new(token, logits, self.logprobs)));
                     token
                 }
@@ -95,6 +123,9 @@ impl Member {
             let guess = tree.children(at).find(|&child| tree.nodes()[child].token == token);
             outcome.came_true += usize::from(guess.is_some());
             outcome.end = self.end_after(token);
+            if let Some(form) = self.form.as_mut().filter(|_| outcome.end.is_none()) {
+                form.accept(token);
+            }
             match guess {
                 Some(guess) if outcome.end.is_none() => path.push(guess),
                 _ => return Ok(path),
@@ -103,13 +134,17 @@ impl Member {
     }
     // ANCHOR_END: write
 
+    /// What may come next; nothing if that is not known by then.
+    fn allowed(&mut self, until: Instant) -> Option<Allowed> {
+        self.form.as_mut().map_or(Some(Ok(None)), |form| form.next(until))
+    }
+
     // ANCHOR: next
-    /// The next token, by logits `[vocab]`.
-    fn next_token(&mut self, logits: &[f32]) -> Result<u32> {
+    /// The next token, by logits `[vocab]`: one of those that are allowed, if not all are.
+    fn next_token(&mut self, logits: &[f32], allowed: Option<TokenSet>) -> Result<u32> {
         let mut scores = Cow::Borrowed(logits);
-        let mask = self.constraint.as_mut().map(|constraint| constraint.mask()).transpose()?;
         let mut goes_on = true;
-        if let Some(allowed) = mask.flatten() {
+        if let Some(allowed) = allowed {
             goes_on = false;
             for (token, score) in (0..).zip(scores.to_mut()) {
                 if !allowed.contains(token) {
@@ -125,11 +160,7 @@ impl Member {
                 scores.to_mut()[token as usize] = f32::NEG_INFINITY;
             }
         }
-        let token = self.sampler.sample(&scores, &self.text)?;
-        if let Some(constraint) = &mut self.constraint {
-            constraint.accept(token)?;
-        }
-        Ok(token)
+        self.sampler.sample(&scores, &self.text)
     }
     // ANCHOR_END: next
 

@@ -37,10 +37,6 @@ impl Drop for Open {
     }
 }
 
-/// Bytes of stack for threads that compile forms of answers, or follow them: that goes as deep as one rule of a form leads to
-/// another. The system gives the memory once it is used.
-pub const STACK: usize = 64 << 20;
-
 impl EngineHandle {
     /// Starts the thread.
     ///
@@ -48,7 +44,7 @@ impl EngineHandle {
     /// If the system gives no thread.
     pub fn start(engine: Engine) -> naive_decode::Result<Self> {
         let open = Arc::new(Open(engine.inbox().clone()));
-        let thread = std::thread::Builder::new().name("engine".into()).stack_size(STACK);
+        let thread = std::thread::Builder::new().name("engine".into());
         let spawned = thread.spawn(move || engine.run());
         spawned.map_err(|problem| Error::invalid("engine thread", problem, "a thread"))?;
         Ok(EngineHandle { open })

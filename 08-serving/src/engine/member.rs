@@ -2,12 +2,14 @@
 
 use super::elsewhere::Elsewhere;
 use super::event::{Event, TokenEvent, Usage};
-use super::inbox::{Outlet, Submission};
+use super::form::Form;
+use super::inbox::{Inbox, Outlet, Submission};
 use super::policy::Rank;
-use super::request::{Constraint, EngineRequest};
+use super::request::EngineRequest;
 use naive_decode::{Result, Sampler};
 use prefix_radix::{ParkedSession, Salt, Session};
 use speculative::{Acceptance, DraftTree, FromText};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Where a request's keys and values are.
@@ -24,7 +26,7 @@ pub(super) enum Place {
 /// A request that is not done.
 ///
 /// What a preempted request must not lose is all in here and not in its place: the text, the sampler, what the
-/// constraint has seen. So it goes on with the token that it would have had.
+/// form has seen. So it goes on with the token that it would have had.
 pub(super) struct Member {
     pub(super) id: u64,
     pub(super) place: Place,
@@ -33,7 +35,7 @@ pub(super) struct Member {
     /// How much of the text is the prompt.
     pub(super) prompt: usize,
     pub(super) sampler: Sampler,
-    pub(super) constraint: Option<Box<dyn Constraint>>,
+    pub(super) form: Option<Form>,
     pub(super) max_tokens: usize,
     pub(super) min_tokens: usize,
     pub(super) end_tokens: Vec<u32>,
@@ -78,6 +80,7 @@ impl Member {
     /// A request that has just come; `arrived` is the time on the engine's clock.
     pub(super) fn new(
         submission: Submission,
+        inbox: &Arc<Inbox>,
         arrived: Duration,
         proposer: Box<dyn FromText>,
         draft: usize,
@@ -93,7 +96,7 @@ impl Member {
             prompt: prompt.len(),
             text: prompt,
             sampler,
-            constraint: request.constraint,
+            form: request.constraint.map(|constraint| Form::new(constraint, inbox)),
             max_tokens,
             min_tokens: request.min_tokens,
             end_tokens: request.end_tokens,
@@ -137,6 +140,16 @@ impl Member {
 
     pub(super) fn is_stalled(&self) -> bool {
         self.stalled_since.is_some()
+    }
+
+    /// Whether passes go on without it until it is known what may come next in it.
+    pub(super) fn is_paused(&self) -> bool {
+        self.form.as_ref().is_some_and(Form::is_late)
+    }
+
+    /// Whether it has rows to run now.
+    pub(super) fn goes_on(&self) -> bool {
+        self.is_running() && !self.is_stalled() && !self.is_paused()
     }
 
     /// Tokens generated so far.

@@ -200,7 +200,7 @@ impl Member {
     /// What it needs of the next pass.
     fn need(&self) -> Need {
         let is_plain = self.sampler.is_argmax()
-            && self.constraint.is_none()
+            && self.form.is_none()
             && self.logprobs.is_none()
             && !self.reads_all()
             && self.generated() >= self.min_tokens;

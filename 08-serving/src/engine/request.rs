@@ -75,7 +75,8 @@ impl EngineRequest {
 
 /// What a text must conform to, token by token: a grammar, a schema.
 ///
-/// It runs on the engine's thread, between passes: it has to be quick, a millisecond and less.
+/// It is asked while the model runs, in threads that are there for this. One that takes longer than a pass keeps only its own
+/// answer waiting, and what the processor could do else.
 pub trait Constraint: Send {
     /// The tokens that may come next; none if all may. Called once before each token.
     ///
@@ -83,7 +84,7 @@ pub trait Constraint: Send {
     /// If the constraint cannot go on. The request then fails; others do not notice.
     fn mask(&mut self) -> Result<Option<TokenSet>, Error>;
 
-    /// The token that was chosen. An end token is told too.
+    /// The token that was chosen, unless the text ends with it.
     ///
     /// # Errors
     /// If the text does not conform with it.

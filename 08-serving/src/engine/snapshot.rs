@@ -24,6 +24,7 @@ impl Engine {
             running: count(Member::is_running),
             waiting: count(is_queued),
             stalled: count(Member::is_stalled),
+            paused: count(Member::is_paused),
             draining: false, // the inbox knows
             blocks,
             cells: self.cells(),

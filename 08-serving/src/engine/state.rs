@@ -12,6 +12,8 @@ pub struct EngineState {
     pub waiting: usize,
     /// Requests that are held back because nobody reads their events.
     pub stalled: usize,
+    /// Requests that passes go on without until it is known what their form allows next.
+    pub paused: usize,
     /// Whether no more requests are taken.
     pub draining: bool,
     /// Blocks of the pool.

@@ -2,6 +2,7 @@
 
 use super::arrivals::is_queued;
 use super::choose::Outcome;
+use super::form;
 use super::member::{Guessing, Member, Place};
 use super::pass::{PassRows, SpanRows};
 use super::policy::{Budget, Plan};
@@ -26,8 +27,8 @@ const PASSES: usize = 96;
 pub enum Step {
     /// A pass has run.
     Ran(PassRecord),
-    /// There was nothing to run: nothing will change before somebody submits, reads or goes away, or this
-    /// moment comes.
+    /// There was nothing to run: nothing will change before somebody submits, reads or goes away, a form that is waited for
+    /// is known, or this moment comes.
     Idle(Option<Instant>),
 }
 
@@ -76,7 +77,7 @@ impl Engine {
         let executed = Instant::now();
         let mut rows = self.execute(&decided.pass, &decided.indices)?;
         let took = executed.elapsed();
-        let outcomes = self.choose(&decided, &mut rows);
+        let outcomes = self.choose(&decided, &mut rows, took);
         let spans = self.take_in(&mut decided, outcomes)?;
         let record = self.record(decided, spans, began, took);
         self.tell(false);
@@ -109,7 +110,8 @@ impl Engine {
             let (indices, spans) = self.spans(&carried_out)?.into_iter().unzip();
             let pass = Pass { spans };
             // Nothing to run is no answer while somebody inside could go on: nobody would ask again.
-            let is_stuck = attempt > 0 && pass.spans.is_empty() && self.members.iter().any(goes_on);
+            let is_stuck =
+                attempt > 0 && pass.spans.is_empty() && self.members.iter().any(Member::goes_on);
             if !is_stuck && self.pool.has_room(&pass)? {
                 return Ok(Decided { plan: carried_out, indices, pass });
             }
@@ -121,7 +123,12 @@ impl Engine {
 
     /// Chooses tokens for everyone in a pass. The requests have nothing in common here, so threads share them
     /// out.
-    fn choose(&mut self, decided: &Decided, rows: &mut PassRows) -> Vec<Result<Outcome>> {
+    fn choose(
+        &mut self,
+        decided: &Decided,
+        rows: &mut PassRows,
+        took: Duration,
+    ) -> Vec<Result<Outcome>> {
         let numbers = rows.len();
         let mut members: Vec<Option<&mut Member>> = self.members.iter_mut().map(Some).collect();
         let spans = decided.pass.spans.iter().zip(&decided.indices).zip(rows.by_span());
@@ -130,8 +137,9 @@ impl Engine {
                 (members[index].take().expect("a request has one span"), span, rows)
             })
             .collect();
+        let until = Instant::now() + form::patience(took, jobs.len());
         let choose = |(member, span, rows): (&mut Member, &Span, Result<SpanRows>)| {
-            rows.and_then(|rows| member.take_in(span, &rows))
+            rows.and_then(|rows| member.take_in(span, &rows, until))
         };
         match numbers >= MANY && jobs.len() > 1 {
             true => jobs.into_par_iter().map(choose).collect(),
@@ -160,7 +168,7 @@ impl Engine {
             };
             let Place::Inside(session) = &mut member.place else { continue };
             self.pool.advance(session, &outcome.tokens, &outcome.slots)?;
-            let kind = match outcome.guessed {
+            let kind = match outcome.run {
                 0 if span.start < member.prompt || span.rows() > 1 => Kind::Prefill,
                 0 => Kind::Decode,
                 _ => Kind::Verify,
@@ -261,11 +269,6 @@ impl Engine {
     }
 }
 
-/// Whether a request has rows to run now.
-fn goes_on(member: &Member) -> bool {
-    member.is_running() && !member.is_stalled()
-}
-
 impl Member {
     /// Keeps as many guesses as the plan has rows for, and notes whether guessing pays.
     fn plan_guesses(&mut self, planned: usize) {
@@ -294,7 +297,9 @@ impl Member {
         self.usage.accepted_tokens += outcome.came_true;
         if outcome.guessed > 0 {
             let Guessing { acceptance, tree, .. } = &mut self.guessing;
-            acceptance.observe(tree.depth(), outcome.came_true);
+            // Of guesses that nobody looked at nothing is known.
+            let judged = if outcome.is_cut_short { outcome.came_true } else { tree.depth() };
+            acceptance.observe(judged, outcome.came_true);
         }
     }
 }

@@ -146,6 +146,7 @@ impl Member {
             priority: self.priority,
             is_running: self.is_running(),
             is_stalled: self.is_stalled() || self.elsewhere.is_awaited(),
+            is_paused: self.is_paused(),
             text: self.text.len(),
             held,
             longest: self.longest(),
@@ -160,7 +161,7 @@ impl Member {
 
     /// Tokens that may be guessed: not past the end of the text, and no more than its reader has room for.
     fn most_guesses(&self) -> usize {
-        if !self.is_running() || self.is_stalled() || self.held() + 1 < self.text.len() {
+        if !self.goes_on() || self.held() + 1 < self.text.len() {
             return 0;
         }
         let left = self.max_tokens.saturating_sub(self.generated() + 1);

@@ -67,6 +67,7 @@ impl Simulated {
             priority: 0,
             is_running: self.is_running,
             is_stalled: false,
+            is_paused: false,
             text: self.text - self.forgotten,
             held: self.held - self.forgotten,
             longest: self.size.prompt + self.size.answer - 1 - self.forgotten,

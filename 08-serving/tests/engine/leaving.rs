@@ -5,7 +5,7 @@ use crate::world::{
     run, serve,
 };
 use naive_decode::{Config, LoadOptions, Model, Sampling, dense, random_tensors};
-use serving::engine::{Engine, EngineOptions, EngineRequest, Event, FinishReason, Refused, Step};
+use serving::engine::{Engine, EngineOptions, EngineRequest, FinishReason, Refused, Step};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -280,41 +280,6 @@ fn whoever_the_model_cannot_run_fails_and_nobody_beside_it() {
         assert_eq!(engine.state().counters.failed, 1);
         assert_empty(&engine);
     }
-}
-
-#[test]
-fn a_constraint_that_gives_up_fails_alone() {
-    struct GivesUp(usize);
-    impl serving::engine::Constraint for GivesUp {
-        fn mask(&mut self) -> naive_decode::Result<Option<serving::engine::TokenSet>> {
-            match self.0 {
-                0 => Ok(Some(serving::engine::TokenSet::none(model().config.vocab_size))),
-                _ => Ok(None),
-            }
-        }
-        fn accept(&mut self, _: u32) -> naive_decode::Result<()> {
-            self.0 -= 1;
-            Ok(())
-        }
-    }
-    let mut engine = engine(options(600));
-    let asked = Asked::new(vec![1, 2, 3], 10);
-    let request = EngineRequest { constraint: Some(Box::new(GivesUp(4))), ..asked.request() };
-    let mut failing = engine.submit(request).unwrap();
-    let mut answers = vec![Answer::of(engine.submit(asked.request()).unwrap())];
-    run(&mut engine, &mut answers);
-    assert_as_alone(&[asked], &answers, "beside one that fails");
-    let mut events = Vec::new();
-    while let Ok(event) = failing.try_recv() {
-        events.push(event);
-    }
-    let said = match events.pop() {
-        Some(Event::Failed(error)) => error.to_string(),
-        other => panic!("{other:?}"),
-    };
-    assert!(said.contains("number of tokens that may come next is 0"), "{said}");
-    assert_eq!(events.len(), 1 + 4);
-    assert_empty(&engine);
 }
 
 #[test]

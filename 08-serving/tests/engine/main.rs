@@ -7,8 +7,9 @@
 //! | `pressure.rs` | a pool that is too small: preemption, parking, nothing lost |
 //! | `embeddings.rs` | hidden states of prompts, alone and in any batch |
 //! | `kv_events.rs` | routers know what the pool knows |
+//! | `forms.rs` | answers of a given form: masks, followed while the model runs |
 //! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
-//! | `requests.rs` | what is refused, ends, masks, log-probabilities |
+//! | `requests.rs` | what is refused, ends, log-probabilities |
 //! | `schedule.rs` | the policies as functions |
 //! | `snapshot.rs` | what the engine looks like from outside |
 //! | `soak.rs` | everything at once |
@@ -17,6 +18,7 @@
 
 mod elsewhere;
 mod embeddings;
+mod forms;
 mod kv_events;
 mod leaving;
 mod pressure;

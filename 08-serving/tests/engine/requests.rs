@@ -1,12 +1,8 @@
-//! What is refused, ends, masks, log-probabilities.
+//! What is refused, ends, log-probabilities.
 
 use crate::world::{Answer, Asked, CONTEXT, Dice, VOCAB, Wild, engine, model, options, run};
-use naive_decode::{
-    CpuExecutor, Error, Executor, NaiveAttention, Pass, Result, Sampling, Span, Want,
-};
-use serving::engine::{
-    Constraint, EngineOptions, EngineRequest, FinishReason, KvFile, Refused, TokenSet,
-};
+use naive_decode::{CpuExecutor, Executor, NaiveAttention, Pass, Sampling, Span, Want};
+use serving::engine::{EngineOptions, EngineRequest, FinishReason, KvFile, Refused};
 use std::sync::Arc;
 
 #[test]
@@ -86,52 +82,6 @@ fn an_end_token_ends_the_text_but_not_too_early() {
     assert!(answers[0].tokens.len() > 40);
     assert!(!answers[0].tokens[..40].contains(&text[20]));
     assert_eq!(answers[0].tokens[..first], text[..first]);
-}
-
-/// Even and odd tokens in turn.
-struct InTurn {
-    wants_odd: bool,
-}
-
-impl Constraint for InTurn {
-    fn mask(&mut self) -> Result<Option<TokenSet>> {
-        let mut set = TokenSet::none(VOCAB as usize);
-        (0..VOCAB).filter(|token| (token % 2 == 1) == self.wants_odd).for_each(|t| set.insert(t));
-        Ok(Some(set))
-    }
-
-    fn accept(&mut self, token: u32) -> Result<()> {
-        if (token % 2 == 1) != self.wants_odd {
-            return Err(Error::invalid("a token", token, "the other kind"));
-        }
-        self.wants_odd = !self.wants_odd;
-        Ok(())
-    }
-}
-
-#[test]
-fn a_constraint_holds_with_guesses_and_through_preemption() {
-    let mut dice = Dice(15);
-    let sampling = |seed| Sampling { temperature: 1.0, seed, ..Sampling::default() };
-    let mut request = |seed| EngineRequest {
-        sampling: sampling(seed),
-        constraint: Some(Box::new(InTurn { wants_odd: true })),
-        ..EngineRequest::new(dice.tokens(20), 100)
-    };
-    let proposer: serving::engine::MakeProposer = Arc::new(|| Box::new(Wild(Dice(1))));
-    let mut engine = engine(EngineOptions { proposer, ..options(200) });
-    let mut answers: Vec<Answer> =
-        (0..4).map(|seed| Answer::of(engine.submit(request(seed)).unwrap())).collect();
-    run(&mut engine, &mut answers);
-    let counters = engine.state().counters;
-    assert!(counters.preemptions > 0);
-    // Whoever comes back finds what it has said itself. Nobody shares anything here.
-    assert_eq!((counters.prefix_queries, counters.prefix_hits), (4 * 20, 0));
-    for answer in &answers {
-        assert_eq!(answer.tokens.len(), 100);
-        let in_turn = |(i, token): (usize, &u32)| (token % 2 == 1) == (i % 2 == 0);
-        assert!(answer.tokens.iter().enumerate().all(in_turn), "{:?}", answer.tokens);
-    }
 }
 
 /// ln of the softmax of every row of a text's logits, by the naive loop and in f64.

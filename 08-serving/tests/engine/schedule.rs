@@ -14,6 +14,8 @@ struct World {
     block: usize,
     total: usize,
     budget: Budget,
+    /// In how many of five passes whoever writes has to pause.
+    pauses: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -57,6 +59,7 @@ impl World {
             assert!(seen.insert(span.id), "two spans of one request");
             let request = self.request(span.id);
             assert!(request.view.is_running && !request.view.is_stalled);
+            assert!(!request.view.is_paused, "it was to have no rows");
             assert!(span.rows > 0 && span.rows <= request.view.pending());
             request.view.held += span.rows;
             request.view.places = request.view.places.max(request.view.held.div_ceil(block));
@@ -87,6 +90,7 @@ fn view(id: u64, priority: i32, arrived: u64, text: usize, longest: usize) -> Vi
         priority,
         is_running: false,
         is_stalled: false,
+        is_paused: false,
         text,
         held: 0,
         longest,
@@ -124,14 +128,21 @@ fn simulate(
                 world.requests.push(Request { view, end, preemptions: 0 });
             }
         }
+        let mut is_paused = false;
+        for request in &mut world.requests {
+            let view = &mut request.view;
+            let turn = now * 7 + view.id;
+            view.is_paused = view.is_running && view.pending() == 1 && turn % 5 < world.pauses;
+            is_paused |= view.is_paused;
+        }
         let plan = policy.schedule(&world.state(), world.budget);
         assert_eq!(
             plan,
             policy.schedule(&world.state(), world.budget),
             "the same state, the same plan"
         );
-        let is_stuck = plan.spans.is_empty() && world.requests.iter().any(|r| !r.view.is_stalled);
-        assert!(!is_stuck, "nothing runs, and somebody could: {:?}", world.state());
+        let is_stuck = plan.spans.is_empty() && !world.requests.is_empty();
+        assert!(!is_stuck || is_paused, "nothing runs, and somebody could: {:?}", world.state());
         preemptions += plan.preempt.len();
         for id in &plan.preempt {
             let came_in = last[id];
@@ -156,7 +167,7 @@ fn world(block: usize, more: usize, rows: usize, running: usize) -> World {
     // The longest text fits, and how much more is a matter of luck.
     let total = 150usize.div_ceil(block) + more / block;
     let budget = Budget { rows: rows.max(running), running };
-    World { requests: Vec::new(), block, total, budget }
+    World { requests: Vec::new(), block, total, budget, pauses: 0 }
 }
 
 proptest! {
@@ -167,12 +178,13 @@ proptest! {
     #[test]
     fn every_load_is_served(
         load in load(), block in prop::sample::select(vec![1usize, 4, 16]),
-        more in 0usize..400, rows in 1usize..64, running in 1usize..12,
+        more in 0usize..400, rows in 1usize..64, running in 1usize..12, pauses in 0u64..4,
     ) {
+        let world = || World { pauses, ..world(block, more, rows, running) };
         let tokens: usize = load.iter().map(|(_, _, prompt, answer)| prompt + answer).sum();
-        let (_, preemptions) = simulate(&Continuous, &load, world(block, more, rows, running));
+        let (_, preemptions) = simulate(&Continuous, &load, world());
         prop_assert!(preemptions <= tokens / block + 4 * load.len(), "{preemptions} of {tokens}");
-        let (_, none) = simulate(&StaticBatches, &load, world(block, more, rows, running));
+        let (_, none) = simulate(&StaticBatches, &load, world());
         prop_assert_eq!(none, 0, "static batches set everything aside");
     }
 
@@ -271,6 +283,27 @@ fn a_prompt_that_is_read_pauses_for_a_more_urgent_one() {
     assert_eq!(passes_until_read(0, 3, 12), 97 + 4, "equals read one after the other");
     let late = serving::engine::policy::LEVEL.as_millis() as u64 + 1;
     assert_eq!(passes_until_read(1, late, 12), 97 + 4, "who has waited for a level goes first");
+}
+
+#[test]
+fn whoever_pauses_keeps_the_place() {
+    let mut world = world(4, 0, 4, 1);
+    for id in 0..2 {
+        let view = view(id, 0, id, 8, 20);
+        world.requests.push(Request { view, end: 21, preemptions: 0 });
+    }
+    let first = world.request(0);
+    (first.view.is_running, first.view.held, first.view.places) = (true, 7, 2);
+    first.view.is_paused = true;
+    assert_eq!(Continuous.schedule(&world.state(), world.budget), Plan::default());
+    // With a place for each, both come to run.
+    world.budget.running = 2;
+    let plan = Continuous.schedule(&world.state(), world.budget);
+    assert_eq!((&plan.preempt[..], &plan.admit[..], plan.rows()), (&[][..], &[1][..], 4));
+    // Who is stalled keeps it only as long as nobody wants it.
+    (world.budget.running, world.request(0).view.is_stalled) = (1, true);
+    let plan = Continuous.schedule(&world.state(), world.budget);
+    assert_eq!((&plan.preempt[..], &plan.admit[..]), (&[0][..], &[1][..]));
 }
 
 #[test]

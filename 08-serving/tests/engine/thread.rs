@@ -1,10 +1,9 @@
 //! The engine on its thread.
 
-use crate::world::{Asked, Dice, crowd, engine, options};
+use crate::world::{Asked, Dice, crowd, engine, eventually, options};
 use serving::engine::policy::{Budget, Plan, Policy, State};
 use serving::engine::{EngineHandle, EngineOptions, Event, Refused, Ticket};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 fn tokens(mut ticket: Ticket) -> Vec<u32> {
     let mut tokens = Vec::new();
@@ -15,15 +14,6 @@ fn tokens(mut ticket: Ticket) -> Vec<u32> {
             Event::Failed(error) => panic!("{error}"),
             Event::Started { .. } | Event::Prompt(_) | Event::Embedding(_) => {}
         }
-    }
-}
-
-/// Waits for something that the engine's thread will do by itself.
-fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -13,6 +13,8 @@ use serving::engine::{
 };
 use speculative::{DraftTree, FromText, Proposer};
 use std::sync::{Arc, OnceLock};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 pub(crate) const VOCAB: u32 = 61;
 pub(crate) const CONTEXT: usize = 256;
@@ -200,12 +202,18 @@ impl Answer {
 /// Steps until nothing is left to do, reading as it goes; everything must hold after each step.
 pub(crate) fn run(engine: &mut Engine, answers: &mut [Answer]) -> Vec<PassRecord> {
     let mut records = Vec::new();
+    let began = Instant::now();
     loop {
         let step = engine.step().unwrap();
         engine.check_integrity().unwrap();
         answers.iter_mut().for_each(Answer::read);
         match step {
             Step::Ran(record) => records.push(record),
+            // Nothing runs until somebody else has found what may come next.
+            Step::Idle(_) if engine.state().paused > 0 => {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody finds it");
+                sleep(Duration::from_millis(1));
+            }
             Step::Idle(_) => return records,
         }
         assert!(records.len() < 100_000, "the engine goes on for ever");
@@ -230,6 +238,15 @@ pub(crate) fn assert_as_alone(asked: &[Asked], answers: &[Answer], place: &str) 
         let usage = answer.usage();
         assert_eq!(usage.generated_tokens, answer.tokens.len());
         assert_eq!(usage.prompt_tokens, asked.prompt.len());
+    }
+}
+
+/// Waits for something that the engine's thread will do by itself.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        sleep(Duration::from_millis(1));
     }
 }
 

@@ -19,7 +19,7 @@ impl<'a> Draw<'a> {
     pub(super) fn new(state: &'a State, budget: Budget) -> Self {
         let mut inside: Vec<&View> = state.requests.iter().filter(|v| v.is_running).collect();
         inside.sort_by_key(|view| (view.is_stalled, view.rank));
-        let texts = inside.iter().filter(|v| !v.is_stalled && v.pending() == 1).count();
+        let texts = inside.iter().filter(|v| has_turn(v) && v.pending() == 1).count();
         Draw {
             plan: Plan::default(),
             inside,
@@ -44,7 +44,7 @@ impl<'a> Draw<'a> {
         while let Some(&view) = self.inside.get(turn) {
             let (text, pending) = (view.pending() == 1, view.pending());
             let wanted = if text { 1 } else { pending.min(self.prompt_rows) };
-            if view.is_stalled || wanted == 0 {
+            if !has_turn(view) || wanted == 0 {
                 turn += 1;
                 continue;
             }
@@ -116,6 +116,11 @@ impl<'a> Draw<'a> {
         };
         self.inside.iter().map(rest).sum()
     }
+}
+
+/// Whether a request inside may have rows.
+fn has_turn(view: &View) -> bool {
+    !view.is_stalled && !view.is_paused
 }
 
 /// Whether a request inside makes room for another: one of a higher priority that ranks before it. Who came in with this plan

@@ -34,7 +34,7 @@ pub trait Policy: Send + Sync {
 
     /// The next pass, for a state and within a budget. The same arguments give the same plan.
     ///
-    /// A plan may be empty, but not while somebody who is not stalled is running.
+    /// A plan may be empty, but not while somebody who is neither stalled nor paused is running.
     fn schedule(&self, state: &State, budget: Budget) -> Plan;
 }
 // ANCHOR_END: policy
@@ -83,6 +83,8 @@ pub struct View {
     pub is_running: bool,
     /// Whether it is held back: nobody reads its events, or its prompt is being read elsewhere.
     pub is_stalled: bool,
+    /// Running: whether it can have no rows in this pass. It keeps its place and its rank.
+    pub is_paused: bool,
     /// Tokens of its text so far, prompt included. At least one has not been run.
     pub text: usize,
     /// Tokens of it that need not be run: in the pool if it is running, known to the prefix cache if it waits.

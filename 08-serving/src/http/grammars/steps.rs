@@ -3,9 +3,8 @@
 //! llguidance's own limits count what it makes, and not how often it looks through what it has made. So a text that can
 //! be read in very many ways takes minutes for a token, within all of them.
 //!
-//! Steps are taken where tokens are chosen, so whoever waits for a token waits for them. An answer in a hundred copies takes a
-//! hundred times as long, and that is for others to wait for, too: so all answers that are held to one form share what its steps
-//! may take.
+//! Steps are taken in few threads, and on cores that passes run on, too. An answer in a hundred copies takes a hundred times as
+//! long, and that is for others to wait for: so all answers that are held to one form share what its steps may take.
 
 use llguidance::{CancellationHandle, Matcher};
 use std::fmt::Display;
@@ -25,33 +24,38 @@ const EACH: Duration = Duration::from_millis(250);
 /// How late a step may be called off.
 const LATE: Duration = Duration::from_millis(50);
 
-/// What steps of one form may take, all answers' together: [`MOST`] at once, and [`EACH`] on the whole. Where a step was called
-/// off there is nothing left, and the next ones have a quarter of the time that goes by.
+/// What steps of one form may take, all answers' together: [`MOST`] at once, and [`EACH`] on the whole. A step that begins while
+/// others are under way has a part of what is left. Where one was called off there is nothing left, and the next ones have
+/// a quarter of the time that goes by.
 pub(super) struct Allowance(Mutex<Left>);
 
 struct Left {
     time: Duration,
     at: Instant,
+    /// Steps under way.
+    steps: u32,
 }
 
 impl Allowance {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Allowance(Mutex::new(Left { time: MOST, at: Instant::now() })))
+        Arc::new(Allowance(Mutex::new(Left { time: MOST, at: Instant::now(), steps: 0 })))
     }
 
-    /// How long a step may take that begins at this moment.
-    fn at(&self, now: Instant) -> Duration {
+    /// A step begins at this moment; gives how long it may take.
+    fn begin(&self, now: Instant) -> Duration {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         left.time = MOST.min(left.time + now.saturating_duration_since(left.at) / 4);
         left.at = left.at.max(now);
-        left.time
+        left.steps += 1;
+        left.time / left.steps
     }
 
     /// A step is done, or called off.
-    fn spend(&self, took: Duration, is_done: bool) {
+    fn end(&self, took: Duration, is_done: bool) {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earned = if is_done { EACH } else { Duration::ZERO };
         left.time = (left.time + earned).saturating_sub(took);
+        left.steps -= 1;
     }
 }
 
@@ -91,13 +95,13 @@ impl Steps {
     ) -> Result<T, String> {
         let handle = matcher.cancellation_handle().unwrap_or_default();
         let now = Instant::now();
-        let until = now + allowance.at(now);
+        let until = now + allowance.begin(now);
         let begun = Arc::new(Step { until, is_over: AtomicBool::new(false), handle });
         // Whoever watches is there for as long as this is.
         let _ = self.begun.send(begun.clone());
         let taken = step(matcher);
         begun.is_over.store(true, Ordering::Relaxed);
-        allowance.spend(now.elapsed(), !matcher.is_cancelled());
+        allowance.end(now.elapsed(), !matcher.is_cancelled());
         taken.map_err(|problem| match matcher.is_cancelled() {
             true => format!(
                 "a token takes more than {} seconds, or many take more than {} each",
@@ -139,19 +143,30 @@ mod tests {
     #[test]
     fn steps_that_take_long_leave_less_to_others() {
         let (allowance, began) = (Allowance::new(), Instant::now());
-        assert_eq!(allowance.at(began), MOST);
         // Slow ones use it up, at whatever time they begin.
-        for step in 1..=4 {
-            allowance.spend(Duration::from_millis(750), true);
-            assert_eq!(allowance.at(began), MOST - Duration::from_millis(500) * step);
+        for step in 0..4 {
+            assert_eq!(allowance.begin(began), MOST - Duration::from_millis(500) * step);
+            allowance.end(Duration::from_millis(750), true);
         }
-        allowance.spend(MOST, false);
-        assert_eq!(allowance.at(began), Duration::ZERO);
+        assert_eq!(allowance.begin(began), Duration::from_secs(1));
+        allowance.end(MOST, false);
+        assert_eq!(allowance.begin(began), Duration::ZERO);
+        allowance.end(Duration::ZERO, false);
         // Time brings it back, and so do quick ones.
-        assert_eq!(allowance.at(began + Duration::from_secs(4)), Duration::from_secs(1));
-        allowance.spend(Duration::from_millis(50), true);
-        let later = allowance.at(began + Duration::from_secs(4));
-        assert_eq!(later, Duration::from_millis(1_200));
-        assert_eq!(allowance.at(began + Duration::from_secs(60)), MOST);
+        let later = began + Duration::from_secs(4);
+        assert_eq!(allowance.begin(later), Duration::from_secs(1));
+        allowance.end(Duration::from_millis(50), true);
+        assert_eq!(allowance.begin(later), Duration::from_millis(1_200));
+        allowance.end(EACH, true);
+        assert_eq!(allowance.begin(began + Duration::from_secs(60)), MOST);
+    }
+
+    #[test]
+    fn steps_at_one_time_share_what_is_left() {
+        let (allowance, began) = (Allowance::new(), Instant::now());
+        assert_eq!([1, 2, 3].map(|_| allowance.begin(began)), [MOST, MOST / 2, MOST / 3]);
+        allowance.end(Duration::from_millis(250), true);
+        allowance.end(Duration::from_millis(250), true);
+        assert_eq!(allowance.begin(began), MOST / 2);
     }
 }

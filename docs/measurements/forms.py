@@ -1,0 +1,135 @@
+"""What answers of a given form take from others: servers in turn, each started for its loads and stopped again.
+
+    python3 docs/measurements/forms.py --ladder before=old/ladder --ladder after=target/release/ladder --model q4_1.gguf \
+        --rounds 3 --json forms.json
+
+Loads: one text alone; the same text beside an answer whose form takes some thirty milliseconds a token; eight answers of an
+ordinary form together. Samples are the gaps between a text's pieces in ms, and tokens a second.
+"""
+
+import argparse
+import http.client
+import json
+import platform
+import socket
+import subprocess
+import threading
+import time
+
+TOKENS = 128
+STORY = "Once upon a time there was a ship that sailed to the north. " * 4
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Server:
+    def __init__(self, ladder, options):
+        self.port = free_port()
+        command = [ladder, "serve", "--model", options.model, "--device", "cpu", "--port", str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while True:
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", self.port)
+                connection.request("GET", "/health")
+                connection.getresponse().read()
+                return
+            except OSError:
+                time.sleep(0.1)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def stream(self, **body):
+        """The moments at which the pieces of an answer come, and how many tokens it has."""
+        body = dict(prompt=STORY, max_tokens=TOKENS, temperature=0, stream=True, stream_options={"include_usage": True}, **body)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        moments, tokens = [], 0
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        for line in answer:
+            if line.startswith(b"data: {"):
+                event = json.loads(line[6:])
+                assert "error" not in event, event
+                moments.append(time.monotonic())
+                tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+        return moments, tokens
+
+
+def slow():
+    """Each rule may be nothing and lead to the next, so there are very many ways to read a text."""
+    rules = "".join(f'r{i}: r{i + 1}? "b"?\n' for i in range(1, 250))
+    return {"grammar": f'start: (r1 "a" | r1 "b")+ "!"\n{rules}r250: "c"\n'}
+
+
+ORDINARY = {"json": {
+    "type": "object", "required": ["name", "age", "email", "tags", "address"], "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string"}, "age": {"type": "integer"}, "email": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "address": {"type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}},
+    }}}
+
+
+def together(*calls):
+    results = [None] * len(calls)
+
+    def run(i):
+        results[i] = calls[i]()
+
+    threads = [threading.Thread(target=run, args=[i]) for i in range(len(calls))]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return results
+
+
+def gaps(moments):
+    return [round(1000 * (after - before), 2) for before, after in zip(moments, moments[1:])]
+
+
+def measure(server):
+    text = lambda: server.stream(ignore_eos=True)
+    text(), server.stream(structured_outputs=slow()), server.stream(structured_outputs=ORDINARY)
+    sample = {"alone": gaps(text()[0])}
+    beside, held = together(text, lambda: server.stream(structured_outputs=slow()))
+    sample["beside a slow form"] = gaps(beside[0])
+    sample["of the slow form"] = gaps(held[0])
+    began = time.monotonic()
+    answers = together(*[lambda: server.stream(structured_outputs=ORDINARY)] * 8)
+    sample["eight of a form, tokens/s"] = round(sum(tokens for _, tokens in answers) / (time.monotonic() - began), 1)
+    return sample
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--ladder", action="append", required=True, metavar="NAME=PROGRAM")
+    options.add_argument("--model", required=True)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--json")
+    options = options.parse_args()
+    samples = {}
+    for _ in range(options.rounds):
+        for name, ladder in (named.split("=", 1) for named in options.ladder):
+            server = Server(ladder, options)
+            samples.setdefault(name, []).append(measure(server))
+            server.stop()
+    for name, rounds in samples.items():
+        for what in rounds[0]:
+            found = [one[what] for one in rounds]
+            if isinstance(found[0], list):
+                sorted_gaps = sorted(sum(found, []))
+                found = [f"p{p} {sorted_gaps[len(sorted_gaps) * p // 100]} ms" for p in (50, 90, 99)]
+            print(f"{name:10} {what:28} {found}")
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump(dict(system=platform.platform(), model=options.model.rsplit("/", 1)[-1], samples=samples), out)
+            out.write("\n")
+
+
+if __name__ == "__main__":
+    main()
