@@ -10,55 +10,34 @@ ordinary form together. Samples are the gaps between a text's pieces in ms, and 
 import argparse
 import http.client
 import json
+import pathlib
 import platform
-import socket
-import subprocess
-import threading
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "08-serving/tests/clients"))
+from served import served  # noqa: E402
 
 TOKENS = 128
 STORY = "Once upon a time there was a ship that sailed to the north. " * 4
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
-class Server:
-    def __init__(self, ladder, options):
-        self.port = free_port()
-        command = [ladder, "serve", "--model", options.model, "--device", "cpu", "--port", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while True:
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", self.port)
-                connection.request("GET", "/health")
-                connection.getresponse().read()
-                return
-            except OSError:
-                time.sleep(0.1)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-
-    def stream(self, **body):
-        """The moments at which the pieces of an answer come, and how many tokens it has."""
-        body = dict(prompt=STORY, max_tokens=TOKENS, temperature=0, stream=True, stream_options={"include_usage": True}, **body)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        moments, tokens = [], 0
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        for line in answer:
-            if line.startswith(b"data: {"):
-                event = json.loads(line[6:])
-                assert "error" not in event, event
-                moments.append(time.monotonic())
-                tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
-        return moments, tokens
+def stream(address, **body):
+    """The moments at which the pieces of an answer come, and how many tokens it has."""
+    body = dict(prompt=STORY, max_tokens=TOKENS, temperature=0, stream=True, stream_options={"include_usage": True}, **body)
+    connection = http.client.HTTPConnection(address.removeprefix("http://"))
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    moments, tokens = [], 0
+    answer = connection.getresponse()
+    assert answer.status == 200, answer.read()
+    for line in answer:
+        if line.startswith(b"data: {"):
+            event = json.loads(line[6:])
+            assert "error" not in event, event
+            moments.append(time.monotonic())
+            tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+    return moments, tokens
 
 
 def slow():
@@ -77,30 +56,23 @@ ORDINARY = {"json": {
 
 
 def together(*calls):
-    results = [None] * len(calls)
-
-    def run(i):
-        results[i] = calls[i]()
-
-    threads = [threading.Thread(target=run, args=[i]) for i in range(len(calls))]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    return results
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [answer.result() for answer in [threads.submit(call) for call in calls]]
 
 
 def gaps(moments):
     return [round(1000 * (after - before), 2) for before, after in zip(moments, moments[1:])]
 
 
-def measure(server):
-    text = lambda: server.stream(ignore_eos=True)
-    text(), server.stream(structured_outputs=slow()), server.stream(structured_outputs=ORDINARY)
+def measure(address):
+    text = lambda: stream(address, ignore_eos=True)
+    text(), stream(address, structured_outputs=slow()), stream(address, structured_outputs=ORDINARY)
     sample = {"alone": gaps(text()[0])}
-    beside, held = together(text, lambda: server.stream(structured_outputs=slow()))
+    beside, held = together(text, lambda: stream(address, structured_outputs=slow()))
     sample["beside a slow form"] = gaps(beside[0])
     sample["of the slow form"] = gaps(held[0])
     began = time.monotonic()
-    answers = together(*[lambda: server.stream(structured_outputs=ORDINARY)] * 8)
+    answers = together(*[lambda: stream(address, structured_outputs=ORDINARY)] * 8)
     sample["eight of a form, tokens/s"] = round(sum(tokens for _, tokens in answers) / (time.monotonic() - began), 1)
     return sample
 
@@ -115,9 +87,8 @@ def main():
     samples = {}
     for _ in range(options.rounds):
         for name, ladder in (named.split("=", 1) for named in options.ladder):
-            server = Server(ladder, options)
-            samples.setdefault(name, []).append(measure(server))
-            server.stop()
+            with served(ladder, "--model", options.model) as address:
+                samples.setdefault(name, []).append(measure(address))
     for name, rounds in samples.items():
         for what in rounds[0]:
             found = [one[what] for one in rounds]

@@ -18,8 +18,6 @@ pub(super) struct Outcome {
     pub(super) slots: Vec<usize>,
     /// Tokens that were chosen.
     pub(super) chosen: usize,
-    /// Guesses that were run.
-    pub(super) run: usize,
     /// Guesses that were looked at, the first if any, and those that came true.
     pub(super) guessed: usize,
     pub(super) came_true: usize,
@@ -46,7 +44,6 @@ impl Member {
         let mut outcome = Outcome {
             tokens: span.tokens[..rows].to_vec(),
             slots: (span.start..span.start + rows).collect(),
-            run: guessed,
             guessed,
             ..Outcome::default()
         };

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// another. The system gives the memory once it is used.
 pub const STACK: usize = 64 << 20;
 
-/// How long the answers of a pass may wait for the form of one of them, and which part of the time that the pass took.
-const PATIENCE: (Duration, u32) = (Duration::from_millis(5), 4);
+/// How long the answers of a pass may wait for the form of one of them, and no longer than a quarter of the pass.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The same for an answer that was alone in its pass: to run its row again would take longer.
 const PATIENCE_ALONE: Duration = Duration::from_millis(20);
@@ -27,7 +27,7 @@ const PATIENCE_ALONE: Duration = Duration::from_millis(20);
 pub(super) fn patience(took: Duration, spans: usize) -> Duration {
     match spans {
         1 => PATIENCE_ALONE,
-        _ => PATIENCE.0.min(took / PATIENCE.1),
+        _ => PATIENCE.min(took / 4),
     }
 }
 

@@ -75,8 +75,8 @@ impl EngineRequest {
 
 /// What a text must conform to, token by token: a grammar, a schema.
 ///
-/// It is asked while the model runs, in threads that are there for this. One that takes longer than a pass keeps only its own
-/// answer waiting, and what the processor could do else.
+/// It is asked while the model runs, in threads that are there for this. One that takes longer than a pass delays its own answer,
+/// and others by a quarter of the pass at most.
 pub trait Constraint: Send {
     /// The tokens that may come next; none if all may. Called once before each token.
     ///

@@ -168,7 +168,7 @@ impl Engine {
             };
             let Place::Inside(session) = &mut member.place else { continue };
             self.pool.advance(session, &outcome.tokens, &outcome.slots)?;
-            let kind = match outcome.run {
+            let kind = match member.guessing.tree.len() {
                 0 if span.start < member.prompt || span.rows() > 1 => Kind::Prefill,
                 0 => Kind::Decode,
                 _ => Kind::Verify,

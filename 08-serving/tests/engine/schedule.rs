@@ -78,6 +78,12 @@ impl World {
         done
     }
 
+    /// Somebody comes, who is done one token after the last that the pool is to hold.
+    fn add(&mut self, view: View) {
+        let end = view.longest + 1;
+        self.requests.push(Request { view, end, preemptions: 0 });
+    }
+
     fn request(&mut self, id: u64) -> &mut Request {
         self.requests.iter_mut().find(|request| request.view.id == id).expect("it is known")
     }
@@ -124,8 +130,7 @@ fn simulate(
         for (id, &(at, priority, prompt, answer)) in (0..).zip(load) {
             if at == now {
                 let end = prompt + answer;
-                let view = view(id, priority, at, prompt, end - 1);
-                world.requests.push(Request { view, end, preemptions: 0 });
+                world.add(view(id, priority, at, prompt, end - 1));
             }
         }
         let mut is_paused = false;
@@ -218,13 +223,12 @@ fn nobody_starves_however_many_of_a_higher_priority_come() {
 fn serves_the_low_one(running: usize) {
     let level = serving::engine::policy::LEVEL.as_millis() as u64;
     let mut world = world(4, 50, 16, running);
-    world.requests.push(Request { view: view(0, 0, 5, 20, 29), end: 30, preemptions: 0 });
+    world.add(view(0, 0, 5, 20, 29));
     let mut id = 1;
     for now in 0..3 * level {
         // As many of priority 2 as there is room for, always.
         while world.requests.iter().filter(|r| r.view.id > 0 && !r.view.is_running).count() < 3 {
-            let view = view(id, 2, now, 12, 20);
-            world.requests.push(Request { view, end: 21, preemptions: 0 });
+            world.add(view(id, 2, now, 12, 20));
             id += 1;
         }
         let plan = Continuous.schedule(&world.state(), world.budget);
@@ -241,8 +245,7 @@ fn serves_the_low_one(running: usize) {
 fn who_is_behind_waits_for_what_the_first_one_reads() {
     let mut world = world(4, 400, 32, 4);
     for id in 0..2 {
-        let view = view(id, 0, id, 60, 69);
-        world.requests.push(Request { view, end: 70, preemptions: 0 });
+        world.add(view(id, 0, id, 60, 69));
     }
     world.request(1).view.behind = Some(0);
     let mut admitted = Vec::new();
@@ -258,11 +261,10 @@ fn who_is_behind_waits_for_what_the_first_one_reads() {
 /// been read.
 fn passes_until_read(priority: i32, arrived: u64, prompt: usize) -> u64 {
     let mut world = world(4, 800, 4, 4);
-    world.requests.push(Request { view: view(0, 0, 0, 400, 409), end: 410, preemptions: 0 });
+    world.add(view(0, 0, 0, 400, 409));
     for now in 0.. {
         if now == 3 {
-            let view = view(1, priority, arrived, prompt, prompt + 8);
-            world.requests.push(Request { view, end: prompt + 9, preemptions: 0 });
+            world.add(view(1, priority, arrived, prompt, prompt + 8));
         }
         let plan = Continuous.schedule(&world.state(), world.budget);
         assert_eq!(plan.rows(), 4, "the pass is full: {plan:?}");
@@ -289,8 +291,7 @@ fn a_prompt_that_is_read_pauses_for_a_more_urgent_one() {
 fn whoever_pauses_keeps_the_place() {
     let mut world = world(4, 0, 4, 1);
     for id in 0..2 {
-        let view = view(id, 0, id, 8, 20);
-        world.requests.push(Request { view, end: 21, preemptions: 0 });
+        world.add(view(id, 0, id, 8, 20));
     }
     let first = world.request(0);
     (first.view.is_running, first.view.held, first.view.places) = (true, 7, 2);
@@ -310,13 +311,11 @@ fn whoever_pauses_keeps_the_place() {
 fn nobody_waits_for_one_that_pauses() {
     let mut world = world(4, 800, 4, 4);
     for (id, priority) in [(0, 0), (1, 1)] {
-        let view = view(id, priority, id, 40, 49);
-        world.requests.push(Request { view, end: 50, preemptions: 0 });
+        world.add(view(id, priority, id, 40, 49));
     }
     world.request(0).view.is_running = true;
     // Behind the one that the urgent one pauses, and more urgent still.
-    let waits = View { behind: Some(0), ..view(2, 2, 2, 8, 9) };
-    world.requests.push(Request { view: waits, end: 10, preemptions: 0 });
+    world.add(View { behind: Some(0), ..view(2, 2, 2, 8, 9) });
     world.request(1).view.is_running = true;
     let plan = Continuous.schedule(&world.state(), world.budget);
     assert_eq!((&plan.admit[..], plan.spans.len()), (&[2][..], 1), "{plan:?}");
