@@ -41,11 +41,13 @@ impl Tokenizer {
     /// # Errors
     /// If the contents are not those of a tokenizer.json.
     pub fn from_bytes(name: &str, json: &[u8]) -> Result<Self> {
-        let inner =
-            tokenizers::Tokenizer::from_bytes(json).map_err(|e| match e.downcast_ref() {
-                Some(e) => Error::json(name, e),
-                None => Error::file(name, e),
-            })?;
+        let json = std::str::from_utf8(json).map_err(|e| Error::file(name, e))?;
+        // Parsed, as the library compiles that once; its `from_bytes` takes half a minute in every crate that calls it.
+        let parsed: tokenizers::Result<tokenizers::Tokenizer> = json.parse();
+        let inner = parsed.map_err(|e| match e.downcast_ref() {
+            Some(e) => Error::json(name, e),
+            None => Error::file(name, e),
+        })?;
         Tokenizer::new(name, inner)
     }
 

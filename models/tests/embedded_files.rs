@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokenizers::Tokenizer;
 
 fn tokenizer(model: &EmbeddedModel) -> Tokenizer {
-    Tokenizer::from_bytes(model.tokenizer).expect("tokenizer.json parses")
+    let json = str::from_utf8(model.tokenizer).expect("tokenizer.json is text");
+    json.parse().expect("tokenizer.json parses")
 }
 
 fn size(config: &Value, key: &str) -> usize {

@@ -98,7 +98,9 @@ fn the_embedded_tokenizer_is_the_embedded_models_own() {
 #[test]
 fn files_that_are_no_tokenizers_are_refused_by_name() {
     let message = Tokenizer::from_bytes("that file", b"{\"version\": 3").unwrap_err().to_string();
-    assert!(message.starts_with("that file: "), "{message}");
+    assert!(message.starts_with("that file: ") && message.contains("line 1"), "{message}");
+    let message = Tokenizer::from_bytes("that file", b"{\"\xff").unwrap_err().to_string();
+    assert!(message.starts_with("that file: invalid utf-8"), "{message}");
     let message = Tokenizer::from_file("no/such/tokenizer.json").unwrap_err().to_string();
     assert!(message.starts_with("cannot read no/such/tokenizer.json: "), "{message}");
     let folder = tempfile::tempdir().unwrap();

@@ -52,6 +52,14 @@ fn a_write_and_a_read_need_a_barrier_between_them() {
 }
 
 #[test]
+fn every_byte_of_a_read_has_to_be_in_order() {
+    // Of the word that warp 1 reads, the first half is its own and the second is warp 0's.
+    let body = "setp.lt.u32 %p1, %tid, 32; @%p1 st.shared.u16 [smem+2], 1; @%p1 bra DONE;\n\
+         st.shared.u16 [smem], 2; ld.shared.u32 %r1, [smem]; DONE:";
+    assert_fault(body, 64, FaultKind::Race, "reads byte 0x2");
+}
+
+#[test]
 fn a_read_and_the_next_write_need_one_too() {
     // Warp 1 alone writes.
     let body = format!(
