@@ -42,7 +42,7 @@ impl Tokenizer {
     /// If the contents are not those of a tokenizer.json.
     pub fn from_bytes(name: &str, json: &[u8]) -> Result<Self> {
         let json = std::str::from_utf8(json).map_err(|e| Error::file(name, e))?;
-        // Parsed, as the library compiles that once; its `from_bytes` takes half a minute in every crate that calls it.
+        // The library's `from_bytes` is compiled by every crate that calls it, for up to half a minute; `parse` is compiled.
         let parsed: tokenizers::Result<tokenizers::Tokenizer> = json.parse();
         let inner = parsed.map_err(|e| match e.downcast_ref() {
             Some(e) => Error::json(name, e),

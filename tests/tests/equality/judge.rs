@@ -52,7 +52,6 @@ impl Judge {
 }
 
 /// How a text is fed to a rung.
-#[derive(Clone, Copy)]
 pub(crate) struct Feed<'a> {
     /// What errors call the text.
     pub(crate) name: &'a str,
