@@ -1,4 +1,6 @@
 //! Plain loops over sixteen numbers: whatever the compiler makes of them on any processor.
+//!
+//! Loops, and no `map` of an array: that may become a call for every number, which is slow to run and slow to compile.
 
 use super::{DigitByDigit, Lanes};
 use half::{bf16, f16};
@@ -25,17 +27,30 @@ impl Lanes for [f32; 16] {
     unsafe fn from_bf16_pairs(at: *const u16) -> [Self; 2] {
         // SAFETY: the caller vouches for the place.
         let pairs = unsafe { at.cast::<[[u16; 2]; 16]>().read_unaligned() };
-        [0, 1].map(|i| pairs.map(|pair| bf16::from_bits(pair[i]).to_f32()))
+        let [mut firsts, mut seconds] = [[0.0; 16]; 2];
+        for (i, [first, second]) in pairs.into_iter().enumerate() {
+            firsts[i] = bf16::from_bits(first).to_f32();
+            seconds[i] = bf16::from_bits(second).to_f32();
+        }
+        [firsts, seconds]
     }
     #[inline(always)]
     unsafe fn from_f16(at: *const u16) -> Self {
         // SAFETY: the caller vouches for the place.
         let bits = unsafe { at.cast::<[u16; 16]>().read_unaligned() };
-        bits.map(|bits| f16::from_bits(bits).to_f32())
+        let mut floats = [0.0; 16];
+        for (float, bits) in floats.iter_mut().zip(bits) {
+            *float = f16::from_bits(bits).to_f32();
+        }
+        floats
     }
     #[inline(always)]
     unsafe fn from_ints(ints: [i32; 16]) -> Self {
-        ints.map(|int| int as f32)
+        let mut floats = [0.0; 16];
+        for (float, int) in floats.iter_mut().zip(ints) {
+            *float = int as f32;
+        }
+        floats
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
@@ -69,13 +84,22 @@ impl Lanes for [f32; 16] {
     unsafe fn bytes(at: *const u8) -> [[i8; 4]; 16] {
         // SAFETY: the caller vouches for the place.
         let bytes = unsafe { at.cast::<[[u8; 4]; 16]>().read_unaligned() };
-        bytes.map(|four| four.map(|byte| (byte ^ 0x80) as i8))
+        let mut weights = [[0; 4]; 16];
+        for (weight, byte) in weights.as_flattened_mut().iter_mut().zip(bytes.as_flattened()) {
+            *weight = (byte ^ 0x80) as i8;
+        }
+        weights
     }
     #[inline(always)]
     unsafe fn nibbles(at: *const u8) -> ([[u8; 4]; 16], [[u8; 4]; 16]) {
         // SAFETY: the caller vouches for the place.
         let bytes = unsafe { at.cast::<[[u8; 4]; 16]>().read_unaligned() };
-        (bytes.map(|four| four.map(|byte| byte & 15)), bytes.map(|four| four.map(|byte| byte >> 4)))
+        let [mut lower, mut upper] = [[[0; 4]; 16]; 2];
+        for (i, byte) in bytes.as_flattened().iter().enumerate() {
+            lower.as_flattened_mut()[i] = byte & 15;
+            upper.as_flattened_mut()[i] = byte >> 4;
+        }
+        (lower, upper)
     }
     #[inline(always)]
     unsafe fn dot_bytes(mut sum: [i32; 16], weights: [[i8; 4]; 16], x: [i8; 4]) -> [i32; 16] {
