@@ -4,7 +4,7 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::GROUP;
-use super::{Kernel, Lanes, PREFETCH, PanelsAt, RowsAt, Simd, prefetch};
+use super::{Kernel, LINE, Lanes, PREFETCH, PanelsAt, RowsAt, Simd, prefetch};
 use std::marker::PhantomData;
 
 /// Outputs in a panel.
@@ -205,12 +205,17 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                         tiles[p] = first.wrapping_add(p * panel_bytes);
                         scales[p] = F::scales::<V>(tiles[p]);
                     }
+                    if pair_bytes < LINE {
+                        tiles.iter().for_each(|tile| ask_for(tile.wrapping_add(PREFETCH), F::TILE));
+                    }
                     let (pairs, last) = columns.as_chunks::<2>();
                     for (i, [first, second]) in pairs.iter().enumerate() {
                         let mut weights = [[V::splat(0.0); P]; 2];
                         for p in 0..P {
                             let at = tiles[p].add(i * pair_bytes);
-                            ask_for(at.wrapping_add(PREFETCH), i * pair_bytes, pair_bytes);
+                            if pair_bytes >= LINE {
+                                ask_for(at.wrapping_add(PREFETCH), pair_bytes);
+                            }
                             [weights[0][p], weights[1][p]] = F::load_pair::<V>(at, scales[p]);
                         }
                         add_products(&mut sums, weights[0], first);
@@ -256,11 +261,10 @@ unsafe fn add_products<V: Lanes, const P: usize, const R: usize>(
     }
 }
 
-/// Asks for the cache lines that begin within some bytes from `at` on, of which so many have been `asked` for before.
+/// Asks for some bytes from `at` on.
 #[inline(always)]
-fn ask_for(at: *const u8, asked: usize, bytes: usize) {
-    let next = asked.next_multiple_of(64) - asked;
-    for line in (next..bytes).step_by(64) {
+fn ask_for(at: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(LINE) {
         prefetch(at.wrapping_add(line));
     }
 }
