@@ -205,6 +205,7 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                         tiles[p] = first.wrapping_add(p * panel_bytes);
                         scales[p] = F::scales::<V>(tiles[p]);
                     }
+                    // Where a pair is less than a cache line, a whole tile is asked for; wider ones pair by pair.
                     if pair_bytes < LINE {
                         tiles.iter().for_each(|tile| ask_for(tile.wrapping_add(PREFETCH), F::TILE));
                     }
