@@ -207,7 +207,9 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                     }
                     // Where a pair is less than a cache line, a whole tile is asked for; wider ones pair by pair.
                     if pair_bytes < LINE {
-                        tiles.iter().for_each(|tile| ask_for(tile.wrapping_add(PREFETCH), F::TILE));
+                        for tile in tiles {
+                            ask_for(tile.wrapping_add(PREFETCH), F::TILE);
+                        }
                     }
                     let (pairs, last) = columns.as_chunks::<2>();
                     for (i, [first, second]) in pairs.iter().enumerate() {
