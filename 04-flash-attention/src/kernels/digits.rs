@@ -18,7 +18,7 @@ use super::activations::{STEP, largest_bits};
 use super::float_panels::OUTPUTS;
 use super::integer_tiles::{Bytes, Tile};
 use super::lanes::scale_and_inverse;
-use super::{Kernel, Lanes, PREFETCH_FAR, PanelsAt, Products, RowsAt, Simd, prefetch_far};
+use super::{Kernel, Lanes, PanelsAt, Products, RowsAt, Simd, prefetch_distance, prefetch_far};
 use naive_decode::numerics::LANES;
 use std::mem::MaybeUninit;
 
@@ -227,7 +227,7 @@ impl<const R: usize> Kernel for Multiply<'_, R> {
 
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let starts = starts(self.blocks);
+        let (starts, distance) = (starts(self.blocks), prefetch_distance());
         let mut at = self.panels;
         for panel in 0..self.count {
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
@@ -242,7 +242,7 @@ impl<const R: usize> Kernel for Multiply<'_, R> {
                 for x in self.blocks {
                     for step in 0..STEPS {
                         if !self.near {
-                            prefetch_far(at.wrapping_add(PREFETCH_FAR));
+                            prefetch_far(at.wrapping_add(distance));
                         }
                         let weights = V::bytes(at);
                         for digit in 0..2 {

@@ -7,7 +7,9 @@
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::{GROUP, Group, STEP};
-use super::{Kernel, LINE, Lanes, PREFETCH_FAR, PanelsAt, RowsAt, Simd, Stretch, prefetch_far};
+use super::{
+    Kernel, LINE, Lanes, PanelsAt, RowsAt, Simd, Stretch, prefetch_distance, prefetch_far,
+};
 use std::marker::PhantomData;
 
 /// Outputs in a tile.
@@ -218,7 +220,7 @@ impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
 
     #[inline(always)]
     unsafe fn run<V: Lanes>(mut self) {
-        let panel_bytes = self.groups.len() * T::BYTES;
+        let (panel_bytes, distance) = (self.groups.len() * T::BYTES, prefetch_distance());
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
@@ -234,7 +236,7 @@ impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
                     if !self.near {
                         for p in 0..P {
                             for offset in 0..T::BYTES.div_ceil(LINE) {
-                                prefetch_far(tiles[p].wrapping_add(PREFETCH_FAR + LINE * offset));
+                                prefetch_far(tiles[p].wrapping_add(distance + LINE * offset));
                             }
                         }
                     }
