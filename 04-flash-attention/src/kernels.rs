@@ -32,7 +32,7 @@ use lanes::Lanes;
 #[cfg(test)]
 pub(crate) use memory::AT_A_TIME;
 pub use memory::{LINE, prefetch};
-use memory::{PREFETCH, prefetch_distance};
+use memory::{PREFETCH, PREFETCH_FAR, prefetch_distance};
 pub(crate) use memory::{Stretch, memory_sends_several, prefetch_far};
 use naive_decode::Isa;
 #[cfg(target_arch = "x86_64")]

@@ -20,7 +20,7 @@ pub(super) mod tiles;
 
 use super::float_panels::{Brain, Float, OUTPUTS};
 use super::{
-    Kernel, LINE, Lanes, PREFETCH, PanelsAt, Products, RowsAt, Simd, prefetch, prefetch_distance,
+    Kernel, LINE, Lanes, PREFETCH, PREFETCH_FAR, PanelsAt, Products, RowsAt, Simd, prefetch,
     prefetch_far,
 };
 use std::mem::MaybeUninit;
@@ -158,11 +158,10 @@ struct Cross<'a> {
 impl Kernel for Cross<'_> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let distance = prefetch_distance();
         let fours = self.panels.as_chunks::<{ 2 * PAIR_BYTES }>().0;
         for (four, to) in fours.iter().zip(self.to.as_chunks_mut::<{ 2 * PAIR_BYTES }>().0) {
-            prefetch_far(four.as_ptr().wrapping_add(distance));
-            prefetch_far(four.as_ptr().wrapping_add(distance + LINE));
+            prefetch_far(four.as_ptr().wrapping_add(PREFETCH_FAR));
+            prefetch_far(four.as_ptr().wrapping_add(PREFETCH_FAR + LINE));
             // SAFETY: twice sixteen pairs are there, and room for as many; any bytes are pairs.
             unsafe {
                 let [one, two] = four.as_ptr().cast::<[[Pair; OUTPUTS]; 2]>().read_unaligned();

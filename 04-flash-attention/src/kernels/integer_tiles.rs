@@ -220,7 +220,7 @@ impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
 
     #[inline(always)]
     unsafe fn run<V: Lanes>(mut self) {
-        let (panel_bytes, distance) = (self.groups.len() * T::BYTES, prefetch_distance());
+        let (panel_bytes, distance) = (self.groups.len() * T::BYTES, prefetch_distance(R));
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller
