@@ -227,7 +227,7 @@ impl<const R: usize> Kernel for Multiply<'_, R> {
 
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let (starts, distance) = (starts(self.blocks), prefetch_distance(R));
+        let (starts, distance) = (starts(self.blocks), prefetch_distance(R == 1));
         let mut at = self.panels;
         for panel in 0..self.count {
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller

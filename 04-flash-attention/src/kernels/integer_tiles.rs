@@ -32,6 +32,9 @@ pub(crate) unsafe trait Tile {
     /// The same where there are sixteen registers of eight floats.
     const ROWS_FEW: usize = 6;
 
+    /// Most rows that are done with a tile long before memory has sent the next.
+    const ROWS_WAIT: usize = 0;
+
     /// How much more than the weight's code [`Tile::dots`] multiplies by.
     fn bias<V: Lanes>() -> i32;
 
@@ -57,6 +60,7 @@ unsafe impl Tile for Bytes {
     const ROWS_NEAR: usize = 6;
     /// Weights, and their sizes besides, leave room for no more.
     const ROWS_FEW: usize = 4;
+    const ROWS_WAIT: usize = 2;
 
     #[inline(always)]
     fn bias<V: Lanes>() -> i32 {
@@ -220,7 +224,8 @@ impl<T: Tile, const P: usize, const R: usize> Kernel for Multiply<'_, T, P, R> {
 
     #[inline(always)]
     unsafe fn run<V: Lanes>(mut self) {
-        let (panel_bytes, distance) = (self.groups.len() * T::BYTES, prefetch_distance(R));
+        let (panel_bytes, distance) =
+            (self.groups.len() * T::BYTES, prefetch_distance(R <= T::ROWS_WAIT));
         for group in 0..self.count {
             let panels = self.panels.wrapping_add(group * P * panel_bytes);
             // SAFETY: `multiply` checked the panels' length, its caller vouches for `to`, and the caller

@@ -8,12 +8,12 @@ pub(super) const PREFETCH: usize = 4096;
 /// requests under way as several do side by side.
 pub(super) const PREFETCH_FAR: usize = 16 << 10;
 
-/// The same for so many rows. One or two are done with what they have before memory has sent the next; where it sends one stretch
-/// as fast as several, it then sends most if it is asked just far enough ahead to answer in time: on a Zen 4 one text with Q8_0
-/// weights had 238 tokens a second at 3 KB and 221 at 16 KB in a slow minute of the memory's, 351 and 267 in a fast one. Four
-/// rows had 1.1 times as many at 16 KB.
-pub(super) fn prefetch_distance(rows: usize) -> usize {
-    if rows <= 2 && !memory_sends_several() { 3 << 10 } else { PREFETCH_FAR }
+/// The same where rows are so few that all the time goes to waiting for memory, if they do `wait`. Where memory sends one stretch
+/// as fast as several, it sends most if it is asked just far enough ahead to answer in time: on a Zen 4 one text with Q8_0 weights
+/// has 1.14 times as many tokens a second at 3 KB as at 16 KB. Those of Q4_0, which are multiplied for as long and are half as many
+/// bytes, have 0.91 times as many ([samples](../../../docs/measurements/benches.md#one-text-before-and-after)).
+pub(super) fn prefetch_distance(wait: bool) -> usize {
+    if wait && !memory_sends_several() { 3 << 10 } else { PREFETCH_FAR }
 }
 
 /// Bytes of a cache line, as memory sends them, on nearly every processor.
