@@ -8,10 +8,9 @@ pub(super) const PREFETCH: usize = 4096;
 /// requests under way as several do side by side.
 pub(super) const PREFETCH_FAR: usize = 16 << 10;
 
-/// The same where rows are so few that all the time goes to waiting for memory, if they do `wait`. Where memory sends one stretch
-/// as fast as several, it sends most if it is asked just far enough ahead to answer in time: on a Zen 4 one text with Q8_0 weights
-/// has 1.14 times as many tokens a second at 3 KB as at 16 KB. Those of Q4_0, which are multiplied for as long and are half as many
-/// bytes, have 0.91 times as many ([samples](../../../docs/measurements/benches.md#one-text-before-and-after)).
+/// The same for rows that, if they do `wait`, are so few that all their time goes to waiting for memory. Where that sends one
+/// stretch as fast as several, it sends most if it is asked just far enough ahead to answer in time. Weights of half a byte are
+/// multiplied for as long as those of bytes, which are twice as many to send: they do better from afar.
 pub(super) fn prefetch_distance(wait: bool) -> usize {
     if wait && !memory_sends_several() { 3 << 10 } else { PREFETCH_FAR }
 }
