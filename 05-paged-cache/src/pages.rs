@@ -65,6 +65,12 @@ impl<E: TileElement> Pages<E> {
         self.tokens.min(LANES)
     }
 
+    /// The place in a table of the block that a slot is in: a shift, as tokens of a block are a power of two, and a division
+    /// takes long for what is asked of every tile.
+    fn place_of(&self, slot: usize) -> usize {
+        slot >> self.tokens.trailing_zeros()
+    }
+
     fn numbers_of(&self, block: BlockId) -> Range<usize> {
         let first = block.index() * self.numbers_per_block;
         first..first + self.numbers_per_block
@@ -234,7 +240,7 @@ impl<'a, E: TileElement> PagedLayer<'a, E> {
     /// The block that a slot is in; none if it has been given back.
     fn block(&self, sequence: usize, slot: usize) -> Option<BlockId> {
         let tables = self.tables[sequence].as_ref()?;
-        tables.groups[self.place.group].block(slot / self.pages.tokens)
+        tables.groups[self.place.group].block(self.pages.place_of(slot))
     }
     // ANCHOR_END: paged_layer
 
@@ -251,6 +257,7 @@ impl<'a, E: TileElement> PagedLayer<'a, E> {
         let keys = &page[keys + kv_head * tokens * size.key_dim..][..tokens * size.key_dim];
         Run {
             first,
+            end: first + tokens,
             keys: keys.as_chunks().0,
             values: &page[values + kv_head * tokens * width..][..tokens * width],
             key_scales: of_head(key_scales),
@@ -276,7 +283,7 @@ impl<E: TileElement> TileSource for PagedLayer<'_, E> {
     /// As far as memory goes on: one block.
     fn run(&self, sequence: usize, kv_head: usize, slot: usize) -> Run<'_, E> {
         let block = self.block(sequence, slot).expect("slots that rows see are in blocks");
-        self.part(block, kv_head, slot / self.pages.tokens * self.pages.tokens)
+        self.part(block, kv_head, self.pages.place_of(slot) * self.pages.tokens)
     }
     // ANCHOR_END: run
 

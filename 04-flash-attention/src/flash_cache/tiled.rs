@@ -120,6 +120,7 @@ impl<E: TileElement> TileSource for Tiled<E> {
         let scales = if E::SCALED { head * slots..(head + 1) * slots } else { 0..0 };
         Run {
             first: 0,
+            end: slots,
             keys: &self.keys[head * keys..][..keys],
             values: &self.values[head * slots * self.width..][..slots * self.width],
             key_scales: &self.key_scales[scales.clone()],

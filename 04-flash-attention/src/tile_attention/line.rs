@@ -84,7 +84,7 @@ impl<'a, S: TileSource> Line<'a, S> {
             (at < end).then(|| {
                 // A branch's own places come from the copy.
                 let run = source.run(sequence, kv_head, at).until(gathered_from);
-                at = run.end();
+                at = run.end;
                 run
             })
         });
@@ -116,6 +116,7 @@ impl<E: TileElement> Copied<E> {
     fn run(&self, size: KvSize) -> Run<'_, E> {
         Run {
             first: self.places.start,
+            end: self.places.end.next_multiple_of(LANES),
             keys: &self.keys,
             values: &self.values,
             key_scales: &self.key_scales,

@@ -17,6 +17,8 @@ use std::ops::Range;
 pub struct Run<'a, E> {
     /// First place; a multiple of sixteen.
     pub first: usize,
+    /// One past the last, whole tiles counted.
+    pub end: usize,
     /// `[tiles][D][16 places]`
     pub keys: &'a [[E; LANES]],
     /// `[places][width]`; none if a value is the beginning of its key.
@@ -32,16 +34,16 @@ pub struct Run<'a, E> {
 }
 
 impl<E: TileElement> Run<'_, E> {
-    /// One past the last place, whole tiles counted.
-    pub fn end(&self) -> usize {
-        self.first + self.keys.len() / self.key_dim * LANES
-    }
-
     /// The part before `end`, a multiple of sixteen.
     pub(super) fn until(self, end: usize) -> Self {
-        let places = end.clamp(self.first, self.end()) - self.first;
+        if end >= self.end {
+            return self;
+        }
+        let end = end.max(self.first);
+        let places = end - self.first;
         let scales = if E::SCALED { places } else { 0 };
         Run {
+            end,
             keys: &self.keys[..places / LANES * self.key_dim],
             values: &self.values[..places * self.width],
             key_scales: &self.key_scales[..scales],

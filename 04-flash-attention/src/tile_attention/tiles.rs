@@ -48,7 +48,7 @@ impl<'a, E: TileElement> Tiles<'a, E> {
         };
         for run in runs {
             let scales = [run.key_scales, run.value_scales].map(|scales| scales.as_chunks().0);
-            let end = places.end.min(run.end());
+            let end = places.end.min(run.end);
             for place in (places.start.max(run.first)..end).step_by(LANES) {
                 let (i, at) = (tiles.count, place - run.first);
                 tiles.last = (end - place).min(LANES);

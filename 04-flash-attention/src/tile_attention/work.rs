@@ -215,6 +215,7 @@ mod tests {
         fn run(&self, _sequence: usize, _kv_head: usize, _slot: usize) -> Run<'_, f32> {
             Run {
                 first: 0,
+                end: NUMBERS.len() / SIZE.key_dim * LANES,
                 keys: &NUMBERS,
                 values: NUMBERS.as_flattened(),
                 key_scales: &[],

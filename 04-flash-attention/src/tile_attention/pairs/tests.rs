@@ -52,6 +52,7 @@ impl Kept {
     fn tiles(&self, places: usize, width: usize) -> Tiles<'_, Paired> {
         let run = Run {
             first: 0,
+            end: self.keys.len(),
             keys: &self.tiles,
             values: &self.value_tiles[..if width > 0 { self.value_tiles.len() } else { 0 }],
             key_scales: &[],

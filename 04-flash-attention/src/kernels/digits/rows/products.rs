@@ -7,7 +7,6 @@ use super::super::super::float_panels::OUTPUTS;
 use super::super::super::{Kernel, Lanes, prefetch_far};
 use super::super::{Digits, STEP_BYTES, STEPS};
 use super::{Code, Meeting, OutputTile, Row, TILE_STEPS};
-use std::ops::Range;
 
 /// Tiles ahead that are asked for of memory: a tile of codes is done with in fewer cycles than memory takes to send one.
 const AHEAD: usize = 8;
@@ -42,36 +41,30 @@ impl<const R: usize> Handful<'_, R> {
     }
 
     // ANCHOR: meet_codes
-    /// Adds the products of some steps of a block with codes, of which the next step's lie `stride` bytes on. What will be
-    /// read next lies at `coming`.
+    /// Adds the products of one step of a block with codes. What will be read later lies at `coming`.
     ///
     /// # Safety
-    /// 64 bytes lie at each of `codes` for each step.
+    /// 64 bytes lie at each of `codes`.
     #[inline(always)]
     unsafe fn add<V: Lanes, const C: usize>(
         sums: &mut Sums<V, R, C>,
-        (block, steps): (&Digits<R>, Range<usize>),
+        (block, step): (&Digits<R>, usize),
         codes: [*const u8; C],
         coming: Option<[*const u8; C]>,
-        stride: usize,
     ) {
-        for (i, step) in steps.enumerate() {
-            // SAFETY: the caller vouches for the codes and the instructions.
-            unsafe {
-                let mut loaded = [V::Numbers::codes(codes[0].add(i * stride)); C];
-                for c in 1..C {
-                    loaded[c] = V::Numbers::codes(codes[c].add(i * stride));
-                }
-                if let Some(coming) = coming {
-                    for c in 0..C {
-                        prefetch_far(coming[c].wrapping_add(i * stride));
-                    }
-                }
-                for r in 0..R {
-                    let x = [block[0][r][step], block[1][r][step]];
-                    for c in 0..C {
-                        sums[r][c] = V::Numbers::add(sums[r][c], loaded[c], x);
-                    }
+        // SAFETY: the caller vouches for the codes and the instructions.
+        unsafe {
+            let mut loaded = [V::Numbers::codes(codes[0]); C];
+            for c in 1..C {
+                loaded[c] = V::Numbers::codes(codes[c]);
+            }
+            if let Some(coming) = coming {
+                coming.iter().for_each(|it| prefetch_far(*it));
+            }
+            for r in 0..R {
+                let x = [block[0][r][step], block[1][r][step]];
+                for c in 0..C {
+                    sums[r][c] = V::Numbers::add(sums[r][c], loaded[c], x);
                 }
             }
         }
@@ -185,9 +178,12 @@ impl<const R: usize> Registers<R> for Meet<'_, R> {
             for (i, block) in self.rows.blocks.iter().enumerate() {
                 let (steps, skipped) =
                     (STEPS.min(self.rows.steps - i * STEPS), i * STEPS * STEP_BYTES);
-                let codes = codes.map(|codes: *const u8| codes.add(skipped));
-                let coming = coming.map(|coming| coming.map(|it| it.wrapping_add(skipped)));
-                Handful::add::<V, C>(&mut sums, (block, 0..steps), codes, coming, STEP_BYTES);
+                for step in 0..steps {
+                    let at = skipped + step * STEP_BYTES;
+                    let codes = codes.map(|codes: *const u8| codes.add(at));
+                    let coming = coming.map(|coming| coming.map(|it| it.wrapping_add(at)));
+                    Handful::add::<V, C>(&mut sums, (block, step), codes, coming);
+                }
             }
             for r in 0..R {
                 for c in 0..C {
@@ -225,21 +221,23 @@ impl<const R: usize> Registers<R> for Add<'_, R> {
         // SAFETY: `add` checked how long tiles are; the caller vouches for the instructions.
         unsafe {
             let mut sums = self.rows.begin::<V, C>();
+            // Not known to a compiler, which would take a tile's steps at once, and has no registers for all they multiply.
+            let steps = std::hint::black_box(TILE_STEPS);
             for (i, tile) in self.tiles.iter().enumerate() {
                 let (block, first_step) = (i * TILE_STEPS / STEPS, i * TILE_STEPS % STEPS);
-                let steps = (&self.rows.blocks[block], first_step..first_step + TILE_STEPS);
-                let mut codes = [tile.as_ptr().cast::<u8>(); C];
-                let next = self
-                    .tiles
-                    .get(i + AHEAD)
-                    .map_or(std::ptr::null(), |it| it.as_ptr().cast::<u8>());
-                let mut coming = [next; C];
-                for c in 0..C {
-                    codes[c] = codes[c].add((first + c) * STEP_BYTES);
-                    coming[c] = coming[c].wrapping_add((first + c) * STEP_BYTES);
+                let block = &self.rows.blocks[block];
+                let coming = self.asks.then(|| {
+                    let tile = self.tiles.get(i + AHEAD);
+                    tile.map_or(std::ptr::null(), |it| it.as_ptr().cast::<u8>())
+                });
+                for step in 0..steps {
+                    let at = |c: usize| step * stride + (first + c) * STEP_BYTES;
+                    let codes = tile.as_ptr().cast::<u8>();
+                    let codes = std::array::from_fn(|c| codes.wrapping_add(at(c)));
+                    let coming =
+                        coming.map(|coming| std::array::from_fn(|c| coming.wrapping_add(at(c))));
+                    Handful::add::<V, C>(&mut sums, (block, first_step + step), codes, coming);
                 }
-                let coming = if self.asks { Some(coming) } else { None };
-                Handful::add::<V, C>(&mut sums, steps, codes, coming, stride);
             }
             for r in 0..R {
                 for c in 0..C {
