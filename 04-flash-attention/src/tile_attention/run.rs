@@ -6,7 +6,7 @@ use super::line::Line;
 use super::source::{Gathered, TileSource};
 use super::tiles::{FEW, Tiles};
 use super::ways::{Packed, Way, WayRoom};
-use crate::kernels::Simd;
+use crate::kernels::{Simd, memory_sends_several};
 use naive_decode::kernels::{Kernel, Vector, soft_cap, softmax_weights};
 use naive_decode::numerics::LANES;
 use naive_decode::{Isa, Partial, SPLIT, low_bits};
@@ -124,7 +124,7 @@ impl Queries<'_> {
         let places = first..((split + 1) * SPLIT).min(end).max(first);
         line.gather(&places);
         let tiles = Tiles::of(line.runs(&places), &places);
-        if self.sees.len() <= FEW {
+        if self.sees.len() <= FEW && memory_sends_several() {
             tiles.ask_for_values();
         }
         room.scores.resize(self.sees.len() * tiles.count, [0.0; LANES]);

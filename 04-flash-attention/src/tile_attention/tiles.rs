@@ -79,7 +79,8 @@ impl<'a, E: TileElement> Tiles<'a, E> {
     }
 
     /// Asks memory for the beginnings of all values, from where the processor goes on by itself: what it finds out that way
-    /// takes none of the few requests that a core can have under way for its first cache.
+    /// takes none of the few requests that a core can have under way for its first cache. Where memory does not send several
+    /// stretches faster than one, keys come later by as much and nothing is gained.
     pub(super) fn ask_for_values(&self) {
         for tile in self.values() {
             let bytes = bytemuck::cast_slice::<E, u8>(tile);
