@@ -119,7 +119,10 @@ unsafe fn nibble_dots<V: Lanes, const P: usize, const R: usize>(
                 sums[p][r] = V::begin_nibbles(x.starts[r]);
             }
         }
-        for step in 0..HALF {
+        // With sixteen registers, two for each sum, one step's weights at a time is all there is room for. A compiler that knows
+        // how many steps there are takes all their weights apart first, and sends the sums to the stack and back.
+        let steps = if V::REGISTERS == 2 { std::hint::black_box(HALF) } else { HALF };
+        for step in 0..steps {
             let at = step * OUTPUTS * STEP;
             let mut weights = [V::nibbles(tiles[0].add(at)); P];
             for p in 1..P {
