@@ -293,7 +293,7 @@ impl<E: TileElement> TileSource for PagedLayer<'_, E> {
         let tokens = self.pages.tokens;
         // Keys and values of a layer lie one after the other.
         let numbers = values - keys + size.heads * tokens * width;
-        for block in slots.start / tokens..slots.end.div_ceil(tokens) {
+        for block in self.pages.place_of(slots.start)..slots.end.div_ceil(tokens) {
             if let Some(block) = tables.groups[group].block(block) {
                 let page = &self.pages.numbers[self.pages.numbers_of(block)];
                 say(bytemuck::cast_slice(&page[keys..][..numbers]));

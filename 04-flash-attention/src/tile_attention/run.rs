@@ -17,7 +17,7 @@ use std::ops::Range;
 pub struct Run<'a, E> {
     /// First place; a multiple of sixteen.
     pub first: usize,
-    /// One past the last, whole tiles counted.
+    /// One past the last, whole tiles counted. Said and not divided out of the keys: it is asked for with every block.
     pub end: usize,
     /// `[tiles][D][16 places]`
     pub keys: &'a [[E; LANES]],
