@@ -3,7 +3,6 @@
 use super::integer_tiles::Tile;
 use super::lanes::quantised;
 use super::{Kernel, Lanes, Simd};
-use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 /// Inputs that share a scale, in weights and in activations.
@@ -27,16 +26,6 @@ pub(crate) struct Group<const R: usize> {
     pub(super) totals: [f32; R],
     /// `[row][step][input]`
     pub(super) codes: [[[i8; STEP]; GROUP / STEP]; R],
-}
-
-impl<const R: usize> Group<R> {
-    /// A group of zeros.
-    pub(crate) const ZERO: Self = Group {
-        scales: [0.0; R],
-        starts: [0; R],
-        totals: [0.0; R],
-        codes: [[[0; STEP]; GROUP / STEP]; R],
-    };
 }
 
 /// Which activations share a scale.
@@ -65,47 +54,114 @@ pub(crate) fn quantise<T: Tile, const R: usize>(
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + groups.len() <= width.div_ceil(GROUP), "groups of a row");
-    // SAFETY: its fields are slices, and every access to them is checked.
-    unsafe { simd.run(Quantise::<T, R> { scaling, x, width, first, groups, tile: PhantomData }) };
+    if groups.is_empty() {
+        return;
+    }
+    for (r, x) in x.chunks_exact(width).enumerate() {
+        let to = Row::of(groups, r);
+        // SAFETY: nobody else writes to the groups meanwhile, and every access to the slice is checked.
+        unsafe { simd.run(Quantise { scaling, x, first, to, bias: T::bias }) };
+    }
 }
 
-struct Quantise<'a, T, const R: usize> {
+/// Where the parts of one row are in groups of `R` rows, whatever `R` is: a kernel for each would be the same kernel.
+struct Row {
+    scale: *mut f32,
+    start: *mut i32,
+    total: *mut f32,
+    codes: *mut [i8; GROUP],
+    /// Bytes from each of them to that of the next group.
+    stride: usize,
+    groups: usize,
+}
+
+impl Row {
+    /// Of row `r` in some groups, of which there is one.
+    fn of<const R: usize>(groups: &mut [MaybeUninit<Group<R>>], r: usize) -> Self {
+        let (to, stride) = (groups[0].as_mut_ptr(), size_of::<Group<R>>());
+        // SAFETY: places in a group that is there.
+        unsafe {
+            let (scale, start) = (&raw mut (*to).scales[r], &raw mut (*to).starts[r]);
+            let (total, codes) = (&raw mut (*to).totals[r], (&raw mut (*to).codes[r]).cast());
+            Row { scale, start, total, codes, stride, groups: groups.len() }
+        }
+    }
+
+    /// Writes what the `N` groups from group `first` on have besides their codes, which add up to `sums`.
+    ///
+    /// # Safety
+    /// There are such groups, and nobody else writes to them.
+    #[inline(always)]
+    unsafe fn write<const N: usize>(
+        &self,
+        first: usize,
+        scales: [f32; N],
+        sums: [i32; N],
+        bias: i32,
+    ) {
+        let (mut starts, mut totals) = ([0; N], [0.0; N]);
+        for i in 0..N {
+            starts[i] = sums[i].wrapping_mul(-bias);
+            totals[i] = sums[i] as f32 * scales[i];
+        }
+        let mut at = first * self.stride;
+        for i in 0..N {
+            // SAFETY: as many bytes on are the same parts of a later group.
+            unsafe {
+                self.scale.byte_add(at).write(scales[i]);
+                self.start.byte_add(at).write(starts[i]);
+                self.total.byte_add(at).write(totals[i]);
+            }
+            at += self.stride;
+        }
+    }
+}
+
+/// One row of groups.
+struct Quantise<'a> {
     scaling: Scaling,
     x: &'a [f32],
-    width: usize,
     first: usize,
-    groups: &'a mut [MaybeUninit<Group<R>>],
-    tile: PhantomData<T>,
+    to: Row,
+    /// [`Tile::bias`]
+    bias: fn(bool) -> i32,
 }
 
-impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
+impl Kernel for Quantise<'_> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let (x, width) = (self.x, self.width);
-        let mut shared: [Option<u32>; R] = [None; R];
-        if self.scaling == Scaling::Row {
-            for (shared, row) in shared.iter_mut().zip(x.chunks_exact(width)) {
-                *shared = Some(largest_bits(row));
-            }
-        }
-        let (rows, bias) = ((x, width), T::bias::<V>());
-        let whole = match self.scaling {
-            Scaling::Group => {
-                self.groups.len().min((width / GROUP).saturating_sub(self.first)) / TOGETHER
-            }
-            Scaling::Row => 0,
+        let (x, to, bias) = (&self.x[self.first * GROUP..], self.to, (self.bias)(V::BIASED));
+        let (whole, last) = x.as_chunks::<GROUP>();
+        let shared = (self.scaling == Scaling::Row).then(|| largest_bits(self.x));
+        let together = match shared {
+            None => whole.len().min(to.groups) / TOGETHER * TOGETHER,
+            Some(_) => 0,
         };
-        let (together, others) = self.groups.split_at_mut(whole * TOGETHER);
-        let mut i = self.first;
-        // SAFETY: the caller vouches for the instruction set.
+        // SAFETY: the caller vouches for the instruction set and the groups, all of which are written.
         unsafe {
-            for to in together.as_chunks_mut().0 {
-                quantise_groups::<V, R>(rows, i, bias, to);
-                i += TOGETHER;
+            for (some, x) in whole[..together].as_chunks::<TOGETHER>().0.iter().enumerate() {
+                let first = some * TOGETHER;
+                let codes = to.codes.byte_add(first * to.stride);
+                let (scales, sums) = V::quantise_groups(x, codes, to.stride);
+                to.write(first, scales, sums, bias);
             }
-            for to in others {
-                quantise_group::<V, R>(rows, i, &shared, bias, to.write(Group::ZERO));
-                i += 1;
+            for group in together..to.groups {
+                let mut filled_up = [0.0; GROUP];
+                let x = match whole.get(group) {
+                    Some(x) => x,
+                    None => {
+                        filled_up[..last.len()].copy_from_slice(last);
+                        &filled_up
+                    }
+                };
+                let mut codes = [0; GROUP];
+                let largest = match shared {
+                    Some(largest) => largest,
+                    None => V::largest(x),
+                };
+                let (scale, sum) = quantised::<V>(x, largest, &mut codes);
+                to.codes.byte_add(group * to.stride).write(codes);
+                to.write(group, [scale], [sum], bias);
             }
         }
     }
@@ -117,72 +173,6 @@ impl<T: Tile, const R: usize> Kernel for Quantise<'_, T, R> {
 pub(crate) fn largest_bits(row: &[f32]) -> u32 {
     let size = |x: &f32| (x.to_bits() & 0x7fff_ffff) as i32;
     row.iter().map(size).fold(0, i32::max) as u32
-}
-
-/// Quantises group `i` of each row, whatever is shared.
-///
-/// # Safety
-/// The instruction set of `V` is there.
-#[inline(always)]
-unsafe fn quantise_group<V: Lanes, const R: usize>(
-    rows: (&[f32], usize),
-    i: usize,
-    shared: &[Option<u32>; R],
-    bias: i32,
-    to: &mut Group<R>,
-) {
-    for (r, x) in rows.0.chunks_exact(rows.1).enumerate() {
-        let rest = &x[i * GROUP..];
-        let mut last = [0.0; GROUP];
-        let x = match rest.first_chunk() {
-            Some(x) => x,
-            None => {
-                last[..rest.len()].copy_from_slice(rest);
-                &last
-            }
-        };
-        let codes = to.codes[r].as_flattened_mut().first_chunk_mut();
-        let codes = codes.expect("as many as a group has");
-        // SAFETY: the caller vouches for the instruction set.
-        let (scale, sum) = unsafe {
-            let largest = match shared[r] {
-                Some(largest) => largest,
-                None => V::largest(x),
-            };
-            quantised::<V>(x, largest, codes)
-        };
-        to.scales[r] = scale;
-        to.starts[r] = sum.wrapping_mul(-bias);
-        to.totals[r] = sum as f32 * scale;
-    }
-}
-
-/// Quantises sixteen groups of each row, from group `i` on.
-///
-/// # Safety
-/// The instruction set of `V` is there.
-#[inline(always)]
-unsafe fn quantise_groups<V: Lanes, const R: usize>(
-    rows: (&[f32], usize),
-    i: usize,
-    bias: i32,
-    to: &mut [MaybeUninit<Group<R>>; TOGETHER],
-) {
-    let to = to.as_mut_ptr().cast::<Group<R>>();
-    for (r, x) in rows.0.chunks_exact(rows.1).enumerate() {
-        let x = x[i * GROUP..].as_chunks().0.first_chunk().expect("sixteen groups of a row");
-        // SAFETY: the caller vouches for the instruction set, there are sixteen groups, and all of each is written.
-        unsafe {
-            let codes = (&raw mut (*to).codes[r]).cast();
-            let (scales, sums) = V::quantise_groups(x, codes, size_of::<Group<R>>());
-            for group in 0..TOGETHER {
-                let to = to.add(group);
-                (&raw mut (*to).scales[r]).write(scales[group]);
-                (&raw mut (*to).starts[r]).write(sums[group].wrapping_mul(-bias));
-                (&raw mut (*to).totals[r]).write(sums[group] as f32 * scales[group]);
-            }
-        }
-    }
 }
 
 /// Arranges `R` rows of `width` activations, which lie one after another in `x`, as `[k][R]`, from column `first` on.

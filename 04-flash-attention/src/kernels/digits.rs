@@ -77,11 +77,6 @@ pub(crate) struct DigitBlock<const R: usize> {
     scales: [f32; R],
 }
 
-impl<const R: usize> DigitBlock<R> {
-    const ZERO: Self =
-        DigitBlock { digits: [[[[0; STEP]; STEPS]; R]; 2], starts: [[0; R]; 2], scales: [0.0; R] };
-}
-
 /// What the sums of a row of blocks begin with.
 #[inline(always)]
 fn starts<const R: usize>(blocks: &[DigitBlock<R>]) -> [[i32; R]; 2] {
@@ -110,35 +105,67 @@ pub(crate) fn to_digits<const R: usize>(
 ) {
     assert_eq!(x.len(), R * width, "rows");
     assert!(first + blocks.len() <= width.div_ceil(BLOCK), "blocks of a row");
-    // SAFETY: its fields are slices, and every access to them is checked.
-    unsafe { simd.run(ToDigits { x, width, first, blocks }) };
+    if blocks.is_empty() {
+        return;
+    }
+    for (r, x) in x.chunks_exact(width).enumerate() {
+        let to = BlockRow::of(blocks, r);
+        // SAFETY: nobody else writes to the blocks meanwhile, and every access to the slice is checked.
+        unsafe { simd.run(ToDigits { x, first, to }) };
+    }
 }
 
-struct ToDigits<'a, const R: usize> {
+/// Where the parts of one row are in blocks of `R` rows, whatever `R` is: a kernel for each would be the same kernel.
+struct BlockRow {
+    /// Of high and of low digits.
+    digits: [*mut [[i8; STEP]; STEPS]; 2],
+    starts: [*mut i32; 2],
+    scale: *mut f32,
+    /// Bytes from each of them to that of the next block.
+    stride: usize,
+    blocks: usize,
+}
+
+impl BlockRow {
+    /// Of row `r` in some blocks, of which there is one.
+    fn of<const R: usize>(blocks: &mut [MaybeUninit<DigitBlock<R>>], r: usize) -> Self {
+        let (to, stride) = (blocks[0].as_mut_ptr(), size_of::<DigitBlock<R>>());
+        // SAFETY: places in a block that is there.
+        unsafe {
+            let digits = [&raw mut (*to).digits[0][r], &raw mut (*to).digits[1][r]];
+            let starts = [&raw mut (*to).starts[0][r], &raw mut (*to).starts[1][r]];
+            let scale = &raw mut (*to).scales[r];
+            BlockRow { digits, starts, scale, stride, blocks: blocks.len() }
+        }
+    }
+}
+
+/// One row of blocks.
+struct ToDigits<'a> {
     x: &'a [f32],
-    width: usize,
     first: usize,
-    blocks: &'a mut [MaybeUninit<DigitBlock<R>>],
+    to: BlockRow,
 }
 
-impl<const R: usize> Kernel for ToDigits<'_, R> {
+impl Kernel for ToDigits<'_> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        let (mut scales, mut inverses) = ([0.0; R], [0.0; R]);
-        for (r, row) in self.x.chunks_exact(self.width).enumerate() {
-            let largest = f32::from_bits(largest_bits(row));
-            (scales[r], inverses[r]) = scale_and_inverse(largest, MOST);
-        }
-        let bias = Bytes::bias::<V>();
-        for (i, to) in (self.first..).zip(self.blocks) {
-            let block = to.write(DigitBlock { scales, ..DigitBlock::ZERO });
-            let [highs, lows] = &mut block.digits;
-            for (r, row) in self.x.chunks_exact(self.width).enumerate() {
-                let sums =
-                    digits_of_some(&row[i * BLOCK..], inverses[r], [&mut highs[r], &mut lows[r]]);
+        let largest = f32::from_bits(largest_bits(self.x));
+        let (scale, inverse) = scale_and_inverse(largest, MOST);
+        let (to, bias) = (self.to, Bytes::bias(V::BIASED));
+        for block in 0..to.blocks {
+            let x = &self.x[(self.first + block) * BLOCK..];
+            let (mut high, mut low) = ([[0; STEP]; STEPS], [[0; STEP]; STEPS]);
+            let sums = digits_of_some(x, inverse, [&mut high, &mut low]);
+            let at = block * to.stride;
+            // SAFETY: as many bytes on are the same parts of a later block; the caller vouches for the blocks.
+            unsafe {
+                to.digits[0].byte_add(at).write(high);
+                to.digits[1].byte_add(at).write(low);
                 for digit in 0..2 {
-                    block.starts[digit][r] = start(&sums[digit], bias);
+                    to.starts[digit].byte_add(at).write(start(&sums[digit], bias));
                 }
+                to.scale.byte_add(at).write(scale);
             }
         }
     }

@@ -35,8 +35,8 @@ pub(crate) unsafe trait Tile {
     /// Most rows that are done with a tile long before memory has sent the next.
     const ROWS_WAIT: usize = 0;
 
-    /// How much more than the weight's code [`Tile::dots`] multiplies by.
-    fn bias<V: Lanes>() -> i32;
+    /// How much more than the weight's code [`Tile::dots`] multiplies by, with instructions that are [`Lanes::BIASED`] or not.
+    fn bias(biased: bool) -> i32;
 
     /// For each of `P` tiles, each row's start and sum of `weight code · activation code`, for each output.
     ///
@@ -63,8 +63,8 @@ unsafe impl Tile for Bytes {
     const ROWS_WAIT: usize = 2;
 
     #[inline(always)]
-    fn bias<V: Lanes>() -> i32 {
-        if V::BIASED { 128 } else { 0 }
+    fn bias(biased: bool) -> i32 {
+        if biased { 128 } else { 0 }
     }
 
     #[inline(always)]
@@ -153,7 +153,7 @@ unsafe impl Tile for Nibbles {
     const SCALES: usize = GROUP * OUTPUTS / 2;
 
     #[inline(always)]
-    fn bias<V: Lanes>() -> i32 {
+    fn bias(_biased: bool) -> i32 {
         8
     }
 
@@ -174,7 +174,7 @@ unsafe impl Tile for NibblesAbove {
     const SMALLEST: Option<usize> = Some(GROUP * OUTPUTS / 2 + 2 * OUTPUTS);
 
     #[inline(always)]
-    fn bias<V: Lanes>() -> i32 {
+    fn bias(_biased: bool) -> i32 {
         0
     }
 

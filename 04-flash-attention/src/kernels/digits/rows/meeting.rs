@@ -43,7 +43,7 @@ impl<V: Lanes> Meeting<V> for DigitByDigit {
 
     #[inline(always)]
     fn bias() -> i32 {
-        Bytes::bias::<V>()
+        Bytes::bias(V::BIASED)
     }
 
     #[inline(always)]
