@@ -12,7 +12,6 @@ mod kv_events;
 mod origins;
 mod prefill;
 mod refusals;
-mod rust_client;
 mod server;
 mod small;
 mod streams;

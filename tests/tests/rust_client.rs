@@ -1,6 +1,8 @@
 //! A Rust client of OpenAI's API: async-openai reads what is answered into types of its own.
+//!
+//! Here and not beside the server's other tests, as what measures the server is compiled with all that those want, and this
+//! client brings many crates.
 
-use super::server::Server;
 use async_openai::Client;
 use async_openai::config::OpenAIConfig;
 use async_openai::error::OpenAIError;
@@ -9,17 +11,29 @@ use async_openai::types::chat::{
     CreateChatCompletionRequestArgs, FinishReason,
 };
 use async_openai::types::completions::CreateCompletionRequestArgs;
+use embedded_models::TARGET;
 use futures_util::StreamExt;
-use std::future::Future;
+use model_files::ModelFiles;
+use naive_decode::LoadOptions;
+use serving::engine::{Engine, EngineHandle, EngineOptions};
+use serving::http::{App, InProcess, Keys};
+use std::sync::Arc;
 
+/// A server in this process, which wants a key, and a client that has it.
 fn with_client(asks: impl AsyncFnOnce(Client<OpenAIConfig>)) {
-    let server = Server::start(|_| {}, &["ada"]);
-    let config = OpenAIConfig::new().with_api_base(server.url("/v1")).with_api_key("ada");
-    run(asks(Client::with_config(config)));
-}
-
-fn run(asked: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(asked);
+    let files = ModelFiles::embedded(&TARGET).unwrap();
+    let model = Arc::new(files.load(LoadOptions::default()).unwrap());
+    let end_tokens = model.config.end_tokens.clone();
+    let options = EngineOptions::for_model(&model).unwrap();
+    let engine = EngineHandle::start(Engine::new(model, options).unwrap()).unwrap();
+    let ModelFiles { tokenizer, chat_template, .. } = files;
+    let app = App::new("target", tokenizer, chat_template, end_tokens, engine).unwrap();
+    let app = app.with_keys(Keys::new(["ada"]).unwrap());
+    let server = InProcess::start(Arc::new(app)).unwrap();
+    let base = format!("http://{}/v1", server.address());
+    let client = Client::with_config(OpenAIConfig::new().with_api_base(base).with_api_key("ada"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(asks(client));
 }
 
 fn question() -> CreateChatCompletionRequest {
