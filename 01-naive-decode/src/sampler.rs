@@ -12,7 +12,7 @@ mod sampling;
 pub use sampling::Sampling;
 
 use crate::error::{Error, Result};
-use crate::numerics::LANES;
+use crate::kernels::{Isa, highest};
 use filters::{exponentials, keep_min_p, keep_top_k, keep_top_p, normalise, temper, total};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -74,7 +74,8 @@ impl Sampler {
             certain[likeliest as usize] = 1.0;
             return Ok(certain);
         }
-        temper(&mut scores, self.sampling.temperature);
+        let largest = scores[likeliest as usize];
+        temper(&mut scores, largest, self.sampling.temperature);
         if let Some(k) = self.sampling.top_k {
             keep_top_k(&mut scores, k);
         }
@@ -192,24 +193,13 @@ impl Sampler {
 /// # Errors
 /// If a score is NaN or +inf, or if there is none above -inf.
 pub fn argmax(scores: &[f32]) -> Result<u32> {
-    // Sixteen at a time, without a branch: vocabularies are large.
-    let (mut high, mut is_odd) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
-    let (whole, rest) = scores.as_chunks::<LANES>();
-    let chunks = whole.iter().map(|chunk| &chunk[..]).chain([rest]);
-    for chunk in chunks {
-        for ((high, is_odd), &score) in high.iter_mut().zip(&mut is_odd).zip(chunk) {
-            *high = if score > *high { score } else { *high };
-            *is_odd |= score.is_nan() | (score == f32::INFINITY);
-        }
-    }
-    if is_odd.contains(&true) {
+    let Some(highest) = highest(Isa::best(), scores) else {
         let mut all = scores.iter().enumerate();
         let odd = all.find(|(_, score)| score.is_nan() || **score == f32::INFINITY);
         let (token, score) = odd.expect("one is odd");
         let what = format!("score of token {token}");
         return Err(Error::invalid(what, score, "a number below infinity"));
-    }
-    let highest = high.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    };
     if highest == f32::NEG_INFINITY {
         let (what, expected) =
             ("number of tokens that may come next", "a token with a score above -inf");

@@ -3,7 +3,7 @@
 //! Plain loops, which the compiler turns into each instruction set's own.
 
 use super::{Isa, Kernel, Vector};
-use crate::numerics::{Element, gelu, rms_norm_row, silu, tanh};
+use crate::numerics::{Element, LANES, exp, gelu, rms_norm_row, silu, tanh};
 
 /// Numbers that stay in a core's first cache.
 const NEAR: usize = 1024;
@@ -30,6 +30,55 @@ impl Kernel for SiluGate<'_> {
         for (g, &u) in self.gate.iter_mut().zip(self.up) {
             *g = silu(*g) * u;
         }
+    }
+}
+
+/// `e^x` of each number, as [`numerics::exp`](crate::numerics::exp) has it.
+pub fn exponentials(isa: Isa, numbers: &mut [f32]) {
+    isa.run(Exponentials { numbers });
+}
+
+struct Exponentials<'a> {
+    numbers: &'a mut [f32],
+}
+
+impl Kernel for Exponentials<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for number in self.numbers {
+            *number = exp(*number);
+        }
+    }
+}
+
+/// The highest number, -inf if there is none; nothing if one of them is NaN or +inf.
+pub fn highest(isa: Isa, numbers: &[f32]) -> Option<f32> {
+    isa.run(Highest { numbers })
+}
+
+struct Highest<'a> {
+    numbers: &'a [f32],
+}
+
+impl Kernel for Highest<'_> {
+    type Result = Option<f32>;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> Option<f32> {
+        let (mut high, mut are_finite) = ([f32::NEG_INFINITY; LANES], [u32::MAX; LANES]);
+        let mut look = |numbers: &[f32]| {
+            for ((high, are_finite), &x) in high.iter_mut().zip(&mut are_finite).zip(numbers) {
+                *high = if x > *high { x } else { *high };
+                *are_finite &= if x < f32::INFINITY { u32::MAX } else { 0 };
+            }
+        };
+        let (whole, rest) = self.numbers.as_chunks::<LANES>();
+        whole.iter().for_each(|numbers| look(numbers));
+        look(rest);
+        let all = are_finite.iter().all(|&are_finite| are_finite != 0);
+        all.then(|| high.into_iter().fold(f32::NEG_INFINITY, f32::max))
     }
 }
 

@@ -131,7 +131,9 @@ fn softmax_gates_and_caps_give_the_same_bits_on_every_path() {
         others[20..24].copy_from_slice(&far);
         gelu_gate(isa, &mut others[..50], &gate[..50]);
         soft_cap(isa, &mut others[50..], 30.0);
-        let numbers = [tiles.into_flattened(), gated, others].concat();
+        let mut exponents: Vec<f32> = scores.iter().map(|score| 3.0 * score).collect();
+        exponentials(isa, &mut exponents);
+        let numbers = [tiles.into_flattened(), gated, others, exponents].concat();
         let bits: Vec<u32> = numbers.into_iter().map(f32::to_bits).collect();
         (maximum, sum.to_bits(), bits)
     };
@@ -174,6 +176,30 @@ fn every_path_adds_and_norms_as_one_after_the_other_does() {
             let (mut x, mut made) = (x.clone(), made.clone());
             add_norm(isa, &mut x, &mut made, &weight, 1e-5);
             assert_eq!((&x, &made), (&sum, &normed), "{isa:?}, {width} wide");
+        }
+    }
+}
+
+#[test]
+fn the_highest_of_many_is_found_unless_one_is_no_number_or_infinite() {
+    for isa in Isa::available() {
+        for length in [0, 1, 15, 16, 17, 40] {
+            let plain = numbers(length, 6);
+            let expected = plain.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(highest(isa, &plain), Some(expected), "{isa:?}: {length}");
+            for place in 0..length {
+                let with = |number: f32| {
+                    let mut numbers = plain.clone();
+                    numbers[place] = number;
+                    highest(isa, &numbers)
+                };
+                assert_eq!(with(f32::MAX), Some(f32::MAX), "{isa:?}: {place} of {length}");
+                for number in [f32::NAN, -f32::NAN, f32::INFINITY] {
+                    assert_eq!(with(number), None, "{isa:?}: {number} at {place} of {length}");
+                }
+            }
+            let none = vec![f32::NEG_INFINITY; length];
+            assert_eq!(highest(isa, &none), Some(f32::NEG_INFINITY), "{isa:?}: {length}");
         }
     }
 }

@@ -3,11 +3,13 @@
 //! A score of -inf and a weight of 0 both mean "this token is out". Where tokens tie, the lower id
 //! counts as the more probable one, so that no result depends on how a sort happens to work.
 
-/// Divides by the temperature, with the largest score moved to 0 first.
+use crate::kernels::{self, Isa};
+use crate::numerics::LANES;
+
+/// Divides by the temperature, with the `largest` score moved to 0 first.
 ///
 /// The move does not change the softmax, and without it a tiny temperature would overflow.
-pub(super) fn temper(scores: &mut [f32], temperature: f32) {
-    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+pub(super) fn temper(scores: &mut [f32], largest: f32, temperature: f32) {
     scores.iter_mut().for_each(|s| *s = (*s - largest) / temperature);
 }
 
@@ -23,10 +25,10 @@ pub(super) fn keep_top_k(scores: &mut [f32], k: usize) {
 
 /// Scores to weights: the numerators of the softmax.
 ///
-/// `libm` rather than `f32::exp`, which calls the platform's library: another operating system
-/// would round differently, and sooner or later draw another token.
+/// [`numerics::exp`](crate::numerics::exp) rather than `f32::exp`, which calls the platform's library: another operating
+/// system would round differently, and sooner or later draw another token.
 pub(super) fn exponentials(scores: &mut [f32]) {
-    scores.iter_mut().for_each(|s| *s = libm::expf(*s));
+    kernels::exponentials(Isa::best(), scores);
 }
 
 // ANCHOR: top_p
@@ -58,20 +60,29 @@ pub(super) fn keep_top_p(weights: &mut [f32], p: f32) {
 // ANCHOR: min_p
 /// Keeps the weights that reach the fraction `min_p` of the largest.
 pub(super) fn keep_min_p(weights: &mut [f32], min_p: f32) {
+    if min_p == 0.0 {
+        return;
+    }
     let largest = weights.iter().copied().fold(0.0, f32::max);
     weights.iter_mut().filter(|w| **w < min_p * largest).for_each(|w| *w = 0.0);
 }
 // ANCHOR_END: min_p
 
-/// Scales the weights so that they sum to 1.
+/// Scales the weights so that they sum to 1, but for rounding.
 pub(super) fn normalise(weights: &mut [f32]) {
     let total = total(weights);
     weights.iter_mut().for_each(|w| *w = (f64::from(*w) / total) as f32);
 }
 
-/// The sum in order of ids, wide enough that a vocabulary's worth of rounding does not show.
+/// The sum, wide enough that a vocabulary's worth of rounding does not show; in as many interleaved partial sums as any other.
 pub(super) fn total(weights: &[f32]) -> f64 {
-    weights.iter().copied().map(f64::from).sum()
+    let mut lanes = [0.0; LANES];
+    let (whole, rest) = weights.as_chunks::<LANES>();
+    for weights in whole {
+        lanes.iter_mut().zip(weights).for_each(|(lane, &weight)| *lane += f64::from(weight));
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, &weight)| *lane += f64::from(weight));
+    lanes.iter().sum()
 }
 
 /// Where a token stands among all: the larger its value, and then the lower its id, the smaller this number.
