@@ -2,7 +2,7 @@
 //!
 //! A tile is sixteen positions side by side, so that a register of keys gives sixteen scores. Nothing is
 //! copied, each key and value is loaded once for all the query heads that share it, and work is shared out by
-//! head, rows and split. The sums are those of [`naive_decode::attend_span`], in the same order.
+//! head, rows and split. The sums of floats are those of [`naive_decode::attend_span`], in the same order.
 //!
 //! Where tiles lie is a [`TileSource`]'s business: one stretch of memory for a sequence
 //! ([`FlashCache`](crate::FlashCache)), or blocks all over a pool (rung 05).
@@ -18,6 +18,7 @@
 //! | `run.rs` | one split of attention over what is kept |
 //! | `ways.rs` | the ways of multiplying: floats, pairs of BF16, whole numbers |
 //! | `scores.rs`, `values.rs` | the two kernels of floats |
+//! | `products.rs` | the innermost step of both |
 //! | `columns.rs` | the second one where values are the beginnings of keys, as in absorbed latent attention |
 //! | `pairs.rs`, `pairs/` | the two kernels of pairs |
 //! | `codes.rs` | the two of whole numbers |

@@ -57,11 +57,6 @@ impl Scaled {
             PackedLinear::from_floats(format, &weights, outputs, inputs, simd, pool, memory)?;
         Ok(Scaled { inverse: scales.iter().map(|scale| 1.0 / scale).collect(), inner })
     }
-
-    /// What columns were multiplied by before they were rounded, `[inputs]`.
-    pub fn scales(&self) -> impl Iterator<Item = f32> {
-        self.inverse.iter().map(|inverse| 1.0 / inverse)
-    }
 }
 
 /// The scales that lose the least.

@@ -1,5 +1,5 @@
 //! From 32 floats to small integers, or small floats, with a scale, and back. Integers have the bytes of ggml's
-//! blocks.
+//! blocks, but for INT8.
 
 use crate::kernels::activations::GROUP;
 use gqa_mla::quantized::{from_e4m3, to_e4m3};

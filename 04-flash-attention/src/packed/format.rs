@@ -10,8 +10,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 // ANCHOR: format
-/// How weights are stored, in rows and in panels alike. Integer formats are those of ggml's GGUF files,
-/// so such a file's weights are taken as they are.
+/// How weights are stored, in rows and in panels alike. Integer formats but `Int8` are those of ggml's GGUF
+/// files, so such a file's weights are taken as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// 32-bit floats.
