@@ -27,9 +27,9 @@ pub struct Head<'a> {
 /// Sizes of the blocks that are brought to fast memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tiling {
-    /// Queries in a tile, the paper's `B_r`.
+    /// Queries in a tile, at least one; the paper's `B_r`.
     pub queries: usize,
-    /// Keys, and their values, in a tile, the paper's `B_c`.
+    /// Keys, and their values, in a tile, at least one; the paper's `B_c`.
     pub keys: usize,
 }
 
@@ -37,6 +37,9 @@ impl Tiling {
     // ANCHOR: fitting
     /// The largest tiles of which four fit a fast memory of so many bytes: queries, keys, values and
     /// answers, each `D` wide (Dao et al. 2022, algorithm 1; `B_r` is at most `D` there too).
+    ///
+    /// # Panics
+    /// If they are no numbers wide.
     pub fn fitting(fast_bytes: usize, dim: usize) -> Self {
         let rows = (fast_bytes / (4 * dim * size_of::<f32>())).max(1);
         Tiling { queries: rows.min(dim), keys: rows }

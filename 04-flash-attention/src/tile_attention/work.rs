@@ -63,8 +63,8 @@ struct Rows<'a> {
 /// over a long past, also by split (Flash-Decoding, Dao et al. 2023).
 ///
 /// # Panics
-/// If there is not a query for each row of the pass, if queries are not as wide as keys, or answers as values, or if the
-/// number of query heads is not a multiple of the number of key-value heads.
+/// If there is not a query for each row of the pass, if queries are not as wide as keys, or answers as values, if a query's
+/// numbers are not neighbours in memory, or if the number of query heads is not a multiple of the number of key-value heads.
 pub fn attend<S: TileSource>(
     isa: Isa,
     layer: LayerSpec,
