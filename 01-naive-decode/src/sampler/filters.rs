@@ -42,20 +42,33 @@ pub(super) fn keep_top_p(weights: &mut [f32], p: f32) {
     // One that stays and those after it, which are no heavier, weigh more than may be left out. So it weighs more than an even
     // share of that. Half a share leaves room for rounding. Few weigh so much, and only these are sorted.
     let least = (all - enough) / (2 * weights.len()) as f64;
-    let heavy = weights.iter().zip(0..).filter(|(weight, _)| f64::from(**weight) > least);
-    let mut places: Vec<u64> = heavy.map(|(&weight, id)| place(weight, id)).collect();
+    let mut places = heavier(weights, least);
     places.sort_unstable();
-    let (mut sum, mut stay) = (0.0, vec![0.0; weights.len()]);
+    let (mut sum, mut stay) = (0.0, Vec::new());
     for id in places.into_iter().map(id_at) {
         if sum >= enough {
             break;
         }
         sum += f64::from(weights[id]);
-        stay[id] = weights[id];
+        stay.push((id, weights[id]));
     }
-    weights.copy_from_slice(&stay);
+    weights.fill(0.0);
+    stay.into_iter().for_each(|(id, weight)| weights[id] = weight);
 }
 // ANCHOR_END: top_p
+
+/// The places of weights above `least`. Few are, so sixteen are looked at together first.
+fn heavier(weights: &[f32], least: f64) -> Vec<u64> {
+    let mut places = Vec::new();
+    for (weights, first) in weights.chunks(LANES).zip((0..).step_by(LANES)) {
+        if weights.iter().fold(false, |any, &weight| any | (f64::from(weight) > least)) {
+            let heavy =
+                weights.iter().zip(first..).filter(|(weight, _)| f64::from(**weight) > least);
+            places.extend(heavy.map(|(&weight, id)| place(weight, id)));
+        }
+    }
+    places
+}
 
 // ANCHOR: min_p
 /// Keeps the weights that reach the fraction `min_p` of the largest.
