@@ -78,8 +78,8 @@ struct Row {
 impl Row {
     /// Of row `r` in some groups, of which there is one.
     fn of<const R: usize>(groups: &mut [MaybeUninit<Group<R>>], r: usize) -> Self {
-        let (to, stride) = (groups[0].as_mut_ptr(), size_of::<Group<R>>());
-        // SAFETY: places in a group that is there.
+        let (to, stride) = (groups.as_mut_ptr().cast::<Group<R>>(), size_of::<Group<R>>());
+        // SAFETY: places in the first group, which is there; all others are in the same slice.
         unsafe {
             let (scale, start) = (&raw mut (*to).scales[r], &raw mut (*to).starts[r]);
             let (total, codes) = (&raw mut (*to).totals[r], (&raw mut (*to).codes[r]).cast());

@@ -129,8 +129,9 @@ struct BlockRow {
 impl BlockRow {
     /// Of row `r` in some blocks, of which there is one.
     fn of<const R: usize>(blocks: &mut [MaybeUninit<DigitBlock<R>>], r: usize) -> Self {
-        let (to, stride) = (blocks[0].as_mut_ptr(), size_of::<DigitBlock<R>>());
-        // SAFETY: places in a block that is there.
+        let (to, stride) =
+            (blocks.as_mut_ptr().cast::<DigitBlock<R>>(), size_of::<DigitBlock<R>>());
+        // SAFETY: places in the first block, which is there; all others are in the same slice.
         unsafe {
             let digits = [&raw mut (*to).digits[0][r], &raw mut (*to).digits[1][r]];
             let starts = [&raw mut (*to).starts[0][r], &raw mut (*to).starts[1][r]];
