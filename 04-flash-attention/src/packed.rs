@@ -6,8 +6,9 @@
 //!
 //! Activations stay f32 where weights are floats; the result is then rung 01's to the bit, of the same
 //! weights. Where weights are small integers, each row of activations is quantised too, to eight bits or, for
-//! [`Format::Int8`], to fifteen, by itself, so that products are exact integers. In the fast mode of BF16 it is rounded to BF16. In all of them
-//! a row's outputs do not depend on which rows come with it, nor on threads or instructions.
+//! [`Format::Int8`], to fifteen, by itself, so that products are exact integers. In the fast mode of BF16 it is
+//! rounded to BF16. In all of them a row's outputs do not depend on which rows come with it, nor on threads or
+//! instructions.
 //!
 //! | File | Holds |
 //! |---|---|

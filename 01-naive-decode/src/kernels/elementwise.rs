@@ -67,17 +67,17 @@ impl Kernel for Highest<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> Option<f32> {
-        let (mut high, mut are_finite) = ([f32::NEG_INFINITY; LANES], [u32::MAX; LANES]);
+        let (mut high, mut are_below) = ([f32::NEG_INFINITY; LANES], [u32::MAX; LANES]);
         let mut look = |numbers: &[f32]| {
-            for ((high, are_finite), &x) in high.iter_mut().zip(&mut are_finite).zip(numbers) {
+            for ((high, are_below), &x) in high.iter_mut().zip(&mut are_below).zip(numbers) {
                 *high = if x > *high { x } else { *high };
-                *are_finite &= if x < f32::INFINITY { u32::MAX } else { 0 };
+                *are_below &= if x < f32::INFINITY { u32::MAX } else { 0 };
             }
         };
         let (whole, rest) = self.numbers.as_chunks::<LANES>();
         whole.iter().for_each(|numbers| look(numbers));
         look(rest);
-        let all = are_finite.iter().all(|&are_finite| are_finite != 0);
+        let all = are_below.iter().all(|&are_below| are_below != 0);
         all.then(|| high.into_iter().fold(f32::NEG_INFINITY, f32::max))
     }
 }
