@@ -237,6 +237,7 @@ unsafe impl Pod for Paired {}
 impl TileElement for Paired {
     type Way = InPairs;
     const TOGETHER: usize = 2;
+    #[inline]
     fn narrow(value: f32, _scale: f32) -> Self {
         Paired(finite_bf16(value))
     }
@@ -244,6 +245,7 @@ impl TileElement for Paired {
 
 impl TileElement for f32 {
     type Way = InFloats;
+    #[inline]
     fn narrow(value: f32, _scale: f32) -> Self {
         value
     }
@@ -259,6 +261,7 @@ impl Widened for f32 {
 
 impl TileElement for bf16 {
     type Way = InFloats;
+    #[inline]
     fn narrow(value: f32, _scale: f32) -> Self {
         finite_bf16(value)
     }
@@ -282,6 +285,7 @@ impl Widened for bf16 {
 impl TileElement for f16 {
     type Way = InFloats;
     /// As for BF16. Other numbers are those of half precision already ([`KvType::check_made`]).
+    #[inline]
     fn narrow(value: f32, _scale: f32) -> Self {
         to_f16(value.clamp(f32::from(f16::MIN), f32::from(f16::MAX)))
     }
@@ -301,11 +305,13 @@ impl TileElement for Code {
     type Way = InDigits;
     const SCALED: bool = true;
     const TOGETHER: usize = 4;
+    #[inline]
     fn scale(row: &[f32]) -> f32 {
         let largest = f32::from_bits(largest_bits(row));
         if largest >= SMALLEST { largest / 127.0 } else { 1.0 }
     }
     /// Halves away from zero, as `round` has them, which the compiler calls for one number at a time.
+    #[inline]
     fn narrow(value: f32, scale: f32) -> Self {
         let exact = value / scale;
         let whole = to_int(exact);
