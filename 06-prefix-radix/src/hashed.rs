@@ -103,11 +103,11 @@ impl<H: BlockHash> PrefixCache for HashedBlocks<H> {
         for tokens in tokens.chunks_exact(self.block_tokens).take(most.div_ceil(self.block_tokens))
         {
             key = self.hash.next(key, tokens);
+            let Some(entry) = self.entries.get(&key) else { break };
             self.statistics.compared += tokens.len() as u64;
-            let Some(entry) = self.entries.get(&key).filter(|entry| entry.is(parent, tokens))
-            else {
+            if !entry.is(parent, tokens) {
                 break;
-            };
+            }
             parent = entry.as_parent(key);
             found.push(entry.block);
             blocks.share(entry.block);

@@ -104,6 +104,14 @@ fn a_request_after_one_that_is_not_there_is_refused() {
 }
 
 #[test]
+fn a_cache_of_blocks_without_tokens_is_refused() {
+    let request = Request { after: None, tokens: vec![1], answer: vec![2] };
+    let error = replay(&[request], &mut Nothing::new(0), &mut Blocks::new(4), 1).unwrap_err();
+    let expected = "block size in tokens is 0, expected a power of two from 1 to 256";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
 fn a_request_of_no_tokens_is_refused() {
     let request = |tokens| Request { after: None, tokens, answer: Vec::new() };
     let requests = [request(vec![1]), request(Vec::new())];

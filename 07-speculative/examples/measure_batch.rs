@@ -71,8 +71,8 @@ fn main() -> Result<()> {
                 samples.push(rate);
             }
         }
-        let [plain, two, four] = [0, 1, 2].map(|s: usize| median(&samples[s]));
-        println!("{batch:>6} {plain:>10.0} {two:>12.0} {four:>12.0}");
+        let [plain, three, seven] = [0, 1, 2].map(|s: usize| median(&samples[s]));
+        println!("{batch:>6} {plain:>10.0} {three:>12.0} {seven:>12.0}");
         for (series, samples) in series.iter_mut().zip(samples) {
             series.points.push((batch as f64, samples));
         }

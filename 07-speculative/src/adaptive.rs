@@ -169,8 +169,8 @@ impl Adaptive {
         }
     }
 
-    /// Seconds of a draft that are believed: a token of it takes no longer than a plain pass, nor the draft half as long
-    /// again as usual, and to read what was written meanwhile no longer than to write it. What is beyond was somebody else's.
+    /// Seconds of a draft that are believed: those in which a plain pass could have written each of its tokens, and what it had
+    /// to read before; or, if that is more, half as long again as usual. What is beyond was somebody else's.
     fn believed_draft(&self, seen: Observation) -> f64 {
         let took = seen.draft.as_secs_f64();
         let Some(plain) = self.verify.seconds(1) else { return took };

@@ -70,7 +70,8 @@ impl<P: Proposer> Speculation<P> {
 
     // ANCHOR: over
     /// The same over a sequence that holds the beginning of the prompt: it was found in a prefix cache, shared
-    /// with another, or brought back from where it had to wait.
+    /// with another, or brought back from where it had to wait. The last of these needs
+    /// [`Speculation::with_prompt_length`].
     ///
     /// # Errors
     /// If there is no such sequence, it holds more than all of the prompt but its last token, and as
@@ -137,6 +138,12 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
         })
     }
     // ANCHOR_END: over
+
+    /// The same of a text that goes on, of which only the first `tokens` are the prompt, as a sampler's penalties count what was
+    /// generated. If nothing is said, all that was given is.
+    pub fn with_prompt_length(self, tokens: usize) -> Self {
+        Speculation { sampler: self.sampler.with_prompt_length(tokens), ..self }
+    }
 
     /// The same with another rule of acceptance.
     pub fn with_rule(self, rule: Rule) -> Self {

@@ -71,7 +71,7 @@ mod small;
 mod watch;
 
 pub use app::{App, DRAIN_IN};
-pub use auth::Keys;
+pub use auth::{Keys, in_header};
 pub use grammars::Grammars;
 pub use hosts::Hosts;
 pub use in_process::InProcess;

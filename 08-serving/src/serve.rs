@@ -3,7 +3,8 @@
 use crate::api::Generation;
 use crate::engine::Prefiller;
 use crate::http::{
-    App, DRAIN_IN, Hosts, Keys, Origin, PrefillWorkers, WorkerAddress, bind, listen, runtime,
+    App, DRAIN_IN, Hosts, Keys, Origin, PrefillWorkers, WorkerAddress, bind, in_header, listen,
+    runtime,
 };
 use crate::served::{EngineArgs, Exchanging, Served};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -117,7 +118,9 @@ impl ServeArgs {
             Some(key) => Some(key.clone()),
             None => key_of_environment(PREFILL_KEY_VARIABLE)?,
         };
-        let workers = PrefillWorkers::new(self.prefill_at.clone(), key.as_deref())?;
+        let key = key.as_deref().map(in_header).transpose();
+        let key = key.context("the key that workers know this server by")?;
+        let workers = PrefillWorkers::new(self.prefill_at.clone(), key)?;
         Ok(Some(Arc::new(workers)))
     }
 

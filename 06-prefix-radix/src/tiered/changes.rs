@@ -59,7 +59,8 @@ impl Changes {
 }
 
 impl<P: PrefixCache> Tiered<P> {
-    /// Gives all that the pool knows, and notes from now on what changes.
+    /// Gives all that the pool knows, as [`PrefixCache::outline`] has it, and notes from now on what changes. A cache that has no
+    /// outline gives nothing here, and later names parents that nobody was told of.
     pub fn begin_noting(&mut self) -> Vec<KvEvent> {
         let mut all = Changes::default();
         let size = self.cache.block_tokens();

@@ -7,7 +7,7 @@
 use super::Request;
 use crate::{Prefix, PrefixCache, Salt};
 use naive_decode::{Error, Result};
-use paged_cache::{BlockId, Blocks};
+use paged_cache::{BlockId, Blocks, check_block_tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -33,13 +33,14 @@ impl Report {
 ///
 /// # Errors
 /// If a request that is alone needs more blocks than there are, one has no tokens, one goes on from a later
-/// one, or a hit belongs to another text.
+/// one, or a hit belongs to another text; or if no blocks are of the cache's size.
 pub fn replay(
     requests: &[Request],
     cache: &mut dyn PrefixCache,
     blocks: &mut Blocks,
     at_once: usize,
 ) -> Result<Report> {
+    check_block_tokens(cache.block_tokens())?;
     let written = vec![(Arc::from([]), 0); blocks.count()];
     let evicted = cache.statistics().evicted;
     let mut replay =

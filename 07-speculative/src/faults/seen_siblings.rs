@@ -3,9 +3,9 @@
 use super::TOKENS;
 use super::scene::{BRANCHES, guessing, one_by_one};
 use crate::cache::TreeCache;
-use kv_cache::KvCache;
+use kv_cache::{KvCache, forward_kv_cache};
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial};
-use naive_decode::{Attention, Decoder, LayerSpec, Pass, Result, Visible};
+use naive_decode::{Attention, Decoder, LayerSpec, Pass, Result, Visible, forward_attention};
 use ndarray::{Array3, ArrayView3};
 use paged_cache::PagedCache;
 
@@ -22,31 +22,11 @@ impl TreeCache for Causal {
 }
 
 impl KvCache for Causal {
-    fn len(&self, sequence: usize) -> usize {
-        self.cache.len(sequence)
-    }
-
-    fn capacity(&self) -> usize {
-        self.cache.capacity()
-    }
-
-    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.cache.truncate(sequence, length)
-    }
-
-    fn bytes_per_token(&self) -> usize {
-        self.cache.bytes_per_token()
-    }
-
-    fn allocated_bytes(&self) -> usize {
-        self.cache.allocated_bytes()
-    }
+    forward_kv_cache!(cache: len capacity truncate bytes_per_token allocated_bytes);
 }
 
 impl Attention for Causal {
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.cache.begin(pass)
-    }
+    forward_attention!(cache: begin commit);
 
     // ANCHOR: fault
     /// On the broken side each row sees every slot up to its own, as in a text. In a tree, some of those are
@@ -70,10 +50,6 @@ impl Attention for Causal {
         self.cache.attend(layer, &pass, q, k, v)
     }
     // ANCHOR_END: fault
-
-    fn commit(&mut self, pass: &Pass) {
-        self.cache.commit(pass);
-    }
 }
 
 /// Branches of a draft tree see each other.

@@ -3,10 +3,9 @@
 use super::TOKENS;
 use super::scene::{BRANCHES, guessing, one_by_one};
 use crate::cache::TreeCache;
-use kv_cache::KvCache;
+use kv_cache::{KvCache, forward_kv_cache};
 use naive_decode::break_it::{Bench, BreakIt, Side, Trial};
-use naive_decode::{Attention, Decoder, LayerSpec, Pass, Result};
-use ndarray::{Array3, ArrayView3};
+use naive_decode::{Attention, Decoder, Result, forward_attention};
 use paged_cache::PagedCache;
 
 /// A cache that is made shorter, and believes that all is done.
@@ -29,46 +28,11 @@ impl TreeCache for NotMoved {
 }
 
 impl KvCache for NotMoved {
-    fn len(&self, sequence: usize) -> usize {
-        self.cache.len(sequence)
-    }
-
-    fn capacity(&self) -> usize {
-        self.cache.capacity()
-    }
-
-    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.cache.truncate(sequence, length)
-    }
-
-    fn bytes_per_token(&self) -> usize {
-        self.cache.bytes_per_token()
-    }
-
-    fn allocated_bytes(&self) -> usize {
-        self.cache.allocated_bytes()
-    }
+    forward_kv_cache!(cache: len capacity truncate bytes_per_token allocated_bytes);
 }
 
 impl Attention for NotMoved {
-    fn begin(&mut self, pass: &Pass) -> Result<()> {
-        self.cache.begin(pass)
-    }
-
-    fn attend(
-        &mut self,
-        layer: LayerSpec,
-        pass: &Pass,
-        q: ArrayView3<f32>,
-        k: ArrayView3<f32>,
-        v: ArrayView3<f32>,
-    ) -> Result<Array3<f32>> {
-        self.cache.attend(layer, pass, q, k, v)
-    }
-
-    fn commit(&mut self, pass: &Pass) {
-        self.cache.commit(pass);
-    }
+    forward_attention!(cache: begin attend commit);
 }
 
 /// A branch is kept, and the cache holds another's rows.

@@ -24,7 +24,17 @@ fn over(
     proposer: Box<dyn Proposer>,
     request: Request,
 ) -> Speculation<Box<dyn Proposer>> {
-    let sampler = Sampler::new(Sampling::default()).unwrap();
+    with_sampling(Sampling::default(), model, held, proposer, request)
+}
+
+fn with_sampling(
+    sampling: Sampling,
+    model: &Arc<Model>,
+    held: (PagedCache, usize),
+    proposer: Box<dyn Proposer>,
+    request: Request,
+) -> Speculation<Box<dyn Proposer>> {
+    let sampler = Sampler::new(sampling).unwrap();
     Speculation::over(model.clone(), held, proposer, sampler, Depth::Fixed(4), request).unwrap()
 }
 
@@ -100,15 +110,25 @@ fn two_texts_that_share_their_prompt() {
 fn a_text_that_has_to_wait() {
     let (target, draft) = (tapped(), draft());
     let request = request(&(TEXT.to_owned() + "Question: What is the word of Ada?\nAnswer:"));
-    let expected = plain(&target.0, &request, &Sampling::default());
+    // What was said before it had to wait counts for penalties afterwards, and the prompt does not.
+    let penalised = Sampling { frequency_penalty: 10.0, ..Sampling::default() };
+    assert_ne!(
+        plain(&target.0, &request, &penalised),
+        plain(&target.0, &request, &Sampling::default())
+    );
     let proposers = all(&target, &draft, &request.prompt).len();
-    for i in 0..proposers {
+    for (i, sampling) in (0..proposers)
+        .flat_map(|i| [Sampling::default(), penalised.clone()].map(|sampling| (i, sampling)))
+    {
+        let expected = plain(&target.0, &request, &sampling);
         for swap in [false, true] {
             let mut cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
             let sequence = cache.open();
             let proposer = all(&target, &draft, &request.prompt).remove(i);
             let name = proposer.name();
-            let mut text = over(&target.0, (cache, sequence), proposer, request.clone());
+            let held = (cache, sequence);
+            let mut text =
+                with_sampling(sampling.clone(), &target.0, held, proposer, request.clone());
             let mut found = Vec::new();
             for _ in 0..3 {
                 found.extend(text.advance().unwrap().unwrap().tokens);
@@ -125,9 +145,11 @@ fn a_text_that_has_to_wait() {
             }
             let left = Request { prompt, tokens: TOKENS - found.len(), end_tokens: vec![] };
             let proposer = all(&target, &draft, &left.prompt).remove(i);
-            let mut text = over(&target.0, (cache, sequence), proposer, left);
+            let held = (cache, sequence);
+            let text = with_sampling(sampling.clone(), &target.0, held, proposer, left);
+            let mut text = text.with_prompt_length(request.prompt.len());
             found.extend(rest(&mut text, None));
-            assert_eq!(found, expected, "{name}, swapped: {swap}");
+            assert_eq!(found, expected, "{name}, swapped: {swap}, {sampling:?}");
         }
     }
 }

@@ -141,9 +141,39 @@ const OF_OTHERS: [&str; 7] = [
 /// The same schema without properties that it does not list, if it leaves them open. A model that may make up
 /// arguments does not come to an end.
 fn closed(mut fields: Map<String, Value>) -> Map<String, Value> {
-    if fields.contains_key("properties") && !OF_OTHERS.iter().any(|word| fields.contains_key(*word))
-    {
+    // Whoever says no more than that there are no others says nothing else than this; who follows the schema may not know the word.
+    let opens = |word: &&str| match fields.get(*word) {
+        Some(Value::Bool(false)) => *word != "unevaluatedProperties",
+        said => said.is_some(),
+    };
+    if fields.contains_key("properties") && !OF_OTHERS.iter().any(opens) {
         fields.insert("additionalProperties".to_owned(), false.into());
     }
     fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_that_are_not_listed_are_closed_unless_a_schema_says_something_of_them() {
+        let closes = |said: Value| {
+            let mut fields = said.as_object().unwrap().clone();
+            fields.insert("properties".to_owned(), json!({"city": {"type": "string"}}));
+            let asked = fields.get("additionalProperties").cloned();
+            closed(fields).get("additionalProperties") != asked.as_ref()
+        };
+        for said in [json!({}), json!({"unevaluatedProperties": false})] {
+            assert!(closes(said.clone()), "{said}");
+        }
+        for said in [
+            json!({"additionalProperties": true}),
+            json!({"unevaluatedProperties": true}),
+            json!({"unevaluatedProperties": {"type": "string"}}),
+            json!({"anyOf": [{"required": ["city"]}]}),
+        ] {
+            assert!(!closes(said.clone()), "{said}");
+        }
+    }
 }

@@ -128,7 +128,7 @@ impl Generation {
         }
     }
 
-    /// Whether to stream, and whether the last event tells what the request came to.
+    /// Whether to stream.
     ///
     /// # Errors
     /// 400: options of a stream where there is none.

@@ -9,6 +9,8 @@ use std::time::Instant;
 impl Engine {
     /// Looks at all that has happened outside since the step before.
     pub(super) fn look(&mut self) -> Result<()> {
+        // Before those who have come: a request whose blocks somebody waits for is among them then, or is done.
+        self.borrowers.extend(self.inbox.borrowers());
         let waiting = self.members.iter().filter(|member| is_queued(member)).count();
         for submission in self.inbox.collect(waiting, self.running()) {
             let arrived = submission.at.saturating_duration_since(self.started);

@@ -15,7 +15,6 @@ use super::state::EngineState;
 use naive_decode::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -153,11 +152,6 @@ impl Ticket {
     /// The next event; none after the last, or if the engine is gone.
     pub async fn recv(&mut self) -> Option<Event> {
         self.events.recv().await.map(|sent| self.read(sent))
-    }
-
-    /// The same, for streams.
-    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.events.poll_recv(context).map(|sent| sent.map(|sent| self.read(sent)))
     }
 
     /// The same, for threads.

@@ -60,7 +60,6 @@ impl Engine {
     // ANCHOR: lend
     /// Gives out the blocks that somebody waits for and that are there by now.
     pub(super) fn lend(&mut self) {
-        self.borrowers.extend(self.inbox.borrowers());
         for waiting in std::mem::take(&mut self.borrowers) {
             if waiting.reply.is_closed() {
                 continue; // he has gone away

@@ -60,7 +60,9 @@ pub(super) async fn answer<W: Writes>(
         true => stream(pieces, writes).await,
         false => {
             let answer = writes.whole(pieces).await?;
-            let tokens = answer.usage.map_or(0, |usage| usage.completion_tokens);
+            // A prompt may be told again with each answer.
+            let (usage, choices) = (answer.usage.unwrap_or_default(), answer.choices.len());
+            let tokens = usage.completion_tokens + choices * usage.prompt_tokens;
             written(answer, tokens >= LARGE).await
         }
     }

@@ -29,6 +29,23 @@ fn hash(key: &str) -> [u8; 32] {
     blake3::derive_key("serving 2026 API key", key.as_bytes())
 }
 
+/// A key without white space around it, as a header brings it.
+///
+/// # Errors
+/// If it is empty, or has other than visible characters of ASCII.
+pub fn in_header(key: &str) -> naive_decode::Result<&str> {
+    // Clients' keys are trimmed too: a file that one is read from ends with a line break.
+    let key = key.trim();
+    let found = match key {
+        "" => "empty",
+        key if !key.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) => {
+            "with characters that no header can bring"
+        }
+        key => return Ok(key),
+    };
+    Err(naive_decode::Error::invalid("API key", found, "some characters of ASCII"))
+}
+
 impl Keys {
     /// These keys, without white space around them.
     ///
@@ -36,18 +53,7 @@ impl Keys {
     /// If one is empty: it would let in whoever sends nothing. If one has other than visible characters of ASCII: no header can
     /// bring it.
     pub fn new<'k>(keys: impl IntoIterator<Item = &'k str>) -> naive_decode::Result<Self> {
-        let one = |key: &str| {
-            // Clients' keys are trimmed too: a file that one is read from ends with a line break.
-            let key = key.trim();
-            let found = match key {
-                "" => "empty",
-                key if !key.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) => {
-                    "with characters that no header can bring"
-                }
-                key => return Ok(hash(key)),
-            };
-            Err(naive_decode::Error::invalid("API key", found, "some characters of ASCII"))
-        };
+        let one = |key| in_header(key).map(hash);
         Ok(Keys { hashes: keys.into_iter().map(one).collect::<Result<_, _>>()? })
     }
 

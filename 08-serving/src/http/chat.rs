@@ -126,6 +126,7 @@ impl Writes for Chat {
         if !calling.demanded.is_empty() {
             // They are for text. Half a call is none, and would look like an answer that is done.
             generation.stop = None;
+            generation.stop_token_ids = None;
         }
         let prompt = prompt(app, &request, &calling)?;
         let likeliest = request.likeliest()?;

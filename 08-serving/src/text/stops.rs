@@ -31,11 +31,6 @@ impl Stops {
         Stops { stops, included, held: String::new() }
     }
 
-    /// Bytes that are held back.
-    pub fn held(&self) -> usize {
-        self.held.len()
-    }
-
     // ANCHOR: push
     /// Takes more text; gives what cannot be part of a stop string any more.
     pub fn push(&mut self, text: &str) -> Cut {

@@ -49,6 +49,14 @@ fn a_demanded_call_conforms_whole_and_streamed() {
             assert!(whole["message"]["content"].is_null());
             let call = &whole["message"]["tool_calls"][0];
             check(call);
+            // Nor tokens that end it: here the third of this very call.
+            let mut cut = body.clone();
+            cut["return_token_ids"] = json!(true);
+            let told = server.chat(cut.clone()).json();
+            cut["stop_token_ids"] = json!([told["choices"][0]["token_ids"][2]]);
+            let again = server.chat(cut).json();
+            let again = &again["choices"][0]["message"]["tool_calls"][0];
+            assert_eq!(again["function"], call["function"]);
             body["stream"] = json!(true);
             let events = server.chat(body).events();
             let calls = events.iter().filter_map(|event| {
