@@ -47,13 +47,8 @@ pub fn accept(
     let next = loop {
         let at: Option<usize> = path.last().copied();
         let row = logits.row(at.map_or(0, |node| node + 1)).to_vec();
-        let mut p = match sampler.distribution(&row, context) {
-            Ok(p) => p,
-            Err(error) => {
-                context.truncate(text);
-                return Err(error);
-            }
-        };
+        let p = sampler.distribution(&row, context);
+        let mut p = p.inspect_err(|_| context.truncate(text))?;
         let kept = tree.children(at).find(|&child| {
             let node = &tree.nodes()[child];
             let (token, q) = (node.token as usize, node.drawn_from.as_deref());

@@ -118,8 +118,7 @@ impl ServeArgs {
             Some(key) => Some(key.clone()),
             None => key_of_environment(PREFILL_KEY_VARIABLE)?,
         };
-        let key = key.as_deref().map(in_header).transpose();
-        let key = key.context("the key that workers know this server by")?;
+        let key = key.as_deref().map(in_header).transpose().context("a prefill worker's key")?;
         let workers = PrefillWorkers::new(self.prefill_at.clone(), key)?;
         Ok(Some(Arc::new(workers)))
     }

@@ -112,15 +112,13 @@ fn a_text_that_has_to_wait() {
     let request = request(&(TEXT.to_owned() + "Question: What is the word of Ada?\nAnswer:"));
     // What was said before it had to wait counts for penalties afterwards, and the prompt does not.
     let penalised = Sampling { frequency_penalty: 10.0, ..Sampling::default() };
-    assert_ne!(
-        plain(&target.0, &request, &penalised),
-        plain(&target.0, &request, &Sampling::default())
-    );
+    let samplings = [Sampling::default(), penalised];
+    let expected = samplings.each_ref().map(|sampling| plain(&target.0, &request, sampling));
+    assert_ne!(expected[0], expected[1]);
     let proposers = all(&target, &draft, &request.prompt).len();
-    for (i, sampling) in (0..proposers)
-        .flat_map(|i| [Sampling::default(), penalised.clone()].map(|sampling| (i, sampling)))
+    for (i, (sampling, expected)) in
+        (0..proposers).flat_map(|i| samplings.iter().zip(&expected).map(move |case| (i, case)))
     {
-        let expected = plain(&target.0, &request, &sampling);
         for swap in [false, true] {
             let mut cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
             let sequence = cache.open();
@@ -149,7 +147,7 @@ fn a_text_that_has_to_wait() {
             let text = with_sampling(sampling.clone(), &target.0, held, proposer, left);
             let mut text = text.with_prompt_length(request.prompt.len());
             found.extend(rest(&mut text, None));
-            assert_eq!(found, expected, "{name}, swapped: {swap}, {sampling:?}");
+            assert_eq!(found, *expected, "{name}, swapped: {swap}, {sampling:?}");
         }
     }
 }

@@ -128,25 +128,16 @@ fn parameters(function: &Function) -> Value {
 }
 
 /// Words with which a schema of an object says something of properties that it does not list.
-const OF_OTHERS: [&str; 7] = [
-    "additionalProperties",
-    "unevaluatedProperties",
-    "patternProperties",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "$ref",
-];
+const OF_OTHERS: [&str; 6] =
+    ["additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"];
 
 /// The same schema without properties that it does not list, if it leaves them open. A model that may make up
 /// arguments does not come to an end.
 fn closed(mut fields: Map<String, Value>) -> Map<String, Value> {
-    // Whoever says no more than that there are no others says nothing else than this; who follows the schema may not know the word.
-    let opens = |word: &&str| match fields.get(*word) {
-        Some(Value::Bool(false)) => *word != "unevaluatedProperties",
-        said => said.is_some(),
-    };
-    if fields.contains_key("properties") && !OF_OTHERS.iter().any(opens) {
+    // The grammar does not follow this word. Where it says that there are no others, `additionalProperties` says it too.
+    let unevaluated = fields.get("unevaluatedProperties").is_some_and(|said| *said != json!(false));
+    let says = unevaluated || OF_OTHERS.iter().any(|word| fields.contains_key(*word));
+    if fields.contains_key("properties") && !says {
         fields.insert("additionalProperties".to_owned(), false.into());
     }
     fields

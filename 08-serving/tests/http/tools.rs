@@ -41,6 +41,7 @@ fn a_demanded_call_conforms_whole_and_streamed() {
             let mut body = json!({
                 "messages": question(), "tools": tools(), "tool_choice": choice, "seed": seed,
                 "stop": ["}", "\""], "response_format": {"type": "json_object"},
+                "return_token_ids": true,
             });
             let whole = server.chat(body.clone());
             assert_eq!(whole.status, 200, "{}", whole.text);
@@ -51,9 +52,7 @@ fn a_demanded_call_conforms_whole_and_streamed() {
             check(call);
             // Nor tokens that end it: here the third of this very call.
             let mut cut = body.clone();
-            cut["return_token_ids"] = json!(true);
-            let told = server.chat(cut.clone()).json();
-            cut["stop_token_ids"] = json!([told["choices"][0]["token_ids"][2]]);
+            cut["stop_token_ids"] = json!([whole["token_ids"][2]]);
             let again = server.chat(cut).json();
             let again = &again["choices"][0]["message"]["tool_calls"][0];
             assert_eq!(again["function"], call["function"]);
