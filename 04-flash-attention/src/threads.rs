@@ -6,15 +6,19 @@
 //! thread that has nothing to do looks for a short while whether there is more, and sleeps only then. A
 //! server that waits for requests burns no core.
 //!
-//! Weights are shared out by a fixed rule, never by who is free first: each thread's stay in its own caches,
+//! Weights are shared out by a fixed rule, not by who is free first: each thread's stay in its own caches,
 //! and the same thread does the same work in every token. Pieces of attention, which are not alike and which no
 //! cache holds until the next token, go to whoever is free.
+//!
+//! On a machine that has other work a thread may have no core when a region begins, and for milliseconds, in which dozens of
+//! regions could pass. So the rule has an exception: a part that its thread has not begun when the calling one is done with
+//! its own is the calling one's. If it has begun and then lost its core, it is brought to the calling one's.
 //!
 //! | File | Holds |
 //! |---|---|
 //! | `ahead.rs` | what a thread reads next, asked for while it waits |
-//! | `counter.rs` | a number that one thread raises and another waits for: look, give way, sleep |
-//! | `cores.rs` | which cores threads are on, so that nobody looks where another works |
+//! | `counter.rs` | a number that one thread raises and another waits for: look, then sleep |
+//! | `cores.rs` | which cores threads are on, so that nobody looks where another works, or waits for one that has none |
 //! | `sharing.rs` | who does which part, and slices that are written part by part |
 
 pub(crate) mod ahead;
@@ -30,7 +34,7 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{Builder, JoinHandle};
 
@@ -46,8 +50,8 @@ pub struct Pool {
 
 /// What the calling thread and the workers both see.
 struct Shared {
-    /// The region at hand. Written by the calling thread while no worker runs, read by workers between
-    /// their `start` and their `done`.
+    /// The region at hand. Written by the calling thread while all parts of the one before are done, read by workers
+    /// between beginning their part and being done with it.
     task: UnsafeCell<Option<Task>>,
     /// One for each worker that was asked for: those of the pool come first.
     workers: Vec<Worker>,
@@ -58,14 +62,28 @@ struct Shared {
     closing: AtomicBool,
 }
 
-/// One worker's two counters: regions that it may begin, and regions that it has finished.
+/// How far one worker's parts are.
 #[derive(Default)]
 struct Worker {
+    /// The last region whose part may be begun.
     start: Counter,
+    /// The last region whose part somebody has begun.
+    begun: AtomicU64,
+    /// The last region whose part is done.
     done: Counter,
 }
 
-/// A region, its lifetime taken off: `Pool::run` does not return before every worker has finished it.
+impl Worker {
+    /// Whether the calling thread is to do this worker's part of a region. One thread is told so, and only before the next
+    /// region begins: then somebody has had it.
+    fn begin(&self, region: u64) -> bool {
+        // Who is told so reads the task. Whoever asks knows of the region by `start`, which orders that.
+        let (before, relaxed) = (region - 1, Ordering::Relaxed);
+        self.begun.compare_exchange(before, region, relaxed, relaxed).is_ok()
+    }
+}
+
+/// A region, its lifetime taken off: `Pool::run` does not return before every part is done.
 #[derive(Clone, Copy)]
 struct Task(*const (dyn Fn(usize) + Sync));
 
@@ -171,43 +189,67 @@ impl Pool {
         region: u64,
         task: &(dyn Fn(usize) + Sync),
     ) -> Option<Box<dyn Any + Send>> {
-        // SAFETY: only the lifetime changes. No worker looks at the task after its `done` has reached
-        // this region, and this function waits for that, whether or not a part panics.
+        // SAFETY: only the lifetime changes. Nobody looks at the task but for a part that is not done, and this function
+        // waits for all, whether or not a part panics.
         let erased: *const (dyn Fn(usize) + Sync + 'static) =
             unsafe { std::mem::transmute(task as *const (dyn Fn(usize) + Sync)) };
-        // SAFETY: every worker has finished the region before (or none has begun), so nobody reads.
+        // SAFETY: every part of the region before is done (or there was none), so nobody reads.
         unsafe { *self.shared.task.get() = Some(Task(erased)) };
         let (Shared { cores, panic, .. }, workers) = (&*self.shared, self.workers());
         cores.note(0);
         workers.iter().for_each(|worker| worker.start.raise(region));
-        let mine = catch_unwind(AssertUnwindSafe(|| task(0)));
-        workers.iter().for_each(|worker| worker.done.wait_for(region, cores, 0));
-        let theirs = panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        mine.err().or(theirs)
+        self.shared.part(task, 0);
+        // ANCHOR: take_over
+        for (index, worker) in workers.iter().enumerate() {
+            let thread = index + 1;
+            if !worker.done.is(region) && worker.begin(region) {
+                // Perhaps it waits for this core, while another is idle.
+                cores.send(thread, &self.workers[index]);
+                self.shared.part(task, thread);
+                worker.done.raise(region);
+            }
+        }
+        // ANCHOR_END: take_over
+        for (worker, thread) in workers.iter().zip(&self.workers) {
+            let sleeps = || {
+                Cores::bring(thread);
+                cores.leave(0);
+            };
+            worker.done.wait_for(region, || cores.step_aside(0), sleeps);
+        }
+        panic.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Shared {
     /// What a worker does with its life.
     fn work(&self, index: usize) {
-        let worker = &self.workers[index];
-        for region in 1.. {
-            worker.start.wait_for(region, &self.cores, index + 1);
-            self.cores.note(index + 1);
+        let (worker, cores, thread) = (&self.workers[index], &self.cores, index + 1);
+        let mut region = 0;
+        loop {
+            let looks = || cores.step_aside(thread);
+            region = worker.start.wait_for(region + 1, looks, || cores.leave(thread));
+            cores.note(thread);
             if self.closing.load(Ordering::Relaxed) {
                 return;
             }
-            // SAFETY: the calling thread wrote the task before it raised `start`, and does not touch it
-            // before `done` is raised.
-            let task = unsafe { *self.task.get() };
-            let Task(task) = task.expect("a region has a task");
-            // SAFETY: the caller's reference lives until `done` is raised.
-            let part = || unsafe { (*task)(index + 1) };
-            if let Err(said) = catch_unwind(AssertUnwindSafe(part)) {
-                let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
-                first.get_or_insert(said);
+            if worker.begin(region) {
+                // SAFETY: the calling thread wrote the task before it raised `start`, and does not touch it
+                // before `done` is raised.
+                let task = unsafe { *self.task.get() };
+                let Task(task) = task.expect("a region has a task");
+                // SAFETY: the caller's reference lives until `done` is raised.
+                self.part(unsafe { &*task }, thread);
+                worker.done.raise(region);
             }
-            worker.done.raise(region);
+        }
+    }
+
+    /// One part, done by the calling thread. If it panics, what it said is kept, unless another has said something already.
+    fn part(&self, task: &(dyn Fn(usize) + Sync), thread: usize) {
+        if let Err(said) = catch_unwind(AssertUnwindSafe(|| task(thread))) {
+            let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(said);
         }
     }
 }

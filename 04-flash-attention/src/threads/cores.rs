@@ -2,13 +2,22 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The thread sleeps, or the system does not say.
+/// The thread has not been seen, or the system does not say.
 const NONE: u32 = u32::MAX;
 
-/// How long a thread stays where it went. On a machine whose cores are all taken there is no better place to look for.
+/// Added to the core of a thread that sleeps.
+const ASLEEP: u32 = 1 << 31;
+
+/// How long a thread stays where it went or was put. On a machine whose cores are all taken there is no better place to look for.
 const STAY: Duration = Duration::from_millis(10);
+
+thread_local! {
+    /// When the calling thread last went elsewhere or put another thread there.
+    static MOVED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 /// The core that each thread of a pool was last seen on.
 ///
@@ -30,20 +39,35 @@ impl Cores {
 
     /// The calling thread is about to sleep.
     pub(super) fn leave(&self, thread: usize) {
-        self.put(thread, NONE);
+        self.put(thread, system::current() | ASLEEP);
     }
 
     /// Takes the calling thread off a core that another was last seen on, if it may be on one where none was.
     pub(super) fn step_aside(&self, thread: usize) {
-        thread_local! {
-            static WENT: Cell<Option<Instant>> = const { Cell::new(None) };
-        }
         let core = system::current();
         self.put(thread, core);
-        if self.is_shared(thread, core) && WENT.get().is_none_or(|went| went.elapsed() > STAY) {
-            WENT.set(Some(Instant::now()));
+        if self.is_shared(thread, core) && !has_just_moved() {
+            MOVED.set(Some(Instant::now()));
             system::go(|core| !self.is_shared(thread, core));
             self.note(thread);
+        }
+    }
+
+    /// Sends a worker that was told to begin and has not off the calling thread's core, if it was last seen there and may be
+    /// where no other is: it mostly waits for that core, and would wait long.
+    pub(super) fn send(&self, thread: usize, worker: &JoinHandle<()>) {
+        let seen = self.0[thread].load(Ordering::Relaxed) & !ASLEEP;
+        if seen == system::current() && !has_just_moved() {
+            MOVED.set(Some(Instant::now()));
+            system::send(worker, |core| !self.is_shared(thread, core));
+        }
+    }
+
+    /// Brings a worker that has begun and lost its core to another program to the core of the calling thread, which is about to
+    /// sleep. Systems leave it where it is for a while.
+    pub(super) fn bring(worker: &JoinHandle<()>) {
+        if system::bring(worker) {
+            MOVED.set(Some(Instant::now()));
         }
     }
 
@@ -61,10 +85,25 @@ impl Cores {
     }
 }
 
+/// Whether the calling thread has moved itself or another a short while ago.
+fn has_just_moved() -> bool {
+    MOVED.get().is_some_and(|moved| moved.elapsed() < STAY)
+}
+
 #[cfg(all(target_os = "linux", not(miri)))]
 mod system {
     use super::NONE;
-    use libc::{CPU_ISSET, CPU_SET, CPU_SETSIZE, cpu_set_t};
+    use libc::{CPU_ISSET, CPU_SET, CPU_SETSIZE, cpu_set_t, pthread_t};
+    use std::os::unix::thread::JoinHandleExt;
+    use std::sync::{Mutex, PoisonError};
+    use std::thread::JoinHandle;
+    use std::time::{Duration, Instant};
+
+    /// A thread that is at work has spent more of its time after so long.
+    const A_SHORT_LOOK: Duration = Duration::from_micros(5);
+
+    /// Held while a thread may be on one core only: who looked then would keep it there.
+    static PUT: Mutex<()> = Mutex::new(());
 
     pub(super) fn current() -> u32 {
         // SAFETY: it only gives a number, below zero if there is none.
@@ -72,37 +111,91 @@ mod system {
     }
 
     /// Moves the calling thread to the next core that it may be on and `is_free` says yes to: near ones mostly share a cache,
-    /// and threads of several programs do not all go to the same one. It may be moved on from there as from any other.
+    /// and threads of several programs do not all go to the same one.
     pub(super) fn go(is_free: impl Fn(u32) -> bool) {
+        // SAFETY: it only gives the calling thread's name.
+        put(unsafe { libc::pthread_self() }, next(), is_free);
+    }
+
+    /// The same for another thread.
+    pub(super) fn send(thread: &JoinHandle<()>, is_free: impl Fn(u32) -> bool) {
+        put(thread.as_pthread_t(), next(), is_free);
+    }
+
+    /// All cores but the calling thread's, from the one after it on.
+    fn next() -> impl Iterator<Item = usize> {
+        let (here, count) = (current() as usize, CPU_SETSIZE as usize);
+        (1..count).map(move |step| (here + step) % count)
+    }
+
+    /// Moves a thread to the calling one's core, if it may be there and does not get on where it is. Gives whether it did.
+    pub(super) fn bring(thread: &JoinHandle<()>) -> bool {
+        let (thread, here) = (thread.as_pthread_t(), current() as usize);
+        has_no_core(thread) && put(thread, std::iter::once(here), |_| true)
+    }
+
+    /// Puts a thread on the first of some cores that it may be on and `fits` says yes to, and gives whether there was one. It may
+    /// be moved on from there as from any other.
+    fn put(
+        thread: pthread_t,
+        mut cores: impl Iterator<Item = usize>,
+        fits: impl Fn(u32) -> bool,
+    ) -> bool {
+        let _one_at_a_time = PUT.lock().unwrap_or_else(PoisonError::into_inner);
         let size = size_of::<cpu_set_t>();
         // SAFETY: sets of cores are plain bits, of which all are zero here.
         let (mut allowed, mut one): (cpu_set_t, cpu_set_t) = unsafe { std::mem::zeroed() };
-        // SAFETY: 0 is the calling thread; the sets are as large as is said, and numbers are below their size.
+        // SAFETY: the thread has not been joined; the sets are as large as is said, and numbers are below their size.
         unsafe {
-            if libc::sched_getaffinity(0, size, &mut allowed) != 0 {
-                return;
+            if libc::pthread_getaffinity_np(thread, size, &mut allowed) != 0 {
+                return false;
             }
-            let (here, count) = (current() as usize, CPU_SETSIZE as usize);
-            let mut cores = (1..count).map(|step| (here + step) % count);
-            let Some(core) = cores.find(|&core| CPU_ISSET(core, &allowed) && is_free(core as u32))
+            let Some(core) = cores.find(|&core| CPU_ISSET(core, &allowed) && fits(core as u32))
             else {
-                return;
+                return false;
             };
             CPU_SET(core, &mut one);
-            if libc::sched_setaffinity(0, size, &one) == 0 {
-                libc::sched_setaffinity(0, size, &allowed);
-            }
+            libc::pthread_setaffinity_np(thread, size, &one) == 0
+                && libc::pthread_setaffinity_np(thread, size, &allowed) == 0
+        }
+    }
+
+    /// Whether a thread does not get on, as far as a short look can say.
+    fn has_no_core(thread: pthread_t) -> bool {
+        let (before, began) = (spent(thread), Instant::now());
+        while began.elapsed() < A_SHORT_LOOK {
+            std::hint::spin_loop();
+        }
+        before.is_some() && before == spent(thread)
+    }
+
+    /// Time that a thread has spent on cores, in whatever unit.
+    fn spent(thread: pthread_t) -> Option<(libc::time_t, libc::c_long)> {
+        // SAFETY: plain numbers, which are written where they are said to be; the thread has not been joined.
+        unsafe {
+            let (mut clock, mut time) = (0, std::mem::zeroed::<libc::timespec>());
+            let is_there = libc::pthread_getcpuclockid(thread, &mut clock) == 0
+                && libc::clock_gettime(clock, &mut time) == 0;
+            is_there.then_some((time.tv_sec, time.tv_nsec))
         }
     }
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod system {
+    use std::thread::JoinHandle;
+
     pub(super) fn current() -> u32 {
         super::NONE
     }
 
     pub(super) fn go(_is_free: impl Fn(u32) -> bool) {}
+
+    pub(super) fn send(_thread: &JoinHandle<()>, _is_free: impl Fn(u32) -> bool) {}
+
+    pub(super) fn bring(_thread: &JoinHandle<()>) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
@@ -116,9 +209,9 @@ mod tests {
         assert!(!cores.is_shared(0, 5), "with itself");
         cores.put(2, 5);
         assert!(cores.is_shared(0, 5) && cores.is_shared(2, 5) && !cores.is_shared(0, 4));
-        cores.leave(2);
+        cores.put(2, 5 | ASLEEP);
         assert!(!cores.is_shared(0, 5));
-        assert!(!cores.is_shared(0, NONE), "threads that sleep");
+        assert!(!cores.is_shared(0, NONE), "threads that have not been seen");
     }
 
     #[test]

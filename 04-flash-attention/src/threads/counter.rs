@@ -1,18 +1,16 @@
-//! Waiting for another thread: look, give way, sleep.
+//! Waiting for another thread: look, then sleep.
 
 use super::ahead;
-use super::cores::Cores;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long a waiting thread looks, and asks for what it reads next. The gaps between a token's matrices are shorter.
-const LOOK: Duration = Duration::from_micros(20);
-
-/// How long it then still looks, but lets others have the core in between. The gap between two tokens
-/// is shorter.
-const GIVE_WAY: Duration = Duration::from_micros(200);
+/// How long a waiting thread looks, and asks for what it reads next. The gap between two tokens is shorter.
+///
+/// It does not yield the core in between. Systems give who yields no turn until all others have had theirs, which is
+/// milliseconds each, and whoever waits for this thread then waits as long.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// Looks between two looks at the clock.
 const LOOKS: usize = 32;
@@ -41,21 +39,24 @@ impl Counter {
         }
     }
 
-    /// Returns once the number is `value` or more. The calling thread has the number `thread` among `cores`.
-    pub(super) fn wait_for(&self, value: u64, cores: &Cores, thread: usize) {
-        if !self.comes_soon(value, || cores.step_aside(thread)) {
-            cores.leave(thread);
+    /// Returns once the number is `value` or more, with what it is then. Calls `looks` while it looks, now and then, and
+    /// `sleeps` before it sleeps.
+    pub(super) fn wait_for(&self, value: u64, looks: impl Fn(), sleeps: impl FnOnce()) -> u64 {
+        if !self.comes_soon(value, looks) {
+            sleeps();
             self.sleep_until(value);
         }
+        self.value.load(Ordering::Acquire)
     }
 
-    fn is(&self, value: u64) -> bool {
+    /// Whether the number is `value` or more.
+    pub(super) fn is(&self, value: u64) -> bool {
         self.value.load(Ordering::Acquire) >= value
     }
 
     // ANCHOR: comes_soon
-    /// Looks for a while, not where another thread is to work.
-    fn comes_soon(&self, value: u64, step_aside: impl Fn()) -> bool {
+    /// Looks for a while.
+    fn comes_soon(&self, value: u64, looks: impl Fn()) -> bool {
         let mut began = None;
         loop {
             for _ in 0..LOOKS {
@@ -66,13 +67,10 @@ impl Counter {
                     std::hint::spin_loop();
                 }
             }
-            let waited = began.get_or_insert_with(Instant::now).elapsed();
-            step_aside();
-            if waited > GIVE_WAY {
+            if began.get_or_insert_with(Instant::now).elapsed() > LOOK {
                 return false;
-            } else if waited > LOOK {
-                std::thread::yield_now();
             }
+            looks();
         }
     }
     // ANCHOR_END: comes_soon

@@ -3,6 +3,8 @@
 use super::*;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Fewer rounds where every memory access is checked.
@@ -46,16 +48,49 @@ fn a_pool_has_as_many_threads_as_the_system_gives() {
     }
 }
 
+/// Other programs may have its core for longer than the whole region takes.
+#[test]
+fn a_part_that_its_thread_does_not_begin_is_the_callers() {
+    let long = Duration::from_secs(20);
+    let (open, gate) = mpsc::channel();
+    let mut gate = Some(gate);
+    let pool = Pool::begin(2, |builder, work| {
+        let gate = gate.take().expect("one worker");
+        builder.spawn(move || {
+            _ = gate.recv_timeout(long);
+            work();
+        })
+    });
+    let done_by_caller = || {
+        let caller = thread::current().id();
+        let is_callers = [false; 2].map(AtomicBool::new);
+        pool.run(&|part| {
+            is_callers[part].store(thread::current().id() == caller, Ordering::Relaxed);
+            // A worker that is there has begun before this is over.
+            thread::sleep(Duration::from_millis(if part == 0 { 2 } else { 0 }));
+        });
+        is_callers.map(AtomicBool::into_inner)
+    };
+    for _ in 0..3 {
+        assert_eq!(done_by_caller(), [true, true]);
+    }
+    open.send(()).unwrap();
+    let began = Instant::now();
+    while done_by_caller() != [true, false] {
+        assert!(began.elapsed() < long, "the worker does no part once it is there");
+    }
+}
+
 #[test]
 fn threads_that_fell_asleep_wake() {
     let pool = Pool::new(3);
     for _ in 0..3 {
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
         let ran = AtomicUsize::new(0);
         pool.run(&|thread| {
             // Now one, now the other side sleeps while it waits for the slower one.
             if thread == 1 {
-                std::thread::sleep(Duration::from_millis(3));
+                thread::sleep(Duration::from_millis(3));
             }
             ran.fetch_add(1, Ordering::Relaxed);
         });
@@ -74,7 +109,7 @@ fn a_busy_pool_lets_the_caller_do_it_all() {
     assert_eq!(inner.into_inner(), 2 * (1 + 2));
 
     let sum = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..ROUNDS / 20 {
@@ -179,24 +214,11 @@ fn inside_a_region_one_thread_takes_all_rows_together() {
     assert!(!pool.shares_rows(14, 0) && pool.shares_rows(15, 0) && !pool.shares_rows(15, 2 << 20));
 }
 
-/// Keeps the calling thread to these cores.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn keep_to(cores: &libc::cpu_set_t) {
-    // SAFETY: 0 is the calling thread, and the set is as large as is said.
-    assert_eq!(unsafe { libc::sched_setaffinity(0, size_of_val(cores), cores) }, 0);
-}
-
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn threads_on_one_core_part() {
-    // SAFETY: sets of cores are plain bits, as large as is said.
-    let allowed = unsafe {
-        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed), 0);
-        allowed
-    };
-    // SAFETY: as above.
-    if unsafe { libc::CPU_COUNT(&allowed) } < 2 {
+    let allowed = allowed_cores();
+    if numbers(&allowed).len() < 2 {
         println!("NOT CHECKED: there is one core only");
         return;
     }
@@ -204,32 +226,133 @@ fn threads_on_one_core_part() {
     let pool = Pool::new(2);
     let mut parted = 0;
     for _ in 0..TRIES {
-        // SAFETY: as above, and a core's number is below the size of a set.
-        let one = unsafe {
-            let mut one: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(libc::sched_getcpu() as usize, &mut one);
-            one
-        };
-        pool.run(&|_| keep_to(&one));
-        pool.run(&|_| keep_to(&allowed));
+        for cores in [only(core_of(0)), allowed] {
+            pool.run(&|thread| {
+                keep(0, &cores);
+                // Time for the worker to begin.
+                thread::sleep(Duration::from_millis(if thread == 0 { 2 } else { 0 }));
+            });
+        }
+        // Who has just gone somewhere, or tried to, stays there for a while.
+        thread::sleep(Duration::from_millis(15));
         let cores = [AtomicUsize::new(0), AtomicUsize::new(0)];
         for _ in 0..10 {
             pool.run(&|thread| {
                 let began = Instant::now();
                 while began.elapsed() < Duration::from_micros(100) {
-                    // SAFETY: it only gives a number.
-                    cores[thread]
-                        .store(unsafe { libc::sched_getcpu() } as usize, Ordering::Relaxed);
+                    cores[thread].store(core_of(0), Ordering::Relaxed);
                 }
             });
         }
         let [a, b] = cores.map(AtomicUsize::into_inner);
         parted += usize::from(a != b);
-        // Who has just gone somewhere stays there for a while.
-        std::thread::sleep(Duration::from_millis(15));
     }
     // On a busy machine the system may bring them together again at any time.
-    assert!(parted > TRIES / 2, "{parted} of {TRIES} times");
+    assert!(parted > TRIES * 3 / 4, "{parted} of {TRIES} times");
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn a_worker_that_lost_its_core_is_brought_to_the_callers() {
+    const TRIES: usize = 20;
+    let allowed = allowed_cores();
+    let [here, there, ..] = numbers(&allowed)[..] else {
+        println!("NOT CHECKED: there is one core only");
+        return;
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let busy_on = |core| {
+        let (over, (tell, told)) = (over.clone(), mpsc::channel());
+        let busy = thread::spawn(move || {
+            keep(0, &only(core));
+            // SAFETY: it only gives a number.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        (busy, told.recv().unwrap())
+    };
+    keep(0, &only(here));
+    let (worker, id) = busy_on(there);
+    // How often it is here after so long, in which the calling thread was about to sleep again and again.
+    let brought = |long| {
+        let is_brought = |_: &usize| {
+            keep(id, &only(there));
+            keep(id, &allowed);
+            let began = Instant::now();
+            loop {
+                Cores::bring(&worker);
+                let core = core_of(id);
+                if core != there || began.elapsed() > long {
+                    return core == here;
+                }
+            }
+        };
+        (0..TRIES).filter(is_brought).count()
+    };
+    let (once, long) = (Duration::ZERO, Duration::from_millis(10));
+    // Other tests of this process may have its core for a while.
+    let is_left_at_work = (0..20).any(|_| brought(once) < TRIES / 2);
+    let others = [busy_on(there), busy_on(there)];
+    let lost = brought(long);
+    over.store(true, Ordering::Relaxed);
+    for (busy, _) in others {
+        busy.join().unwrap();
+    }
+    worker.join().unwrap();
+    assert!(is_left_at_work);
+    assert!(lost > TRIES / 2, "{lost} of {TRIES} times");
+}
+
+/// Cores that the calling thread may be on.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn allowed_cores() -> libc::cpu_set_t {
+    // SAFETY: sets of cores are plain bits, as large as is said; 0 is the calling thread.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed), 0);
+        allowed
+    }
+}
+
+/// The cores of a set.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn numbers(cores: &libc::cpu_set_t) -> Vec<usize> {
+    // SAFETY: numbers are below the size of a set.
+    (0..libc::CPU_SETSIZE as usize)
+        .filter(|&core| unsafe { libc::CPU_ISSET(core, cores) })
+        .collect()
+}
+
+/// A set of one core.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn only(core: usize) -> libc::cpu_set_t {
+    // SAFETY: sets of cores are plain bits, and a core's number is below their size.
+    unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut one);
+        one
+    }
+}
+
+/// Keeps a thread, 0 for the calling one, to these cores.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn keep(thread: libc::pid_t, cores: &libc::cpu_set_t) {
+    // SAFETY: the set is as large as is said.
+    assert_eq!(unsafe { libc::sched_setaffinity(thread, size_of_val(cores), cores) }, 0);
+}
+
+/// The core that a thread, 0 for the calling one, is on or waits for.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn core_of(thread: libc::pid_t) -> usize {
+    if thread == 0 {
+        // SAFETY: it only gives a number.
+        return unsafe { libc::sched_getcpu() } as usize;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+    // The name in brackets is the second field, the core the 39th.
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(36).unwrap().parse().unwrap()
 }
 
 /// Time on a core that the process has spent, where the system says so.
@@ -260,9 +383,9 @@ fn a_pool_that_waits_burns_no_core() {
     }
     let pool = Pool::new(4);
     pool.run(&|_| ());
-    std::thread::sleep(Duration::from_millis(20));
+    thread::sleep(Duration::from_millis(20));
     let (before, began) = (processor_ticks(), Instant::now());
-    std::thread::sleep(Duration::from_millis(400));
+    thread::sleep(Duration::from_millis(400));
     let spent = processor_ticks() - before;
     // A tick is a hundredth of a second: three spinning threads would spend up to 120 of them.
     assert!(spent <= 4, "{spent} ticks in {:?}", began.elapsed());
@@ -278,7 +401,7 @@ fn each_item_is_taken_once_whoever_is_free() {
             pool.run_each(&mut items, &|(i, taken)| {
                 // One that takes long leaves the others to whoever is free.
                 if *i == 0 {
-                    std::thread::sleep(Duration::from_millis(1));
+                    thread::sleep(Duration::from_millis(1));
                 }
                 *taken += 1;
             });
