@@ -14,7 +14,7 @@ use naive_decode::{Error, Result, Tokenizer};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use steps::{Allowance, Steps};
 
 mod steps;
@@ -37,9 +37,15 @@ const FORM: &str = "the form of the answer";
 pub struct Grammars {
     factory: ParserFactory,
     end_tokens: Arc<[u32]>,
-    kept: Mutex<VecDeque<(Form, Compiled)>>,
+    kept: Mutex<VecDeque<(Form, Arc<Entry>)>>,
     steps: Steps,
 }
+
+/// What was made of a form, or what is wrong with it. Who comes with the same form while it is compiled waits.
+type Entry = OnceLock<Compiling<Compiled>>;
+
+/// With what is wrong with the form, where something is.
+type Compiling<T> = std::result::Result<T, String>;
 
 /// A compiled form, before its first token.
 struct Compiled {
@@ -87,24 +93,19 @@ impl Grammars {
             let expected = "a model with an end token, for an answer that is complete to end";
             return Err(Error::invalid("the model's end tokens", "none", expected));
         }
-        let Compiled { matcher, allowance } = match self.take(form) {
-            Some(kept) => kept,
-            None => self.compile(form)?,
-        };
-        // With what may come first, which `compile` has found: no answer has to find it again.
-        let mine = matcher.deep_clone();
-        if let Some(problem) = matcher.get_error() {
-            return Err(refusal(problem));
-        }
+        let entry = self.entry(form);
+        let compiled = entry.get_or_init(|| self.compile(form)).as_ref();
+        let usable = compiled.map_err(String::clone).and_then(|Compiled { matcher, allowance }| {
+            // With what may come first, which `compile` has found: no answer has to find it again.
+            let mine = matcher.deep_clone();
+            mine.get_error().map_or(Ok((mine, allowance.clone())), Err)
+        });
+        let (matcher, allowance) = usable.map_err(|problem| {
+            self.forget(&entry);
+            refusal(problem)
+        })?;
         let (end_tokens, steps) = (self.end_tokens.clone(), self.steps.clone());
-        let constraint =
-            GrammarConstraint { matcher: mine, allowance: allowance.clone(), end_tokens, steps };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((form.clone(), Compiled { matcher, allowance }));
-        if kept.len() > KEPT {
-            kept.pop_front();
-        }
-        Ok(constraint)
+        Ok(GrammarConstraint { matcher, allowance, end_tokens, steps })
     }
 
     /// How many compiled forms are kept.
@@ -112,42 +113,53 @@ impl Grammars {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// A compiled form, if it is kept; whoever takes it puts it back as the last one used.
-    fn take(&self, form: &Form) -> Option<Compiled> {
+    /// What is kept of a form, or is to be. It is the last one used now.
+    fn entry(&self, form: &Form) -> Arc<Entry> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = kept.iter().position(|(known, _)| known == form)?;
-        kept.remove(at).map(|(_, compiled)| compiled)
+        let known = kept.iter().position(|(known, _)| known == form).and_then(|at| kept.remove(at));
+        let (form, entry) = known.unwrap_or_else(|| (form.clone(), Arc::default()));
+        kept.push_back((form, entry.clone()));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+        entry
     }
 
-    fn compile(&self, form: &Form) -> Result<Compiled> {
+    /// Keeps no place for what could not be compiled.
+    fn forget(&self, entry: &Arc<Entry>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(_, other)| !Arc::ptr_eq(entry, other));
+    }
+
+    fn compile(&self, form: &Form) -> Compiling<Compiled> {
         let grammars = match form {
             Form::Around { lark, forms } => {
                 let inner = forms.iter().enumerate().map(|(i, form)| {
                     Ok(GrammarWithLexer { name: Some(format!("form{i}")), ..grammar(form)? })
                 });
                 let outer = GrammarWithLexer::from_lark(lark.clone());
-                std::iter::once(Ok(outer)).chain(inner).collect::<Result<_>>()?
+                std::iter::once(Ok(outer)).chain(inner).collect::<Compiling<_>>()?
             }
             form => vec![grammar(form)?],
         };
         let grammar = TopLevelGrammar { grammars, max_tokens: None };
         let mut matcher = Matcher::new(self.factory.create_parser(grammar)).into_cancellable();
         if let Some(problem) = matcher.get_error() {
-            return Err(refusal(problem));
+            return Err(problem);
         }
         // What nothing can begin shows here: a form that only leads back to itself, for one.
         let allowance = Allowance::new();
-        let first = self.steps.take(&allowance, &mut matcher, Matcher::compute_mask_or_eos);
-        first.map_err(refusal)?;
+        self.steps.take(&allowance, &mut matcher, Matcher::compute_mask_or_eos)?;
         Ok(Compiled { matcher, allowance })
     }
 }
 
 /// One form that has no others in it.
-fn grammar(form: &Form) -> Result<GrammarWithLexer> {
+fn grammar(form: &Form) -> Compiling<GrammarWithLexer> {
     Ok(match form {
         Form::Schema { text, is_strict } => {
-            let mut schema: Value = serde_json::from_str(text).map_err(refusal)?;
+            let mut schema: Value =
+                serde_json::from_str(text).map_err(|problem| problem.to_string())?;
             if let Value::Object(fields) = &mut schema {
                 let options = json!({
                     // Small models write white space without end where they may.
@@ -163,7 +175,7 @@ fn grammar(form: &Form) -> Result<GrammarWithLexer> {
         }
         Form::Regex(text) => GrammarWithLexer::from_regex(text),
         Form::Lark(text) => GrammarWithLexer::from_lark(text.clone()),
-        Form::Around { .. } => return Err(refusal("one in another that is in another")),
+        Form::Around { .. } => return Err("one in another that is in another".into()),
     })
 }
 
@@ -226,8 +238,10 @@ impl Constraint for GrammarConstraint {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::api::formats::StructuredOutputs;
     use crate::http::dialect::tests::{may_be, tokenizer, with_grammars};
+    use std::sync::Barrier;
 
     #[test]
     fn a_choice_is_one_of_its_texts_and_nothing_else() {
@@ -253,6 +267,31 @@ mod tests {
         }
         for other in ["", "abc", "A", "aab", "yes", "\n", "\\", "é", "x", "//", "q", "{"] {
             assert!(!may_be(&tokenizer, &form, other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn who_comes_with_a_form_at_once_shares_it() {
+        let (_, grammars) = with_grammars(tokenizer(&[], true));
+        let (good, bad) = (Form::Regex("(a|bc*){2,40}".into()), Form::Regex("(".into()));
+        let together = Barrier::new(4);
+        let constraint = |form: &Form| {
+            together.wait();
+            grammars.constraint(form)
+        };
+        let all = |form: &Form| {
+            std::thread::scope(|scope| {
+                let each = [(); 4].map(|()| scope.spawn(|| constraint(form)));
+                each.map(|thread| thread.join().unwrap())
+            })
+        };
+        for _ in 0..20 {
+            let [first, others @ ..] = all(&good).map(|constraint| constraint.unwrap().allowance);
+            assert!(others.iter().all(|other| Arc::ptr_eq(&first, other)), "compiled twice");
+            assert_eq!(grammars.kept(), 1);
+            assert!(all(&bad).iter().all(Result::is_err));
+            assert_eq!(grammars.kept(), 1, "what cannot be compiled is not kept");
+            grammars.kept.lock().unwrap().clear();
         }
     }
 }
