@@ -50,19 +50,19 @@ pub struct Pool {
 
 /// What the calling thread and the workers both see.
 struct Shared {
-    /// The region at hand. Written by the calling thread while all parts of the one before are done, read by workers
-    /// between beginning their part and being done with it.
+    /// The region at hand. Written by the calling thread while all parts of the one before are done, read by a worker
+    /// between beginning its part and being done with it.
     task: UnsafeCell<Option<Task>>,
     /// One for each worker that was asked for: those of the pool come first.
     workers: Vec<Worker>,
     /// The calling thread's first, then the workers'.
     cores: Cores,
-    /// What the first worker that panicked said.
+    /// What the first part that panicked said.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     closing: AtomicBool,
 }
 
-/// How far one worker's parts are.
+/// How far one worker's parts are, whoever does them.
 #[derive(Default)]
 struct Worker {
     /// The last region whose part may be begun.
@@ -74,10 +74,10 @@ struct Worker {
 }
 
 impl Worker {
-    /// Whether the calling thread is to do this worker's part of a region. One thread is told so, and only before the next
-    /// region begins: then somebody has had it.
+    /// Whether who asks is to do this worker's part of a region. One thread is told so, and only before the next region
+    /// begins: then somebody has had it.
     fn begin(&self, region: u64) -> bool {
-        // Who is told so reads the task. Whoever asks knows of the region by `start`, which orders that.
+        // Who is told so reads the task. Who asks knows of the region by `start`, or raised it, which orders that.
         let (before, relaxed) = (region - 1, Ordering::Relaxed);
         self.begun.compare_exchange(before, region, relaxed, relaxed).is_ok()
     }
@@ -149,8 +149,9 @@ impl Pool {
 
     /// Runs `task(thread)` for every thread from 0 to [`Pool::threads`], and returns when all are done.
     ///
-    /// Parts must not wait for each other: if the pool is busy, with another caller's region or with
-    /// the one that this call is made from, the calling thread does all parts, one after another.
+    /// Parts must not wait for each other: one thread may do several, one after another. The calling thread does those that
+    /// others have not begun when it is done with its own, and all if the pool is busy, with another caller's region or
+    /// with the one that this call is made from.
     ///
     /// # Panics
     /// If a part panics, with what it said: after the others are done, or, where the calling thread does all, at once.
@@ -205,14 +206,15 @@ impl Pool {
             if !worker.done.is(region) && worker.begin(region) {
                 // Perhaps it waits for this core, while another is idle.
                 cores.send(thread, &self.workers[index]);
-                self.shared.part(task, thread);
+                ahead::in_place_of_another(|| self.shared.part(task, thread));
                 worker.done.raise(region);
             }
         }
         // ANCHOR_END: take_over
-        for (worker, thread) in workers.iter().zip(&self.workers) {
+        for (index, worker) in workers.iter().enumerate() {
             let sleeps = || {
-                Cores::bring(thread);
+                let mut rest = workers.iter().zip(&self.workers).skip(index);
+                rest.any(|(worker, thread)| !worker.done.is(region) && Cores::bring(thread));
                 cores.leave(0);
             };
             worker.done.wait_for(region, || cores.step_aside(0), sleeps);
@@ -245,11 +247,15 @@ impl Shared {
         }
     }
 
-    /// One part, done by the calling thread. If it panics, what it said is kept, unless another has said something already.
+    /// Does one part. If it panics, what it said is kept, unless another has said something already.
     fn part(&self, task: &(dyn Fn(usize) + Sync), thread: usize) {
         if let Err(said) = catch_unwind(AssertUnwindSafe(|| task(thread))) {
             let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
-            first.get_or_insert(said);
+            match &*first {
+                None => *first = Some(said),
+                // To drop it might panic, where others are still at work on the task.
+                Some(_) => std::mem::forget(said),
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Kernel, Lanes, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::{bf16_dots, digits};
-use crate::threads::{Disjoint, Pool};
+use crate::threads::Pool;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -64,22 +64,15 @@ impl Simd {
     }
 }
 
-/// Operations a second of all threads together, each of which does so many in each of `run`'s rounds.
+/// Operations a second of all threads together, each of whose parts is so many in each of `run`'s rounds.
 fn rate(pool: &Pool, operations: usize, run: &(dyn Fn(usize) + Sync)) -> f64 {
     let mut rounds = 1 << 12;
     loop {
-        let mut rates = vec![0.0; pool.threads()];
         let began = Instant::now();
-        let shared = Disjoint::new(&mut rates);
-        pool.run(&|thread| {
-            let began = Instant::now();
-            run(rounds);
-            // SAFETY: each thread has its own.
-            let rate = &mut unsafe { shared.part(thread..thread + 1) }[0];
-            *rate = (rounds * operations) as f64 / began.elapsed().as_secs_f64();
-        });
-        if began.elapsed() >= SAMPLE {
-            return rates.iter().sum();
+        pool.run(&|_| run(rounds));
+        let took = began.elapsed();
+        if took >= SAMPLE {
+            return (pool.threads() * rounds * operations) as f64 / took.as_secs_f64();
         }
         rounds *= 4;
     }

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_micros(200);
 /// Looks between two looks at the clock.
 const LOOKS: usize = 32;
 
-/// A number that one thread raises and one other waits for. In a cache line (two, as processors fetch
+/// A number that is raised, by one thread at a time, and that one thread waits for. In a cache line (two, as processors fetch
 /// them) of its own, so that waiting for one counter does not slow another down.
 #[derive(Default)]
 #[repr(align(128))]

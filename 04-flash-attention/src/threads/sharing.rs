@@ -25,8 +25,8 @@ pub fn share(count: usize, threads: usize, thread: usize) -> Range<usize> {
 }
 
 impl Pool {
-    /// Shares out `items` in chunks of `chunk`, the last perhaps shorter: each thread is called once with
-    /// the number of its first chunk and all of its chunks in a row.
+    /// Shares out `items` in chunks of `chunk`, the last perhaps shorter: each thread's part is called once
+    /// with the number of its first chunk and all of its chunks in a row.
     ///
     /// # Panics
     /// If `chunk` is zero, or a part panics.

@@ -104,6 +104,7 @@ impl Grammars {
             self.forget(&entry);
             refusal(problem)
         })?;
+        self.make_room();
         let (end_tokens, steps) = (self.end_tokens.clone(), self.steps.clone());
         Ok(GrammarConstraint { matcher, allowance, end_tokens, steps })
     }
@@ -119,10 +120,14 @@ impl Grammars {
         let known = kept.iter().position(|(known, _)| known == form).and_then(|at| kept.remove(at));
         let (form, entry) = known.unwrap_or_else(|| (form.clone(), Arc::default()));
         kept.push_back((form, entry.clone()));
-        if kept.len() > KEPT {
-            kept.pop_front();
-        }
         entry
+    }
+
+    /// One more has been compiled: those that were used long ago make room.
+    fn make_room(&self) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let surplus = kept.len().saturating_sub(KEPT);
+        kept.drain(..surplus);
     }
 
     /// Keeps no place for what could not be compiled.
