@@ -300,7 +300,7 @@ trait Kernel {
 
     /// Whether it multiplies bytes, or prepares something for loops that do. Loops of floats are the same with AVX-VNNI as
     /// with AVX2, and need not be compiled again for it.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "others have no AVX-VNNI"))]
     const OF_BYTES: bool = true;
 
     /// The loop; implementations are `#[inline(always)]`, so that each caller below gets its own. No

@@ -203,6 +203,7 @@ impl Pool {
         // ANCHOR: take_over
         for (index, worker) in workers.iter().enumerate() {
             let thread = index + 1;
+            // Looked at first: to exchange a number takes it out of the worker's cache.
             if !worker.done.is(region) && worker.begin(region) {
                 // Perhaps it waits for this core, while another is idle.
                 cores.send(thread, &self.workers[index]);

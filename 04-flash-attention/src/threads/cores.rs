@@ -125,8 +125,11 @@ mod system {
         put(name(thread), next(), is_free);
     }
 
-    /// What the system calls a thread. With musl, `std` has a number where `libc` has a pointer.
-    #[allow(clippy::unnecessary_cast)]
+    /// What the system calls a thread.
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "with musl `std` has a number, and `libc` a pointer"
+    )]
     fn name(thread: &JoinHandle<()>) -> pthread_t {
         thread.as_pthread_t() as pthread_t
     }
@@ -211,42 +214,4 @@ mod system {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_core_is_shared_while_another_is_awake_on_it() {
-        let cores = Cores::of(3);
-        cores.put(0, 5);
-        assert!(!cores.is_shared(0, 5), "with itself");
-        cores.put(2, 5);
-        assert!(cores.is_shared(0, 5) && cores.is_shared(2, 5) && !cores.is_shared(0, 4));
-        cores.put(2, 5 | ASLEEP);
-        assert!(!cores.is_shared(0, 5));
-        assert!(!cores.is_shared(0, NONE), "threads that have not been seen");
-    }
-
-    #[test]
-    #[cfg(all(target_os = "linux", not(miri)))]
-    fn a_thread_goes_where_it_may_and_may_then_go_on() {
-        let may_be_on = |core: u32| {
-            // SAFETY: plain bits, of the size that is said.
-            unsafe {
-                let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-                assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed), 0);
-                libc::CPU_ISSET(core as usize, &allowed)
-            }
-        };
-        let allowed: Vec<u32> = (0..1024).filter(|&core| may_be_on(core)).collect();
-        let began = Instant::now();
-        for &core in &allowed {
-            // Other tests' threads may be on their way, too, and the system may move this one on.
-            while system::current() != core {
-                assert!(began.elapsed() < Duration::from_secs(20), "core {core}");
-                system::go(|free| free == core);
-            }
-        }
-        system::go(|_| false);
-        assert!((0..1024).filter(|&core| may_be_on(core)).eq(allowed));
-    }
-}
+mod tests;
