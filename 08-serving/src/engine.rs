@@ -52,6 +52,7 @@ mod places;
 pub mod policy;
 mod record;
 mod request;
+mod series;
 mod snapshot;
 mod state;
 mod step;
@@ -67,6 +68,7 @@ pub use lending::{BlocksOf, Exchanged};
 pub use options::{EngineOptions, KvFile, MakeProposer};
 pub use record::{Kind, PassRecord, SpanRecord};
 pub use request::{Constraint, EngineRequest, Limits, Refused, TokenSet};
+pub use series::Series;
 pub use state::{BlockCounts, Cell, Counters, EngineState, PassRow, PrefixRow, RequestRow, Stage};
 pub use step::Step;
 

@@ -11,6 +11,7 @@ use super::inbox::{Inbox, Sent};
 use super::kv_events::KvEvents;
 use super::lending::{BlocksOf, Exchanged};
 use super::request::{EngineRequest, Limits, Refused};
+use super::series::Series;
 use super::state::EngineState;
 use naive_decode::Error;
 use std::sync::Arc;
@@ -62,7 +63,15 @@ impl EngineHandle {
     /// # Errors
     /// See [`Refused`]. Nothing is then queued.
     pub fn submit_all(&self, requests: Vec<EngineRequest>) -> Result<Vec<Ticket>, Refused> {
-        self.open.0.submit(requests)
+        self.open.0.submit(requests, false)
+    }
+
+    /// Begins requests that come one after another and are parts of one answer.
+    ///
+    /// # Errors
+    /// If no request is taken any more.
+    pub fn begin_series(&self) -> Result<Series, Refused> {
+        Series::begin(&self.open.0)
     }
 
     /// The bytes of the next blocks of a text that is being read: some as soon as there are any, none when there will be
@@ -87,7 +96,7 @@ impl EngineHandle {
         self.open.0.state()
     }
 
-    /// From now on no request is taken; those there are will be finished.
+    /// From now on no request is taken but in series that have begun; what there is will be finished.
     pub fn drain(&self) {
         self.open.0.drain();
     }
@@ -97,7 +106,7 @@ impl EngineHandle {
         self.open.0.cut_off();
     }
 
-    /// Whether no request is taken any more, none is left, and all that a file is to have of them is in it.
+    /// Whether no request is taken any more, none is left, no series either, and all that a file is to have of them is in it.
     pub fn is_drained(&self) -> bool {
         self.open.0.is_drained()
     }

@@ -46,6 +46,8 @@ struct Mail {
     running: usize,
     /// Whether something has happened since the engine last looked.
     has_rung: bool,
+    /// Series of requests of which more may come.
+    series: usize,
     is_draining: bool,
     /// Whether the time of all requests is up.
     is_cut_off: bool,
@@ -62,6 +64,23 @@ pub(super) struct Submission {
     pub(super) request: EngineRequest,
     pub(super) outlet: Outlet,
     pub(super) at: Instant,
+}
+
+impl Mail {
+    /// Whether requests are taken: new ones, or such as are parts of what has begun.
+    fn is_open(&self, in_series: bool) -> Result<(), Refused> {
+        match self {
+            Mail { has_ended: true, .. } => Err(Refused::Ended),
+            Mail { is_cut_off: true, .. } => Err(Refused::Draining),
+            Mail { is_draining: true, .. } if !in_series => Err(Refused::Draining),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nobody comes any more.
+    fn is_shut(&self) -> bool {
+        self.is_draining && self.series == 0
+    }
 }
 
 impl Inbox {
@@ -97,10 +116,11 @@ impl Inbox {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all of the requests, or none.
+    /// Takes all of the requests, or none. `in_series`: they are parts of what has begun.
     pub(super) fn submit(
         self: &Arc<Self>,
         requests: Vec<EngineRequest>,
+        in_series: bool,
     ) -> Result<Vec<Ticket>, Refused> {
         requests.iter().try_for_each(|request| self.check(request))?;
         let Limits { queue, running, .. } = self.limits;
@@ -109,12 +129,7 @@ impl Inbox {
             return Err(Refused::TooMany { asked, limit });
         }
         let mut mail = self.mail();
-        if mail.has_ended {
-            return Err(Refused::Ended);
-        }
-        if mail.is_draining {
-            return Err(Refused::Draining);
-        }
+        mail.is_open(in_series)?;
         let waiting = mail.waiting + mail.new.len();
         // Those who come to a free place need not wait, though the engine has not seen them yet.
         let limit = queue.saturating_add(running.saturating_sub(mail.running));
@@ -137,7 +152,24 @@ impl Inbox {
     }
 
     pub(super) fn submit_one(self: &Arc<Self>, request: EngineRequest) -> Result<Ticket, Refused> {
-        Ok(self.submit(vec![request])?.remove(0))
+        Ok(self.submit(vec![request], false)?.remove(0))
+    }
+
+    pub(super) fn begin_series(&self) -> Result<(), Refused> {
+        let mut mail = self.mail();
+        mail.is_open(false)?;
+        mail.series += 1;
+        mail.is_idle = false;
+        Ok(())
+    }
+
+    /// The engine looks whether anything is left.
+    pub(super) fn end_series(&self) {
+        let mut mail = self.mail();
+        mail.series -= 1;
+        if !mail.has_ended {
+            self.wake(mail);
+        }
     }
 
     /// Whether the engine could ever finish this.
@@ -227,7 +259,7 @@ impl Inbox {
     }
 
     fn ends_in_peace(&self, mail: &Mail) -> bool {
-        self.puts_away && mail.is_draining && !mail.is_cut_off && !mail.has_ended
+        self.puts_away && mail.is_shut() && !mail.is_cut_off && !mail.has_ended
     }
 
     pub(super) fn cut_off(&self) {
@@ -298,7 +330,8 @@ impl Inbox {
     pub(super) fn report(&self, is_empty: bool, is_put_away: bool) {
         let mut mail = self.mail();
         let has_to_put_away = self.ends_in_peace(&mail) && !is_put_away;
-        mail.is_idle = is_empty && mail.new.is_empty() && !has_to_put_away;
+        let may_go_on = mail.series > 0 && !mail.has_ended;
+        mail.is_idle = is_empty && mail.new.is_empty() && !may_go_on && !has_to_put_away;
         if mail.is_idle && mail.is_draining {
             self.drained.notify_waiters();
         }

@@ -38,12 +38,16 @@ pub(super) async fn embeddings(
     let prompt_tokens = texts.iter().map(|text| text.tokens.len()).sum();
     let _begun = app.share.begin(deadline).await?;
     drop(place);
-    // Once the first is taken, the others wait for room: what is done already is not to be thrown away.
+    // Once the first is taken, the others wait for room, and are taken after the server is told to end, too: what is done
+    // already is not to be thrown away.
+    let series = app.engine.begin_series().map_err(|refused| refusal(refused, "input"))?;
+    let series = Arc::new(series);
     let taken = stream::iter(texts.into_iter().enumerate())
-        .then(|(index, text)| submit(app.clone(), text, index > 0));
+        .then(|(index, text)| submit(app.clone(), series.clone(), text, index > 0));
     let hidden = taken.map(|taken| hidden(app.clone(), taken)).buffered(app.share.at_once());
     let numbers = hidden.map_ok(|hidden| Numbers::of(&hidden, encoding));
     let numbers: Vec<Numbers> = numbers.try_collect().await?;
+    drop(series);
     let is_large = numbers.len() * app.limits().hidden >= LARGE;
     let one = |(index, embedding)| Embedding { object: "embedding", index, embedding };
     let data = numbers.into_iter().enumerate().map(one).collect();

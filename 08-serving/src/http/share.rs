@@ -4,7 +4,7 @@
 use super::App;
 use super::pieces::refusal;
 use crate::api::ApiError;
-use crate::engine::{EngineRequest, Refused, Ticket};
+use crate::engine::{EngineRequest, Refused, Series, Ticket};
 use prefix_radix::Salt;
 use std::future::Future;
 use std::sync::Arc;
@@ -89,18 +89,24 @@ impl Share {
     }
 }
 
-/// Hands a text to the engine once it has a place. `waits`: for room in the queue, too, if others have filled it.
+/// Hands the next text of a request to the engine once it has a place. `waits`: for room in the queue, too, if others have
+/// filled it.
 ///
 /// # Errors
 /// As for all requests; 503 if its time is up before.
-pub(super) async fn submit(app: Arc<App>, text: Text, waits: bool) -> Result<Taken, ApiError> {
+pub(super) async fn submit(
+    app: Arc<App>,
+    series: Arc<Series>,
+    text: Text,
+    waits: bool,
+) -> Result<Taken, ApiError> {
     let Text { tokens, salt, priority, deadline } = text;
     let submit = async {
         let place = app.share.texts.clone().acquire_owned().await.map_err(ApiError::failed)?;
         loop {
             let request = EngineRequest::embedding(tokens.clone());
             let request = EngineRequest { salt, priority, deadline, ..request };
-            match app.engine.submit(request) {
+            match series.submit(request) {
                 Ok(ticket) => return Ok(Taken { ticket, _place: place }),
                 Err(Refused::Full { .. }) if waits => sleep(PAUSE).await,
                 Err(refused) => return Err(refusal(refused, "input")),

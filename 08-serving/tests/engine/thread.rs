@@ -50,6 +50,42 @@ fn draining_finishes_what_there_is_and_takes_no_more() {
 }
 
 #[test]
+fn draining_waits_for_the_rest_of_a_series() {
+    let handle = EngineHandle::start(engine(options(2_000))).unwrap();
+    let asked = Asked::new(Dice(45).tokens(20), 30);
+    let series = handle.begin_series().unwrap();
+    let first = series.submit(asked.request()).unwrap();
+    handle.drain();
+    assert_eq!(tokens(first), asked.alone());
+    eventually("its first is done", || handle.state().requests.is_empty());
+    assert!(matches!(handle.submit(asked.request()).err().unwrap(), Refused::Draining));
+    assert!(matches!(handle.begin_series().err().unwrap(), Refused::Draining));
+    assert!(!handle.is_drained(), "more may come");
+    assert_eq!(tokens(series.submit(asked.request()).unwrap()), asked.alone());
+    drop(series);
+    eventually("the engine is drained", || handle.is_drained());
+}
+
+#[test]
+fn a_series_ends_when_all_are_cut_off_or_the_engine_is_gone() {
+    let handle = EngineHandle::start(engine(options(2_000))).unwrap();
+    let asked = Asked::new(Dice(46).tokens(20), 10);
+    let series = handle.begin_series().unwrap();
+    handle.cut_off();
+    assert!(matches!(series.submit(asked.request()).err().unwrap(), Refused::Draining));
+    drop(series);
+    eventually("the engine is drained", || handle.is_drained());
+
+    let broken = EngineOptions { policy: Arc::new(Broken), ..options(600) };
+    let handle = EngineHandle::start(engine(broken)).unwrap();
+    let series = handle.begin_series().unwrap();
+    series.submit(asked.request()).unwrap();
+    handle.drain();
+    eventually("the engine is gone", || handle.is_drained());
+    assert!(matches!(series.submit(asked.request()).err().unwrap(), Refused::Ended));
+}
+
+#[test]
 fn a_dropped_ticket_frees_its_blocks_and_a_stalled_one_goes_on_when_it_is_read() {
     let handle =
         EngineHandle::start(engine(EngineOptions { events: 8, ..options(2_000) })).unwrap();

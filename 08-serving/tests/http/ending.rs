@@ -65,3 +65,22 @@ fn answers_that_are_not_done_in_time_end_where_they_are() {
     server.wait_until("it has ended", |server| server.has_ended());
     assert!(begun.elapsed() >= drain_in, "it waits as long as it is told to");
 }
+
+#[test]
+fn texts_to_embed_are_finished_once_some_are_taken() {
+    // Two of the twelve are in the engine at a time.
+    let change = |options: &mut serving::engine::EngineOptions| {
+        (options.running, options.queue, options.rows) = (2, 16, 16);
+    };
+    let mut server = Server::start(change, &[]);
+    let inputs: Vec<String> = (0..12).map(|i| format!("{i} {STORY}")).collect();
+    let asked = server.send("/v1/embeddings", &json!({"input": inputs}));
+    server.wait_until("some are there", |server| server.engine.state().counters.submitted >= 2);
+    server.end();
+    let said: Vec<String> = BufReader::new(asked).lines().map_while(Result::ok).collect();
+    assert!(said[0].ends_with("200 OK"), "{said:?}");
+    let answer: Value = serde_json::from_str(said.last().unwrap()).unwrap();
+    assert_eq!(answer["data"].as_array().unwrap().len(), 12);
+    server.wait_until("it has ended", |server| server.has_ended());
+    assert!(server.engine.is_drained());
+}
