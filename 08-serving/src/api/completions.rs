@@ -34,7 +34,7 @@ pub struct CompletionRequest {
 }
 
 impl CompletionRequest {
-    /// Tokens of each prompt, and its text as it was given.
+    /// Tokens of each prompt, and its text as it was given; of one that came as tokens, as an answer would be written.
     ///
     /// # Errors
     /// 400: no prompt, an empty one, too many, or tokens that the vocabulary lacks.
@@ -43,7 +43,12 @@ impl CompletionRequest {
         tokenizer: &Tokenizer,
         vocabulary: usize,
     ) -> Result<Vec<Asked>, ApiError> {
-        asked("prompt", self.prompt.clone(), MOST_PROMPTS, tokenizer, vocabulary)
+        let special_written = self.generation.special_written();
+        let write = |tokens: &[u32]| match special_written {
+            true => tokenizer.decode_with_special(tokens),
+            false => tokenizer.decode(tokens),
+        };
+        asked("prompt", self.prompt.clone(), MOST_PROMPTS, (tokenizer, vocabulary), &write)
     }
 
     /// Most tokens to generate.
@@ -90,7 +95,8 @@ impl CompletionRequest {
     }
 }
 
-/// Tokens of each of the prompts that the parameter `param` gives, `most` of them at most, and their texts.
+/// Tokens of each of the prompts that the parameter `param` gives, `most` of them at most, and their texts. Of those that came as
+/// tokens `write` makes texts.
 ///
 /// # Errors
 /// 400: none, an empty one, too many, or tokens that the vocabulary lacks.
@@ -98,8 +104,8 @@ pub fn asked(
     param: &'static str,
     prompt: Option<Prompt>,
     most: usize,
-    tokenizer: &Tokenizer,
-    vocabulary: usize,
+    (tokenizer, vocabulary): (&Tokenizer, usize),
+    write: &dyn Fn(&[u32]) -> naive_decode::Result<String>,
 ) -> Result<Vec<Asked>, ApiError> {
     let of_text = |text: String| -> Result<Asked, ApiError> {
         let tokens = tokenizer.encode_with_special(&text);
@@ -108,8 +114,8 @@ pub fn asked(
     };
     let of_tokens = |tokens: Vec<u32>| -> Result<Asked, ApiError> {
         super::known(param, &tokens, vocabulary)?;
-        let text = tokenizer.decode(&tokens);
-        Ok(Asked { text: text.map_err(|e| ApiError::caused_by(param, &e))?, tokens })
+        let text = write(&tokens).map_err(|error| ApiError::caused_by(param, &error))?;
+        Ok(Asked { text, tokens })
     };
     let all: Vec<Asked> = match prompt {
         None => return Err(ApiError::parameter(param, format!("{param} is missing"))),

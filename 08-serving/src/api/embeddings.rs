@@ -52,7 +52,8 @@ impl EmbeddingRequest {
     /// # Errors
     /// 400: no input, an empty one, too many, or tokens that the vocabulary lacks.
     pub fn inputs(&self, tokenizer: &Tokenizer, vocabulary: usize) -> Result<Vec<Asked>, ApiError> {
-        asked("input", self.input.clone(), MOST_INPUTS, tokenizer, vocabulary)
+        let write = |tokens: &[u32]| tokenizer.decode(tokens);
+        asked("input", self.input.clone(), MOST_INPUTS, (tokenizer, vocabulary), &write)
     }
 
     /// Checks how many numbers are wanted, of a model that has so many.

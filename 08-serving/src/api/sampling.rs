@@ -98,10 +98,15 @@ impl Generation {
         Ok(Style {
             stops,
             stop_included: self.include_stop_str_in_output.unwrap_or(false),
-            special_written: !self.skip_special_tokens.unwrap_or(true),
+            special_written: self.special_written(),
             marks: Vec::new(),
             min_tokens: self.min_tokens.unwrap_or(0),
         })
+    }
+
+    /// Whether tokens that text is written without are part of it.
+    pub fn special_written(&self) -> bool {
+        !self.skip_special_tokens.unwrap_or(true)
     }
 
     /// Tokens that end an answer: the model's own, unless told to ignore them, and the request's.

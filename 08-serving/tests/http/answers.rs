@@ -246,6 +246,22 @@ fn a_token_after_bytes_that_are_no_character_comes_after_them() {
 }
 
 #[test]
+fn a_prompt_of_tokens_is_echoed_as_answers_are_written() {
+    let server = Server::shared();
+    let prompt = "Ada <|end|> Bob";
+    let tokens = server.post("/tokenize", &json!({"prompt": prompt})).json()["tokens"].clone();
+    for (skipped, expected) in [(None, "Ada  Bob"), (Some(true), "Ada  Bob"), (Some(false), prompt)]
+    {
+        let body = json!({"prompt": tokens, "max_tokens": 0, "echo": true, "logprobs": 1,
+            "skip_special_tokens": skipped});
+        let choice = server.complete(body).json()["choices"][0].clone();
+        assert_eq!(choice["text"], expected);
+        let last = choice["logprobs"]["text_offset"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(last, expected.len() - 1, "{choice}");
+    }
+}
+
+#[test]
 fn special_tokens_that_are_echoed_take_their_place_in_the_text() {
     let server = Server::shared();
     let prompt = "Ada <|end|> Bob";
