@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `api/read.rs` | a body to a request; what is unknown or of the wrong kind is refused by name |
 //! | `api/error.rs` | what was refused, in OpenAI's envelope |
-//! | `api/generation.rs` | what both ways of asking have in common |
+//! | `api/generation.rs` | what all ways of asking for text have in common |
 //! | `api/sampling.rs` | the same as sampling parameters, each checked |
 //! | `api/limits.rs` | how much of anything may be asked for |
 //! | `api/chat.rs`, `messages.rs` | chat completions: request, messages |
 //! | `api/completions.rs` | completions: request |
+//! | `api/responses.rs`, `responses/` | responses: request, answer, events |
 //! | `api/embeddings.rs` | embeddings: request and answer |
-//! | `api/answers.rs` | what both answer with |
+//! | `api/answers.rs` | what chat completions and completions answer with |
 //! | `api/logprobs.rs` | log-probabilities, in either's form |
 //! | `api/tools.rs` | functions that a model may call, and calls |
 //! | `api/calling.rs` | what a request's tools come to, and the form of a call |
@@ -33,6 +34,7 @@ mod logprobs;
 pub mod messages;
 mod read;
 mod references;
+pub mod responses;
 mod sampling;
 pub mod tokens;
 pub mod tools;

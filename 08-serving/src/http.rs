@@ -20,8 +20,10 @@
 //! | `http/prepare.rs` | from a request to what the engine is asked |
 //! | `http/pieces.rs` | answers under way, as pieces of text |
 //! | `http/aside.rs` | work that would hold up others |
-//! | `http/answer.rs` | what both ways of asking for text have in common |
+//! | `http/answer.rs` | what all ways of asking for text have in common |
+//! | `http/talk.rs`, `talk/turn.rs` | an answer in a conversation: how it is asked for, and read |
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
+//! | `http/responses.rs`, `responses/` | `POST /v1/responses` |
 //! | `http/conversation.rs` | a conversation, written down as the model wants it |
 //! | `http/completions.rs` | `POST /v1/completions` |
 //! | `http/embeddings.rs` | `POST /v1/embeddings` |
@@ -64,10 +66,12 @@ mod pieces;
 mod places;
 mod prefill;
 mod prepare;
+mod responses;
 mod routes;
 mod runtime;
 mod share;
 mod small;
+mod talk;
 mod watch;
 
 pub use app::{App, DRAIN_IN};

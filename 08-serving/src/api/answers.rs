@@ -1,4 +1,4 @@
-//! What is answered: whole, or in pieces.
+//! What is answered to chat completions and completions: whole, or in pieces.
 
 use super::tools::{Called, ToolCall};
 use super::{ChatLogprobs, CompletionLogprobs};
@@ -57,6 +57,14 @@ pub struct Response<C> {
     /// The prompt's tokens, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
+}
+
+impl<C> Response<C> {
+    /// Tokens that are told in it, at most: a prompt may be told again with each answer.
+    pub fn tokens(&self) -> usize {
+        let usage = self.usage.unwrap_or_default();
+        usage.completion_tokens + self.choices.len() * usage.prompt_tokens
+    }
 }
 
 /// One answer in a conversation.

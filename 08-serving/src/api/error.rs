@@ -125,6 +125,19 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string())
     }
 
+    /// The same where a parameter has another name: `names` has the one it has here, and the one there.
+    pub fn by_names(mut self, names: &[(&str, &str)]) -> Self {
+        let found = self.error.param.as_deref();
+        if let Some(&(here, there)) = names.iter().find(|(here, _)| found == Some(here)) {
+            // What is wrong is said of the parameter: it comes first.
+            if let Some(rest) = self.error.message.strip_prefix(here) {
+                self.error.message = format!("{there}{rest}");
+            }
+            self.error.param = Some(there.to_owned());
+        }
+        self
+    }
+
     /// What goes over the wire.
     pub fn envelope(&self) -> Envelope {
         Envelope { error: self.error.clone() }

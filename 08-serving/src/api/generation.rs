@@ -1,4 +1,4 @@
-//! What chat completions and completions have in common.
+//! What all ways of asking for text have in common.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -10,9 +10,9 @@ pub fn fresh_seed() -> u64 {
     RandomState::new().hash_one(CALLS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A name for an answer: `chatcmpl-0123456789abcdef`.
+/// A name for an answer, or a part of one: `chatcmpl-0123456789abcdef`.
 pub fn fresh_id(prefix: &str) -> String {
-    format!("{prefix}-{:016x}{:016x}", fresh_seed(), fresh_seed())
+    format!("{prefix}{:016x}{:016x}", fresh_seed(), fresh_seed())
 }
 
 /// A name for a call of a function: nine letters and digits. Templates of Mistral's models refuse any other.

@@ -108,6 +108,18 @@ pub fn ends(
 }
 
 impl ChatMessage {
+    /// One that says this, and nothing else.
+    pub fn new(role: Role, content: Option<Content>) -> Self {
+        ChatMessage {
+            role,
+            content,
+            name: None,
+            reasoning_content: None,
+            tool_calls: None,
+            tool_call_id: None,
+        }
+    }
+
     fn for_template(&self) -> Result<Map<String, Value>, ApiError> {
         let role = match self.role {
             Role::Developer => Role::System,

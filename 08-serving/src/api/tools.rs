@@ -62,7 +62,7 @@ pub enum ToolChoice {
 }
 
 /// See [`ToolChoice`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolWord {
     /// It must not.

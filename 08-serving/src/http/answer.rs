@@ -1,4 +1,4 @@
-//! What both ways of asking for text have in common: how a request is answered, and what stands around the answers.
+//! What all ways of asking for text have in common: how a request is answered, and what stands around the answers.
 
 use super::App;
 use super::auth::Tenant;
@@ -23,8 +23,8 @@ const LARGE: usize = 4096;
 
 /// A way to ask for text, and what its answers are written with.
 pub(super) trait Writes: Format + Sized {
-    /// One answer, whole.
-    type Choice: Serialize + Send + 'static;
+    /// All answers, whole.
+    type Whole: Serialize + Send + 'static;
 
     /// From a body to what the engine is asked, and whether the answers are streamed.
     ///
@@ -37,10 +37,10 @@ pub(super) trait Writes: Format + Sized {
     ///
     /// # Errors
     /// Whatever ended one of them.
-    fn whole(
-        self,
-        pieces: Pieces,
-    ) -> impl Future<Output = Result<Answer<Self::Choice>, ApiError>> + Send;
+    fn whole(self, pieces: Pieces) -> impl Future<Output = Result<Self::Whole, ApiError>> + Send;
+
+    /// Tokens that are told in them, at most.
+    fn tokens(whole: &Self::Whole) -> usize;
 }
 
 /// Answers a request.
@@ -59,11 +59,9 @@ pub(super) async fn answer<W: Writes>(
     match streams {
         true => stream(pieces, writes).await,
         false => {
-            let answer = writes.whole(pieces).await?;
-            // A prompt may be told again with each answer.
-            let (usage, choices) = (answer.usage.unwrap_or_default(), answer.choices.len());
-            let tokens = usage.completion_tokens + choices * usage.prompt_tokens;
-            written(answer, tokens >= LARGE).await
+            let whole = writes.whole(pieces).await?;
+            let is_large = W::tokens(&whole) >= LARGE;
+            written(whole, is_large).await
         }
     }
 }
@@ -86,10 +84,10 @@ pub(super) async fn written<T: Serialize + Send + 'static>(
 /// What stands around a request's answers, the same in every piece.
 pub(super) struct Frame {
     pub(super) app: Arc<App>,
-    id: String,
-    created: u64,
+    pub(super) id: String,
+    pub(super) created: u64,
     /// What the answers have come to so far.
-    usage: Usage,
+    pub(super) usage: Usage,
     /// Tokens of each answer that are in it.
     counted: Vec<usize>,
     /// Answers to each prompt.

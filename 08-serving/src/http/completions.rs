@@ -3,10 +3,10 @@
 use super::App;
 use super::answer::{Frame, Writes, answer};
 use super::auth::Tenant;
-use super::chat::stop_reason;
 use super::events::Format;
 use super::pieces::Pieces;
 use super::prepare::{Wishes, Work};
+use super::talk::stop_reason;
 use crate::api::answers::{CompletionChoice, Response as Answer};
 use crate::api::completions::{Asked, CompletionRequest};
 use crate::api::{ApiError, CompletionLogprobs, read};
@@ -126,7 +126,7 @@ impl Completions {
 }
 
 impl Writes for Completions {
-    type Choice = CompletionChoice;
+    type Whole = Answer<CompletionChoice>;
 
     fn prepare(
         app: &Arc<App>,
@@ -154,7 +154,7 @@ impl Writes for Completions {
             marks: Vec::new(),
         })?;
         let completions = Completions {
-            frame: Frame::new(app, "cmpl", generation, &work),
+            frame: Frame::new(app, "cmpl-", generation, &work),
             prompts: work.prompts.clone(),
             choices: work.choices,
             tells_logprobs: likeliest.is_some(),
@@ -162,6 +162,10 @@ impl Writes for Completions {
             echoes,
         };
         Ok((completions, work, streams))
+    }
+
+    fn tokens(whole: &Self::Whole) -> usize {
+        whole.tokens()
     }
 
     async fn whole(mut self, mut pieces: Pieces) -> Result<Answer<CompletionChoice>, ApiError> {

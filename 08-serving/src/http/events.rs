@@ -7,6 +7,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::poll_fn;
 use serde::Serialize;
+use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender};
@@ -20,8 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How pieces of answers are written as events.
 pub(super) trait Format: Send + 'static {
-    /// One event, without the choices' common frame.
+    /// One event.
     type Event: Serialize + Send;
+
+    /// What comes after the last, if anything does.
+    const END: Option<&'static str> = Some("[DONE]");
+
+    /// What an event is called, for clients that listen to some and not to others.
+    fn name(_event: &Self::Event) -> Option<&'static str> {
+        None
+    }
 
     /// Before anything else, together with the first piece.
     fn first(&mut self) -> Vec<Self::Event>;
@@ -34,6 +43,11 @@ pub(super) trait Format: Send + 'static {
 
     /// After all answers.
     fn last(&mut self) -> Vec<Self::Event>;
+
+    /// Instead of all that would come, where an answer has failed: what it is called, and what it says.
+    fn broken(&mut self, problem: &ApiError) -> (Option<&'static str>, Value) {
+        (None, serde_json::to_value(problem.envelope()).unwrap_or_default())
+    }
 }
 
 /// Sends answers as they come, from the first piece on. When the client goes away, so do they, also before that.
@@ -78,33 +92,44 @@ async fn write<F: Format>(
     to: Sender<Line>,
 ) {
     let run = async {
-        send_all(&to, said).await?;
+        send_all::<F>(&to, said).await?;
         loop {
             let next = tokio::select! {
                 () = to.closed() => return Err(Gone),
                 next = pieces.recv() => next,
             };
             let Some((index, piece)) = next else {
-                break send_all(&to, format.last()).await?;
+                break send_all::<F>(&to, format.last()).await?;
             };
             match piece.and_then(|piece| format.piece(index, piece)) {
-                Ok(events) => send_all(&to, events).await?,
-                Err(problem) => break send_all(&to, vec![problem.envelope()]).await?,
+                Ok(events) => send_all::<F>(&to, events).await?,
+                Err(problem) => {
+                    let (name, said) = format.broken(&problem);
+                    break send(&to, called(name).data(said.to_string())).await?;
+                }
             }
         }
-        send(&to, Event::default().data("[DONE]")).await
+        match F::END {
+            Some(end) => send(&to, Event::default().data(end)).await,
+            None => Ok(()),
+        }
     };
     // Whoever has gone does not need to be told.
     let _: Result<(), Gone> = run.await;
 }
 
-async fn send_all(to: &Sender<Line>, events: Vec<impl Serialize>) -> Result<(), Gone> {
+async fn send_all<F: Format>(to: &Sender<Line>, events: Vec<F::Event>) -> Result<(), Gone> {
     for event in events {
         let json = serde_json::to_string(&event);
         let json = json.or_else(|e| serde_json::to_string(&ApiError::failed(e).envelope()));
-        send(to, Event::default().data(json.unwrap_or_default())).await?;
+        send(to, called(F::name(&event)).data(json.unwrap_or_default())).await?;
     }
     Ok(())
+}
+
+/// An event of this name, if it has one.
+fn called(name: Option<&str>) -> Event {
+    name.map_or_else(Event::default, |name| Event::default().event(name))
 }
 
 async fn send(to: &Sender<Line>, event: Event) -> Result<(), Gone> {

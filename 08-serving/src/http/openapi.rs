@@ -1,8 +1,9 @@
 //! The OpenAPI document, drawn from the types that requests are read into.
 
-use super::{chat, completions, embeddings, metrics, small, watch};
+use super::{chat, completions, embeddings, metrics, responses, small, watch};
 use crate::api::Envelope;
 use crate::api::answers::{ChatDelta, Response};
+use crate::api::responses::ResponseEvent;
 use axum::Json;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::path::Operation;
@@ -16,6 +17,7 @@ use utoipa::{Modify, OpenApi};
     paths(
         chat::chat_completions,
         completions::completions,
+        responses::responses,
         embeddings::embeddings,
         small::models,
         small::model,
@@ -26,7 +28,7 @@ use utoipa::{Modify, OpenApi};
         metrics::metrics,
         watch::state,
     ),
-    components(schemas(Envelope, Response<ChatDelta>)),
+    components(schemas(Envelope, Response<ChatDelta>, ResponseEvent)),
     security(("key" = [])),
     modifiers(&Keys, &Refusals),
 )]

@@ -2,7 +2,7 @@
 
 use super::{
     App, auth, bodies, chat, completions, embeddings, hosts, kv_events, metrics, openapi, origins,
-    page, prefill, small, watch,
+    page, prefill, responses, small, watch,
 };
 use crate::api::ApiError;
 use axum::Router;
@@ -24,6 +24,7 @@ pub fn router(app: Arc<App>) -> Router {
     let router = Router::new()
         .route("/v1/chat/completions", whole_body(post(chat::chat_completions)))
         .route("/v1/completions", whole_body(post(completions::completions)))
+        .route("/v1/responses", whole_body(post(responses::responses)))
         .route("/v1/embeddings", whole_body(post(embeddings::embeddings)))
         .route("/v1/models", get(small::models))
         .route("/v1/models/{*model}", get(small::model))

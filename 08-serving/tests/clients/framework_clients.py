@@ -56,6 +56,17 @@ for method in ["json_schema", "function_calling"]:
     verdict = chat.with_structured_output(Verdict, method=method).invoke(question)
     assert isinstance(verdict, Verdict), (method, verdict)
 
+# In the newer words.
+newer = ChatOpenAI(
+    model=model, base_url=base, api_key=key, temperature=0, max_retries=0, use_responses_api=True)
+assert newer.invoke(question).text == whole.content
+assert "".join(piece.text for piece in newer.stream(question)) == whole.content
+called = newer.bind_tools([weather], tool_choice="weather").invoke(asked)
+call = called.tool_calls[0]
+assert call["name"] == "weather" and call["args"]["city"] in ["Rome", "Oslo"], called
+answered = newer.bind_tools([weather]).invoke([*asked, called, ToolMessage("It rains.", tool_call_id=call["id"])])
+assert answered.content or answered.tool_calls, answered
+
 # The length of texts is the server's to judge: LangChain would count them in tokens of another model.
 embeddings = OpenAIEmbeddings(model=model, base_url=base, api_key=key, check_embedding_ctx_length=False, max_retries=0)
 near, far = embeddings.embed_documents(["a fox in the wood", "a clock at the mill"])

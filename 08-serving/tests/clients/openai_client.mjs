@@ -39,6 +39,12 @@ const call = (await called.finalChatCompletion()).choices[0].message.tool_calls[
 assert.equal(call.function.name, "weather");
 assert(["Rome", "Oslo"].includes(JSON.parse(call.function.arguments).city));
 
+// The same in the newer words.
+const response = await client.responses.create({ model, input: "Who are you?", temperature: 0 });
+assert.equal(response.output_text, text);
+const summed = client.responses.stream({ model, input: messages, temperature: 0 });
+assert.equal((await summed.finalResponse()).output_text, text);
+
 // Embeddings, as the client asks for them (base64) and as numbers.
 const input = "a fox in the wood";
 const packed = (await client.embeddings.create({ model, input })).data[0].embedding;

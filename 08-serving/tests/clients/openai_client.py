@@ -7,6 +7,7 @@ import json
 import sys
 
 import openai
+import pydantic
 
 base, key = sys.argv[1], (sys.argv[2:] or ["none"])[0]
 client = openai.OpenAI(base_url=base, api_key=key, max_retries=0)
@@ -46,6 +47,36 @@ schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 formed = client.chat.completions.create(model=model, messages=asked, response_format={
     "type": "json_schema", "json_schema": {"name": "ok", "schema": schema, "strict": True}})
 assert isinstance(json.loads(formed.choices[0].message.content)["ok"], bool)
+
+# The same in the newer words: whole, streamed, and as the client adds a stream up.
+response = client.responses.create(model=model, input="Who are you?", temperature=0)
+assert response.output_text == text and response.status == "completed", response
+assert response.usage.total_tokens == whole.usage.total_tokens
+events = list(client.responses.create(model=model, input=asked, temperature=0, stream=True))
+assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == text
+assert events[-1].type == "response.completed" and events[-1].response.output_text == text
+with client.responses.stream(model=model, input=asked, temperature=0) as stream:
+    assert stream.get_final_response().output_text == text
+
+# A call, and what comes of it.
+tool = {"type": "function", "strict": True, **weather["function"]}
+response = client.responses.create(model=model, input=asked, tools=[tool], tool_choice="required")
+call = response.output[0]
+assert call.type == "function_call" and json.loads(call.arguments)["city"] in ["Rome", "Oslo"], call
+given = {"type": "function_call_output", "call_id": call.call_id, "output": "It rains."}
+response = client.responses.create(
+    model=model, input=[*asked, *response.output, given], tools=[tool], max_output_tokens=5)
+assert response.output and response.usage.output_tokens <= 5, response
+
+
+class Ok(pydantic.BaseModel):
+    """An answer of a form."""
+
+    ok: bool
+
+
+assert isinstance(client.responses.parse(model=model, input=asked, text_format=Ok).output_parsed, Ok)
+assert client.responses.create(model=model, input=asked, max_output_tokens=1).incomplete_details.reason == "max_output_tokens"
 
 # Embeddings, as the client asks for them (base64) and as numbers.
 inputs = ["a fox in the wood", "a clock at the mill"]

@@ -12,6 +12,7 @@ mod kv_events;
 mod origins;
 mod prefill;
 mod refusals;
+mod responses;
 mod server;
 mod small;
 mod streams;

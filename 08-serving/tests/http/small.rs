@@ -239,6 +239,7 @@ fn the_document_lists_every_parameter() {
     for path in [
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/responses",
         "/v1/embeddings",
         "/v1/models",
         "/tokenize",
@@ -296,6 +297,9 @@ fn the_document_lists_every_parameter() {
         "encoding_format",
         "dimensions",
         "embedding",
+        "instructions",
+        "max_output_tokens",
+        "include",
     ] {
         assert!(text.contains(&format!("\"{parameter}\":")), "{parameter}");
     }
@@ -306,7 +310,7 @@ fn the_document_says_that_whoever_sends_a_body_may_have_to_wait() {
     let document = Server::shared().get("/openapi.json").json();
     let paths = document["paths"].as_object().unwrap();
     let with_bodies: Vec<_> = paths.iter().filter(|(_, item)| item.get("post").is_some()).collect();
-    assert_eq!(with_bodies.len(), 5);
+    assert_eq!(with_bodies.len(), 6);
     for (path, item) in with_bodies {
         assert!(item["post"]["responses"]["429"].is_object(), "{path}: {item}");
     }

@@ -22,7 +22,7 @@ fn endless() -> Value {
 }
 
 /// A server whose model thinks. The one token that the embedded vocabulary can spare closes thoughts.
-fn server() -> &'static Server {
+pub(crate) fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
         let mut files = ModelFiles::embedded(&TARGET).unwrap();

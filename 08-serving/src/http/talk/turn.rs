@@ -11,7 +11,7 @@ use crate::text::{
 use serde_json::Value;
 
 /// An answer under way.
-pub(super) struct Turn {
+pub(in crate::http) struct Turn {
     thoughts: ThoughtFinder,
     kind: Kind,
     /// Marks of calls and thoughts that are not for the client to see.
@@ -33,29 +33,29 @@ enum Kind {
 
 /// What a piece of an answer comes to, or all of it.
 #[derive(Default)]
-pub(super) struct Turned {
-    pub(super) thoughts: String,
-    pub(super) content: String,
-    pub(super) calls: Vec<ToolCall>,
-    pub(super) tokens: Vec<Told>,
-    pub(super) end: Option<End>,
+pub(in crate::http) struct Turned {
+    pub(in crate::http) thoughts: String,
+    pub(in crate::http) content: String,
+    pub(in crate::http) calls: Vec<ToolCall>,
+    pub(in crate::http) tokens: Vec<Told>,
+    pub(in crate::http) end: Option<End>,
 }
 
 /// How an answer ended.
-pub(super) struct End {
-    pub(super) ending: Ending,
-    pub(super) reason: &'static str,
+pub(in crate::http) struct End {
+    pub(in crate::http) ending: Ending,
+    pub(in crate::http) reason: &'static str,
 }
 
 impl End {
     /// The string or token that the request named.
-    pub(super) fn stop_reason(&self) -> Option<Value> {
+    pub(in crate::http) fn stop_reason(&self) -> Option<Value> {
         stop_reason(self.ending.stopper.as_ref())
     }
 }
 
 /// As it goes over the wire.
-pub(crate) fn stop_reason(stopper: Option<&Stopper>) -> Option<Value> {
+pub(in crate::http) fn stop_reason(stopper: Option<&Stopper>) -> Option<Value> {
     stopper.map(|stopper| match stopper {
         Stopper::Text(text) => text.as_str().into(),
         Stopper::Token(token) => (*token).into(),
@@ -65,7 +65,7 @@ pub(crate) fn stop_reason(stopper: Option<&Stopper>) -> Option<Value> {
 impl Turn {
     /// An answer to a prompt that leaves the model's thinking so. Calls are looked for in it, if there are functions;
     /// marks that are `hidden` are not for the client to see.
-    pub(super) fn new(
+    pub(in crate::http) fn new(
         calling: &Calling,
         one_call: bool,
         thinking: Thinking,
@@ -88,11 +88,11 @@ impl Turn {
     }
 
     /// Calls so far.
-    pub(super) fn calls(&self) -> usize {
+    pub(in crate::http) fn calls(&self) -> usize {
         self.calls
     }
 
-    pub(super) fn take(&mut self, piece: Piece) -> Turned {
+    pub(in crate::http) fn take(&mut self, piece: Piece) -> Turned {
         let (written, ending) = match piece {
             Piece::Prompt(_) => return Turned::default(),
             Piece::Text(written) => (written, None),
@@ -156,7 +156,7 @@ impl Turn {
 
 impl Turned {
     /// The first event of an answer.
-    pub(super) fn opening(index: usize) -> ChatDelta {
+    pub(in crate::http) fn opening(index: usize) -> ChatDelta {
         let delta =
             Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
         ChatDelta {
@@ -170,7 +170,7 @@ impl Turned {
     }
 
     /// Puts more behind this.
-    pub(super) fn extend(&mut self, more: Turned) {
+    pub(in crate::http) fn extend(&mut self, more: Turned) {
         self.thoughts += &more.thoughts;
         self.content += &more.content;
         self.calls.extend(more.calls);
@@ -179,7 +179,7 @@ impl Turned {
     }
 
     /// As events: none if there is nothing to tell.
-    pub(super) fn deltas(
+    pub(in crate::http) fn deltas(
         self,
         index: usize,
         calls_before: usize,

@@ -1,0 +1,224 @@
+//! What a response says, item by item, and what happens to the items.
+
+use crate::api::responses::{OutputItem, Part, Status, What};
+use crate::api::tools::ToolCall;
+use crate::api::{TokenLogprob, fresh_id};
+use crate::http::talk::Turned;
+
+/// The items so far.
+#[derive(Default)]
+pub(super) struct Output {
+    items: Vec<OutputItem>,
+    /// Whether more of the last of them may come.
+    is_open: bool,
+    /// Log-probabilities of tokens whose text has not come yet.
+    waiting: Vec<TokenLogprob>,
+    /// Tokens before the first of what is said.
+    before: usize,
+    has_said: bool,
+    has_thought: bool,
+}
+
+/// What has happened: its name, and what it says.
+type Happened = (&'static str, What);
+
+/// Which text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Thoughts,
+    Said,
+}
+
+impl Output {
+    pub(super) fn items(&self) -> &[OutputItem] {
+        &self.items
+    }
+
+    /// Tokens that were thought.
+    pub(super) fn reasoning_tokens(&self) -> usize {
+        if self.has_thought { self.before } else { 0 }
+    }
+
+    /// Takes a piece of the answer in.
+    pub(super) fn take(
+        &mut self,
+        turned: Turned,
+        logprobs: Option<Vec<TokenLogprob>>,
+    ) -> Vec<Happened> {
+        let Turned { thoughts, content, calls, tokens, end } = turned;
+        let mut happened = Vec::new();
+        let says = !content.is_empty() || !calls.is_empty();
+        self.has_thought |= !thoughts.is_empty();
+        self.has_said |= says;
+        if !self.has_said {
+            self.before += tokens.len();
+        }
+        if !thoughts.is_empty() {
+            self.write(Kind::Thoughts, thoughts, None, &mut happened);
+        }
+        // Those of thoughts are not told.
+        if self.has_said || !self.has_thought {
+            self.waiting.extend(logprobs.into_iter().flatten());
+        }
+        if !content.is_empty() {
+            let logprobs = std::mem::take(&mut self.waiting);
+            self.write(Kind::Said, content, Some(logprobs), &mut happened);
+        }
+        for call in calls {
+            self.close(Status::Completed, &mut happened);
+            self.call(call, &mut happened);
+        }
+        if let Some(end) = end {
+            if self.items.is_empty() {
+                // Whoever says nothing has said so.
+                self.open(Kind::Said, &mut happened);
+            }
+            let is_cut = end.reason == "length";
+            let status = if is_cut { Status::Incomplete } else { Status::Completed };
+            self.close(status, &mut happened);
+        }
+        happened
+    }
+
+    /// More of a text, which begins with this unless it is under way.
+    fn write(
+        &mut self,
+        kind: Kind,
+        delta: String,
+        logprobs: Option<Vec<TokenLogprob>>,
+        happened: &mut Vec<Happened>,
+    ) {
+        let goes_on = match self.items.last() {
+            Some(OutputItem::Reasoning { .. }) => kind == Kind::Thoughts,
+            Some(OutputItem::Message { .. }) => kind == Kind::Said,
+            _ => false,
+        };
+        if !(goes_on && self.is_open) {
+            self.close(Status::Completed, happened);
+            self.open(kind, happened);
+        }
+        let (output_index, item_id) = self.last();
+        match self.part() {
+            Some(Part::OutputText { text, logprobs: all, .. }) => {
+                *text += &delta;
+                all.extend(logprobs.iter().flatten().cloned());
+            }
+            Some(Part::ReasoningText { text }) => *text += &delta,
+            None => {}
+        }
+        let name = match kind {
+            Kind::Thoughts => "response.reasoning_text.delta",
+            Kind::Said => "response.output_text.delta",
+        };
+        let delta = What::Delta { item_id, output_index, content_index: 0, delta, logprobs };
+        happened.push((name, delta));
+    }
+
+    /// Begins an item of text.
+    fn open(&mut self, kind: Kind, happened: &mut Vec<Happened>) {
+        let (status, content) = (Status::InProgress, Vec::new());
+        let (item, part) = match kind {
+            Kind::Thoughts => (
+                OutputItem::Reasoning { id: fresh_id("rs_"), summary: [], content, status },
+                Part::ReasoningText { text: String::new() },
+            ),
+            Kind::Said => (
+                OutputItem::Message { id: fresh_id("msg_"), role: "assistant", content, status },
+                Part::OutputText { text: String::new(), annotations: [], logprobs: Vec::new() },
+            ),
+        };
+        self.add(item, happened);
+        let (output_index, item_id) = self.last();
+        if let Some(OutputItem::Reasoning { content, .. } | OutputItem::Message { content, .. }) =
+            self.items.last_mut()
+        {
+            content.push(part.clone());
+        }
+        let begun = What::Part { item_id, output_index, content_index: 0, part };
+        happened.push(("response.content_part.added", begun));
+        self.is_open = true;
+    }
+
+    /// Ends the last item, if it has not ended.
+    fn close(&mut self, status: Status, happened: &mut Vec<Happened>) {
+        if !std::mem::take(&mut self.is_open) {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let (output_index, item_id) = self.last();
+        if let Some(part) = self.part() {
+            let (name, text, logprobs) = match part {
+                Part::OutputText { text, logprobs, .. } => {
+                    logprobs.extend(waiting);
+                    ("response.output_text.done", text.clone(), Some(logprobs.clone()))
+                }
+                Part::ReasoningText { text } => {
+                    ("response.reasoning_text.done", text.clone(), None)
+                }
+            };
+            let part = part.clone();
+            let (id, content_index) = (item_id.clone(), 0);
+            let all = What::Text { item_id: id, output_index, content_index, text, logprobs };
+            happened.push((name, all));
+            let ended = What::Part { item_id, output_index, content_index, part };
+            happened.push(("response.content_part.done", ended));
+        }
+        self.done(status, happened);
+    }
+
+    /// A call is whole when it is known that it is one.
+    fn call(&mut self, call: ToolCall, happened: &mut Vec<Happened>) {
+        // Those of a call are not told either.
+        self.waiting.clear();
+        let (name, all) = (call.function.name, call.function.arguments);
+        let item = |arguments, status| OutputItem::FunctionCall {
+            id: fresh_id("fc_"),
+            call_id: call.id.clone(),
+            name: name.clone(),
+            arguments,
+            status,
+        };
+        self.add(item(String::new(), Status::InProgress), happened);
+        if let Some(OutputItem::FunctionCall { arguments, .. }) = self.items.last_mut() {
+            arguments.clone_from(&all);
+        }
+        let (output_index, item_id) = self.last();
+        let (id, delta) = (item_id.clone(), all.clone());
+        let more = What::MoreArguments { item_id: id, output_index, delta };
+        happened.push(("response.function_call_arguments.delta", more));
+        let all = What::Arguments { item_id, output_index, name, arguments: all };
+        happened.push(("response.function_call_arguments.done", all));
+        self.done(Status::Completed, happened);
+    }
+
+    fn add(&mut self, item: OutputItem, happened: &mut Vec<Happened>) {
+        self.items.push(item.clone());
+        let output_index = self.items.len() - 1;
+        happened.push(("response.output_item.added", What::Item { output_index, item }));
+    }
+
+    fn done(&mut self, status: Status, happened: &mut Vec<Happened>) {
+        let output_index = self.items.len().saturating_sub(1);
+        if let Some(item) = self.items.last_mut() {
+            *item.status_mut() = status;
+            let item = item.clone();
+            happened.push(("response.output_item.done", What::Item { output_index, item }));
+        }
+    }
+
+    /// The last item: its place, and its name.
+    fn last(&self) -> (usize, String) {
+        let id = self.items.last().map(|item| item.id().to_owned());
+        (self.items.len().saturating_sub(1), id.unwrap_or_default())
+    }
+
+    /// The text of the last item.
+    fn part(&mut self) -> Option<&mut Part> {
+        match self.items.last_mut()? {
+            OutputItem::Reasoning { content, .. } | OutputItem::Message { content, .. } => {
+                content.last_mut()
+            }
+            OutputItem::FunctionCall { .. } => None,
+        }
+    }
+}
