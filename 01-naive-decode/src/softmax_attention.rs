@@ -133,6 +133,9 @@ fn attend_group(
     let (rows, group, key_dim) = queries.dim();
     let end = visible.iter().map(|seen| seen.end).max().unwrap_or(0);
     let start = visible.iter().map(|seen| seen.start).min().unwrap_or(0);
+    if start == end {
+        return Array3::zeros((rows, group, value_dim)); // nobody sees anything
+    }
     let mut joined: Vec<Partial> = (0..rows * group).map(|_| Partial::empty(value_dim)).collect();
     for split in start / SPLIT..end.div_ceil(SPLIT) {
         // A window may begin late in a split. Whole tiles before it are not fetched: a ring no longer

@@ -233,15 +233,18 @@ impl KeyValues for Rows {
     }
 }
 
-/// Softmax attention of one query over a list of slots, in double precision.
-fn exact(q: &[f64], keys: &[Vec<f64>], values: &[Vec<f64>], scale: f64) -> Vec<f64> {
+/// Softmax attention of one query over a list of slots, in double precision; values `D_v` wide.
+fn exact(q: &[f64], keys: &[Vec<f64>], values: &[Vec<f64>], scale: f64, width: usize) -> Vec<f64> {
+    if values.is_empty() {
+        return vec![0.0; width];
+    }
     let dot = |k: &Vec<f64>| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() * scale;
     let scores: Vec<f64> = keys.iter().map(dot).collect();
     let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - most).exp()).collect();
     let total: f64 = weights.iter().sum();
     let mixed = |d: usize| weights.iter().zip(values).map(|(w, v)| w * v[d]).sum::<f64>() / total;
-    (0..values[0].len()).map(mixed).collect()
+    (0..width).map(mixed).collect()
 }
 
 /// Sizes of one attention, and where its random numbers start.
@@ -275,11 +278,12 @@ impl Case {
         let q = array((rows, heads, key_dim)) * loudness;
         let k = array((slots, kv_heads, key_dim));
         let source = Rows { k, v: array((slots, kv_heads, value_dim)) };
-        // Each row sees a run of its own; every third then skips from slot to slot.
+        // Each row sees a run of its own; every third then skips from slot to slot. Every fifth run is empty.
         let see = |row: usize| {
             let end = 1 + (row * 37 + seed as usize) % slots;
             let also = if row % 3 == 2 { (end..slots).step_by(3).collect() } else { vec![] };
-            Visible { range: (row % 2).min(end - 1)..end, also }
+            let start = if row % 5 == 4 { end } else { (row % 2).min(end - 1) };
+            Visible { range: start..end, also }
         };
         let span = Span {
             sees: (0..rows).map(see).collect(),
@@ -301,7 +305,8 @@ impl Case {
                     visible.iter().map(at).collect()
                 };
                 let query = wide(q.slice(s![row, head, ..]));
-                let expected = exact(&query, &of(&source.k), &of(&source.v), scale as f64);
+                let (keys, values) = (of(&source.k), of(&source.v));
+                let expected = exact(&query, &keys, &values, scale as f64, value_dim);
                 for (found, expected) in out.slice(s![row, head, ..]).iter().zip(expected) {
                     // Values lie in [-1, 1), so this is a share of the largest.
                     let difference = (*found as f64 - expected).abs();
@@ -332,6 +337,27 @@ fn scores_count_however_low_they_are() {
     }
 }
 
+#[test]
+fn a_row_that_sees_nothing_is_answered_with_zeros_wherever_it_stands() {
+    let source = Rows { k: Array3::ones((600, 1, 1)), v: Array3::ones((600, 1, 1)) };
+    let q = Array3::ones((1, 1, 1));
+    // The first and the last slot of a tile, and of a split.
+    for slot in [0, 1, 15, 16, SPLIT - 1, SPLIT, SPLIT + 16] {
+        for (sees, window) in [
+            (Visible { range: slot..slot, also: vec![] }, None),
+            (Visible::until(slot), Some(0)),
+            (Visible { range: 0..slot, also: vec![slot + 2] }, Some(0)),
+        ] {
+            let case = format!("{sees:?}, window {window:?}");
+            let span = Span { sees: vec![sees], ..Span::new(0, slot, &[0], Want::Nothing) };
+            let layer = LayerSpec { index: 0, kv_layer: 0, window, scale: 1.0, score_cap: None };
+            let mut out = Array3::ones((1, 1, 1));
+            attend_span(Isa::best(), layer, &span, q.view(), &source, out.view_mut());
+            assert_eq!(out[(0, 0, 0)], 0.0, "{case}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -341,7 +367,7 @@ proptest! {
         (slots, rows, group, kv_heads) in (1usize..600, 1usize..20, 1usize..5, 1usize..3),
         (key_dim, value_dim) in (1usize..40, 1usize..40),
         loudness in 0.1f32..30.0,
-        window in prop::option::of(1usize..700),
+        window in prop_oneof![Just(None), Just(Some(0)), (1usize..700).prop_map(Some)],
         seed in any::<u32>(),
     ) {
         let case =
