@@ -21,14 +21,15 @@ pub struct Checkpoint {
 /// The bytes of a safetensors file that say how long its header is.
 const HEADER_LENGTH: usize = size_of::<u64>();
 
-/// Bytes that a file must have by its own header, if that is whole and can be read.
+/// Bytes that a file must have by its own header, if that is whole and can be read. More than can be
+/// counted are as many as can.
 fn promised_size(bytes: &[u8]) -> Option<usize> {
     let (length, rest) = bytes.split_first_chunk::<HEADER_LENGTH>()?;
     let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
     let header: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(rest.get(..length)?).ok()?;
     let ends = header.values().filter_map(|tensor| tensor["data_offsets"][1].as_u64());
-    usize::try_from(ends.max()?).ok()?.checked_add(HEADER_LENGTH + length)
+    Some(usize::try_from(ends.max()?).ok()?.saturating_add(HEADER_LENGTH + length))
 }
 
 enum Bytes {
@@ -58,13 +59,15 @@ impl Checkpoint {
 
     fn new(file: String, bytes: Bytes) -> Result<Self> {
         let size = bytes.as_slice().len();
-        let (length, header) = SafeTensors::read_metadata(bytes.as_slice()).map_err(|e| {
-            let problem = match promised_size(bytes.as_slice()) {
-                Some(whole) if whole > size => format!("cut short, its header promises {whole}"),
-                _ => e.to_string(),
-            };
+        let refuse = |problem: String| {
             Error::file(&file, format!("not a whole safetensors file ({size} bytes): {problem}"))
-        })?;
+        };
+        // Before it is read: `read_metadata` adds to what the header promises, and may overflow.
+        if let Some(whole) = promised_size(bytes.as_slice()).filter(|&whole| whole > size) {
+            return Err(refuse(format!("cut short, its header promises {whole}")));
+        }
+        let (length, header) =
+            SafeTensors::read_metadata(bytes.as_slice()).map_err(|e| refuse(e.to_string()))?;
         Ok(Checkpoint { file, bytes, header, data: HEADER_LENGTH + length })
     }
 

@@ -127,6 +127,23 @@ fn truncated_weights_at_any_length() {
 }
 
 #[test]
+fn weights_that_promise_more_than_can_be_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    // One tensor as long would be refused for its bits, which are eight times as many.
+    let longest = usize::MAX / 8;
+    let tensor = |i: usize| {
+        let (start, end) = (i * longest, (i + 1).saturating_mul(longest));
+        let length = end - start;
+        format!(r#""{i}":{{"dtype":"U8","shape":[{length}],"data_offsets":[{start},{end}]}}"#)
+    };
+    let header = format!("{{{}}}", (0..9).map(tensor).collect::<Vec<_>>().join(","));
+    let weights = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    write(directory.path(), CONFIG.as_bytes(), &weights);
+    let promised = usize::MAX.to_string();
+    assert_says(&refusal(directory.path()), &["model.safetensors", "cut short", &promised]);
+}
+
+#[test]
 fn weights_that_do_not_fit_the_configuration() {
     let q = "model.layers.1.self_attn.q_proj.weight";
     let find = |tensors: &mut Vec<Tensor>, name: &str| {
