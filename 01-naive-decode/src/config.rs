@@ -1,6 +1,7 @@
 //! The shape of a Llama-family model, read from a Hugging Face `config.json`.
 
 use crate::error::{Error, Result};
+use crate::json::read_json;
 use crate::roofline::Shape;
 use serde::Deserialize;
 
@@ -68,7 +69,7 @@ struct Raw {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a token or a list of tokens")]
 enum OneOrMany {
     One(u32),
     Many(Vec<u32>),
@@ -115,7 +116,7 @@ impl Config {
     /// Malformed JSON, an architecture or a feature that this crate does not have, or sizes that
     /// contradict each other; each names the field, what it says and what was expected.
     pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
-        let raw: Raw = serde_json::from_slice(json).map_err(|e| Error::json(file, &e))?;
+        let raw: Raw = read_json(file, json)?;
         let refuse = |field: &str, found: String, expected: &str| {
             Err(Error::file(file, format!("{field} is {found}, expected {expected}")))
         };
@@ -194,7 +195,7 @@ impl Config {
     /// # Errors
     /// Malformed JSON.
     pub fn add_end_tokens(&mut self, file: &str, json: &[u8]) -> Result<()> {
-        let raw: Generation = serde_json::from_slice(json).map_err(|e| Error::json(file, &e))?;
+        let raw: Generation = read_json(file, json)?;
         for id in raw.eos_token_id.map(OneOrMany::into_ids).unwrap_or_default() {
             if !self.end_tokens.contains(&id) {
                 self.end_tokens.push(id);
@@ -245,6 +246,15 @@ mod tests {
     }
 
     #[test]
+    fn end_tokens_that_are_none_are_refused_by_name() {
+        let mut config = Config::from_json("config.json", SMALL.as_bytes()).unwrap();
+        let said = config.add_end_tokens("generation_config.json", br#"{"eos_token_id": -1}"#);
+        let place = "at line 1 column 20";
+        let words = "generation_config.json: eos_token_id: expected a token or a list of tokens";
+        assert_eq!(said.unwrap_err().to_string(), format!("{words} {place}"));
+    }
+
+    #[test]
     fn rope_is_read_from_the_old_place_and_the_new() {
         let read = |json: &str| {
             let config = Config::from_json("config.json", json.as_bytes()).unwrap();
@@ -269,7 +279,12 @@ mod tests {
             ("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", ["value_heads", "3", "4"]),
             ("\"hidden_size\": 64", "\"hidden_size\": 0", ["hidden_size", "0", "between 1"]),
             ("_layers\": 2", "_layers\": 65537", ["num_hidden_layers", "65537", "at most 65536"]),
-            ("\"vocab_size\": 300", "\"vocab_size\": \"x\"", ["invalid type", "string", "line"]),
+            ("\"vocab_size\": 300", "\"vocab_size\": \"x\"", [": vocab_size: ", "string", "line"]),
+            (
+                "\"eos_token_id\": 0",
+                "\"eos_token_id\": \"x\"",
+                [": eos_token_id: ", "expected a token or a list of tokens", "line"],
+            ),
             (
                 "\"vocab_size\"",
                 "\"partial_rotary_factor\": 0.5, \"vocab_size\"",

@@ -1,7 +1,28 @@
 //! What is wrong with a file of JSON: it ends too early, is something else, or lacks what it should say.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use serde::Deserialize;
 use serde_json::error::Category;
+
+/// Reads a file of JSON; `file` is the name that errors give it.
+///
+/// # Errors
+/// If it is not the JSON that it should be; names the field that is not.
+pub fn read_json<'a, T: Deserialize<'a>>(file: &str, json: &'a [u8]) -> Result<T> {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let field = error.path().to_string();
+        match error.into_inner() {
+            // The path to the whole is a dot.
+            wrong if wrong.is_data() && field != "." => {
+                Error::file(file, format!("{field}: {}", in_terms_of_json(&wrong)))
+            }
+            wrong => Error::json(file, &wrong),
+        }
+    })?;
+    reader.end().map_err(|wrong| Error::json(file, &wrong))?;
+    Ok(read)
+}
 
 impl Error {
     /// A file that cannot be read as the JSON that it should be.

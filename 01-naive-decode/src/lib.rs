@@ -73,7 +73,7 @@ pub use executor::{CpuExecutor, Executor, Hidden, Likeliest, Logits};
 pub use feed_forward::{FeedForward, SwiGlu};
 pub use file_map::FileMap;
 pub use generate::{Generate, Request, Step, generate};
-pub use json::in_terms_of_json;
+pub use json::{in_terms_of_json, read_json};
 pub use kernels::Isa;
 pub use linear::{DenseLinear, Join, Linear};
 pub use load::{

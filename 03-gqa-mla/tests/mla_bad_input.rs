@@ -37,7 +37,18 @@ fn refusals_name_field_found_and_expected() {
         (V2, "DeepseekV2", "Llama", "architectures is [\"LlamaForCausalLM\"], expected one of"),
         (V2, "\"kv_lora_rank\": 512", "\"kv_lora_rank\": 0", "kv_lora_rank is 0, expected between"),
         (V2, "\"kv_lora_rank\": 512,", "", "missing field `kv_lora_rank`"),
-        (V2, "\"v_head_dim\": 128", "\"v_head_dim\": \"x\"", "invalid type: string \"x\""),
+        (
+            V2,
+            "\"v_head_dim\": 128",
+            "\"v_head_dim\": \"x\"",
+            "v_head_dim: invalid type: string \"x\"",
+        ),
+        (
+            V2,
+            "\"moe_layer_freq\": 1",
+            "\"moe_layer_freq\": \"x\"",
+            "moe_layer_freq: invalid type: string \"x\", expected a whole number, 0 or more",
+        ),
         (
             V2,
             "_rope_head_dim\": 64",

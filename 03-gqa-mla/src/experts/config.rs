@@ -1,6 +1,6 @@
 //! How many experts there are, and in which layers, read from a DeepSeek `config.json`.
 
-use naive_decode::{Error, Result};
+use naive_decode::{Error, Result, read_json};
 use serde::Deserialize;
 
 /// How a row's affinity to an expert is computed from the router's output.
@@ -70,8 +70,7 @@ impl ExpertsConfig {
     /// Malformed JSON, a rule that this crate does not have, a number that is missing, or sizes that
     /// contradict each other.
     pub fn from_json(json: &[u8], is_v3: bool) -> Result<Option<Self>> {
-        let raw: Raw =
-            serde_json::from_slice(json).map_err(|e| Error::file("experts of the config", e))?;
+        let raw: Raw = read_json("experts of the config", json)?;
         let Some(n_routed_experts) = raw.n_routed_experts else { return Ok(None) };
         let needed = |field: &str, value: Option<usize>| said(field, value, None);
         let usually = |size: usize| (!is_v3).then_some(size);

@@ -2,7 +2,7 @@
 
 use super::{Form, Stretch};
 use crate::experts::ExpertsConfig;
-use naive_decode::{Config, Error, KvSize, Result};
+use naive_decode::{Config, Error, KvSize, Result, read_json};
 use serde::Deserialize;
 
 /// Sizes and constants of one model with latent attention.
@@ -52,7 +52,7 @@ impl MlaConfig {
     /// contradict each other; each names the field, what it says and what was expected.
     pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
         let malformed = |error| Error::json(file, &error);
-        let raw: Raw = serde_json::from_slice(json).map_err(malformed)?;
+        let raw: Raw = read_json(file, json)?;
         let mut fields: serde_json::Map<_, _> = serde_json::from_slice(json).map_err(malformed)?;
         let architecture = match raw.architectures.as_slice() {
             [one] if ARCHITECTURES.contains(&one.as_str()) => one.as_str(),

@@ -1,7 +1,7 @@
 //! The same from `config.json`, in Hugging Face's form.
 
 use super::{HybridConfig, is_believed, refusal, refuse_length, refuse_window};
-use naive_decode::{Config, Error, Result};
+use naive_decode::{Config, Result, read_json};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -35,9 +35,8 @@ impl HybridConfig {
     /// refuses, or windows and sharing that contradict the invariants; each names the field, what
     /// it says and what was expected.
     pub fn from_json(file: &str, json: &[u8]) -> Result<Self> {
-        let malformed = |error| Error::json(file, &error);
-        let mut fields: Map<String, Value> = serde_json::from_slice(json).map_err(malformed)?;
-        let raw: Raw = serde_json::from_slice(json).map_err(malformed)?;
+        let mut fields: Map<String, Value> = read_json(file, json)?;
+        let raw: Raw = read_json(file, json)?;
         let known = ["Qwen3ForCausalLM", "MistralForCausalLM", "HybridForCausalLM"];
         let architecture = match raw.architectures.as_slice() {
             [one] if known.contains(&one.as_str()) => one.as_str(),
