@@ -52,7 +52,8 @@ fn made_up(n_layer: usize, n_head: usize, head_dim: usize) -> MicroGpt {
             "vocab_size": {vocab}, "characters": "abcde", "bos_token_id": 5,
             "rms_norm_eps": 1e-5}}"#
     );
-    MicroGpt::from_bytes(config.as_bytes(), &made_up_weights(n_layer, d, vocab, block)).unwrap()
+    let weights = made_up_weights(n_layer, d, vocab, block).leak();
+    MicroGpt::from_bytes(config.as_bytes(), weights).unwrap()
 }
 
 fn made_up_weights(n_layer: usize, d: usize, vocab: usize, block: usize) -> Vec<u8> {
@@ -184,7 +185,7 @@ fn inputs_out_of_range_are_refused() {
 #[test]
 fn bad_files_are_refused_by_name() {
     let config = String::from_utf8(NAMES.config.to_vec()).unwrap();
-    let refused = |config: &str, weights: &[u8]| {
+    let refused = |config: &str, weights: &'static [u8]| {
         MicroGpt::from_bytes(config.as_bytes(), weights).unwrap_err().to_string()
     };
     let cases = [
@@ -197,6 +198,13 @@ fn bad_files_are_refused_by_name() {
         ("\"vocab_size\": 27", "\"vocab_size\": 26", "vocab_size is 26, expected 27"),
         ("\"bos_token_id\": 26", "\"bos_token_id\": 0", "bos_token_id is 0, expected 26"),
         ("\"n_embd\": 16,", "", "missing field `n_embd`"),
+        (
+            "\"n_embd\": 16",
+            "\"n_embd\": \"x\"",
+            "n_embd: invalid type: string \"x\", expected a whole",
+        ),
+        ("1e-05", "0.0", "rms_norm_eps is 0, expected a positive number"),
+        ("1e-05", "-1e-05", "rms_norm_eps is -0.00001, expected a positive number"),
     ];
     for (from, to, words) in cases {
         let changed = config.replace(from, to);
@@ -207,7 +215,14 @@ fn bad_files_are_refused_by_name() {
     for cut in [0, 7, 100, NAMES.weights.len() - 1] {
         assert!(refused(&config, &NAMES.weights[..cut]).contains("weights of the names model"));
     }
-    let half = TensorView::new(Dtype::F16, vec![16, 16], &[0; 512]).unwrap();
-    let half = serialize([("layer0.attn_wq", half)], None).unwrap();
-    assert!(refused(&config, &half).contains("`layer0.attn_wq` holds F16, expected F32"));
+    let one_tensor = |dtype, bytes: Vec<u8>| {
+        let tensor = TensorView::new(dtype, vec![16, 16], &bytes).unwrap();
+        serialize([("layer0.attn_wq", tensor)], None).unwrap().leak() as &'static [u8]
+    };
+    let whole = one_tensor(Dtype::I32, vec![0; 1024]);
+    assert!(refused(&config, whole).contains("`layer0.attn_wq` has type I32, expected F32"));
+    let infinite = one_tensor(Dtype::F32, f32::INFINITY.to_le_bytes().repeat(256));
+    assert!(
+        refused(&config, infinite).contains("`layer0.attn_wq` holds inf at 0, expected finite")
+    );
 }

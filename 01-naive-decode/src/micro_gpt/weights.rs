@@ -1,8 +1,9 @@
 //! Reading the names model: a config.json and a safetensors file.
 
 use super::{Layer, Matrix, MicroGpt};
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use safetensors::{Dtype, SafeTensors};
+use crate::json::read_json;
 use serde::Deserialize;
 
 const CONFIG: &str = "config.json of the names model";
@@ -68,6 +69,13 @@ impl MicroConfig {
             let expected = format!("{letters}, the token after the characters");
             return refuse("bos_token_id", self.bos_token_id.to_string(), expected);
         }
+        if !(self.rms_norm_eps.is_finite() && self.rms_norm_eps > 0.0) {
+            return refuse(
+                "rms_norm_eps",
+                self.rms_norm_eps.to_string(),
+                "a positive number".into(),
+            );
+        }
         Ok(())
     }
 }
@@ -76,13 +84,12 @@ impl MicroGpt {
     /// Builds the model from the contents of its config.json and its safetensors file.
     ///
     /// # Errors
-    /// If either is malformed, or a tensor is missing, not f32, or of another shape than the
-    /// configuration implies.
-    pub fn from_bytes(config: &[u8], weights: &[u8]) -> Result<Self> {
-        let config: MicroConfig =
-            serde_json::from_slice(config).map_err(|e| Error::json(CONFIG, &e))?;
+    /// If either is malformed, or a tensor is missing, of another shape than the configuration
+    /// implies, or none of finite numbers.
+    pub fn from_bytes(config: &[u8], weights: &'static [u8]) -> Result<Self> {
+        let config: MicroConfig = read_json(CONFIG, config)?;
         config.validate()?;
-        let file = SafeTensors::deserialize(weights).map_err(|e| Error::file(WEIGHTS, e))?;
+        let file = Checkpoint::embedded(WEIGHTS, weights)?;
         let (vocab, block, d) = (config.vocab_size, config.block_size, config.n_embd);
         let layers = (0..config.n_layer).map(|i| {
             let read = |name: &str, rows, columns| {
@@ -108,21 +115,7 @@ impl MicroGpt {
 }
 
 /// One tensor as a list of rows.
-fn matrix(file: &SafeTensors, name: &str, rows: usize, columns: usize) -> Result<Matrix> {
-    let expected = vec![rows, columns];
-    let Ok(tensor) = file.tensor(name) else {
-        let tensor = name.into();
-        return Err(Error::MissingTensor { file: WEIGHTS.into(), tensor, expected });
-    };
-    if tensor.shape() != expected {
-        let (tensor, found) = (name.into(), tensor.shape().to_vec());
-        return Err(Error::TensorShape { file: WEIGHTS.into(), tensor, expected, found });
-    }
-    if tensor.dtype() != Dtype::F32 {
-        let problem = format!("tensor `{name}` holds {:?}, expected F32", tensor.dtype());
-        return Err(Error::file(WEIGHTS, problem));
-    }
-    let (numbers, _) = tensor.data().as_chunks::<4>();
-    let row = |row: &[[u8; 4]]| row.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    Ok(numbers.chunks_exact(columns).map(row).collect())
+fn matrix(weights: &Checkpoint, name: &str, rows: usize, columns: usize) -> Result<Matrix> {
+    let numbers = weights.tensor(name, &[rows, columns])?;
+    Ok(numbers.chunks_exact(columns).map(<[f32]>::to_vec).collect())
 }
