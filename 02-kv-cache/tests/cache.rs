@@ -92,7 +92,7 @@ fn refusals_say_what_is_full_and_how_full() {
         let full = decoder.feed(&prompt(4)).unwrap_err();
         says(full, "the cache of sequence 0 holds 10 tokens; 11 were asked for");
         says(decoder.feed(&[]).unwrap_err(), "tokens to feed is none, expected at least one");
-        // The unknown token is in the second chunk; the first is taken back.
+        // An unknown token is refused before any of them is fed.
         let unknown = decoder.feed(&[1, 2, 40]).unwrap_err();
         says(unknown, "token is 40, expected an id below the vocabulary's 40");
         decoder.feed(&prompt(3)).unwrap();
@@ -328,13 +328,23 @@ fn rolling_back_and_going_another_way_is_as_if_one_had_never_been_there() {
     decoder.truncate(1).unwrap_err();
 }
 
-/// Fails in one of its passes, and takes nothing back.
-struct Stubborn {
+/// Refuses every pass after so many.
+struct Failing {
     cache: Cached<ContiguousStore>,
     passes_left: usize,
+    takes_back: bool,
 }
 
-impl Attention for Stubborn {
+impl Failing {
+    fn decoder(model: &Arc<Model>, passes_left: usize, takes_back: bool) -> CachedDecoder<Self> {
+        let store = ContiguousStore::new(KvShape::of(model), 30, 1).unwrap();
+        let cache = Cached::new(store, model.isa);
+        let failing = Failing { cache, passes_left, takes_back };
+        CachedDecoder::new(model.clone(), failing, Some(4)).unwrap()
+    }
+}
+
+impl Attention for Failing {
     forward_attention!(cache: attend commit);
 
     fn begin(&mut self, pass: &Pass) -> Result<()> {
@@ -344,20 +354,35 @@ impl Attention for Stubborn {
     }
 }
 
-impl KvCache for Stubborn {
+impl KvCache for Failing {
     forward_kv_cache!(cache: len capacity bytes_per_token allocated_bytes);
 
-    fn truncate(&mut self, _sequence: usize, length: usize) -> Result<()> {
-        Err(Error::invalid("length to truncate to", length, "none"))
+    fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
+        match self.takes_back {
+            true => self.cache.truncate(sequence, length),
+            false => Err(Error::invalid("length to truncate to", length, "none")),
+        }
     }
+}
+
+#[test]
+fn chunks_before_one_that_fails_are_taken_back() {
+    let model = model(Element::F32);
+    let mut decoder = Failing::decoder(&model, 3, true);
+    decoder.feed(&prompt(3)).unwrap();
+    let said = decoder.feed(&prompt(10)).unwrap_err().to_string();
+    assert_eq!(said, "passes is 0, expected at least 1");
+    assert_eq!(decoder.len(), 3, "two chunks of four went through");
+    decoder.executor.attention.passes_left = 1;
+    let found = decoder.feed(&[5, 6]).unwrap();
+    let expected = NaiveDecoder::new(model).feed(&[&prompt(3)[..], &[5, 6]].concat()).unwrap();
+    assert_eq!(bits(&found), bits(&expected));
 }
 
 #[test]
 fn a_cache_that_takes_nothing_back_is_no_reason_to_hide_why_a_pass_failed() {
     let model = model(Element::F32);
-    let store = ContiguousStore::new(KvShape::of(&model), 30, 1).unwrap();
-    let cache = Stubborn { cache: Cached::new(store, model.isa), passes_left: 2 };
-    let mut decoder = CachedDecoder::new(model, cache, Some(4)).unwrap();
+    let mut decoder = Failing::decoder(&model, 2, false);
     let said = decoder.feed(&[1, 2, 3, 4, 5, 40]).unwrap_err().to_string();
     assert_eq!(said, "token is 40, expected an id below the vocabulary's 40");
     assert_eq!(decoder.len(), 0, "the first chunk alone would have gone through");
