@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p kv-cache --example measure_context
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Parser;
 use embedded_models::{recall, tales};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -38,6 +38,10 @@ fn main() -> Result<()> {
         (0..TEXTS).map(|number| long_text(&files.tokenizer, number)).collect::<Result<_>>()?;
     let options = LoadOptions { context: Some(LENGTH), ..LoadOptions::default() };
     let trained = files.config.trained_context;
+    ensure!(
+        trained < LENGTH,
+        "the model's trained context is {trained} tokens, expected fewer than the {LENGTH} that are read"
+    );
     let factor = LENGTH as f64 / trained as f64;
     let cases = [
         ("as trained", None),
@@ -96,8 +100,8 @@ fn surprises(model: &Model, text: &[u32]) -> Result<Vec<f64>> {
         for row in logits.rows() {
             let next = text[nats.len() + 1] as usize;
             let highest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
-            let total: f64 = row.iter().map(|&l| (l as f64 - highest).exp()).sum();
-            nats.push(highest + total.ln() - row[next] as f64);
+            let total: f64 = row.iter().map(|&l| libm::exp(l as f64 - highest)).sum();
+            nats.push(highest + libm::log(total) - row[next] as f64);
         }
     }
     Ok(nats)
@@ -113,7 +117,7 @@ fn print_table(series: &[Series], trained: usize) {
         print!("{:>10}", format!("{first}-{}", first + BIN));
         for series in series {
             let samples = &series.points[i].1;
-            print!(" {:>11.2}", (samples.iter().sum::<f64>() / samples.len() as f64).exp());
+            print!(" {:>11.2}", libm::exp(samples.iter().sum::<f64>() / samples.len() as f64));
         }
         println!();
     }

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p kv-cache --example measure_recall
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Parser;
 use embedded_models::recall::{FIRST_HELD_OUT_SEED, World};
 use embedded_models::tales;
@@ -42,6 +42,10 @@ fn main() -> Result<()> {
     files.config.rope_scaling = None;
     let options = LoadOptions { context: Some(LENGTH), ..LoadOptions::default() };
     let trained = files.config.trained_context;
+    ensure!(
+        trained < LENGTH,
+        "the model's trained context is {trained} tokens, expected fewer than the {LENGTH} that are read"
+    );
     let factor = LENGTH as f64 / trained as f64;
     let cases = [
         ("as trained", None),
