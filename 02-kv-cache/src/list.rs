@@ -1,4 +1,4 @@
-//! The list cache: one growing list per layer, as microGPT has it.
+//! The list cache: growing lists as microGPT has them, two for each sequence, layer and key-value head.
 
 use crate::store::{KvShape, Place, Store};
 use naive_decode::Element;

@@ -77,7 +77,8 @@ pub trait Store: Send + Sync {
     /// Writes one head's key and value.
     ///
     /// # Panics
-    /// If the place is out of range; [`crate::Cached`] checks before it writes.
+    /// If there is no such sequence, layer or head, or no such slot in a slab; [`crate::Cached`] checks
+    /// sequence and slot before it writes.
     fn write(&mut self, place: Place, key: &[f32], value: &[f32]);
     /// Copies the key at a place that has been written.
     fn key(&self, place: Place, copy: &mut [f32]);
