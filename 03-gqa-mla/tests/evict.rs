@@ -7,8 +7,9 @@ use gqa_mla::evict::{
     Budget, Evict, EvictingCache, HeavyHitters, Held, Keyformer, Observation, Random, Sinks,
     SnapKv, methods,
 };
+use gqa_mla::hybrid::{self, HybridConfig};
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, RopeScaling};
-use naive_decode::{Element, Logits, Model, Pass, Result, Span, Want};
+use naive_decode::{Element, LoadOptions, Logits, Model, Pass, Result, Span, Want};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -23,19 +24,27 @@ fn text(length: usize) -> Vec<u32> {
 
 /// Feeds a text in chunks, of which only the last wants a logit.
 fn feed(cache: &mut dyn KvCache, tokens: &[u32], chunk: usize) -> Logits {
+    feed_to(&MODEL, cache, tokens, chunk)
+}
+
+fn feed_to(model: &Model, cache: &mut dyn KvCache, tokens: &[u32], chunk: usize) -> Logits {
     let mut logits = None;
     let end = cache.len(0) + tokens.len();
     for chunk in tokens.chunks(chunk) {
         let start = cache.len(0);
         let want = if start + chunk.len() == end { Want::Last } else { Want::Nothing };
         let pass = Pass::one(Span::new(0, start, chunk, want));
-        logits = Some(MODEL.forward(&pass, &mut *cache).unwrap());
+        logits = Some(model.forward(&pass, &mut *cache).unwrap());
     }
     logits.unwrap()
 }
 
 fn cache<P: Evict>(budget: usize, policy: P) -> EvictingCache<P> {
-    EvictingCache::new(&MODEL, CAPACITY, 1, Budget::Entries(budget), policy).unwrap()
+    cache_for(&MODEL, budget, policy)
+}
+
+fn cache_for<P: Evict>(model: &Model, budget: usize, policy: P) -> EvictingCache<P> {
+    EvictingCache::new(model, CAPACITY, 1, Budget::Entries(budget), policy).unwrap()
 }
 
 fn bits(logits: &Logits) -> Vec<u32> {
@@ -112,9 +121,11 @@ impl Evict for Sums {
 }
 
 /// Weight on each slot, by layer and key-value head, from the queries of slot `from` on.
-fn weight_on_each(tokens: &[u32], from: usize) -> HashMap<(usize, usize), Vec<f32>> {
+fn weight_on_each(model: &Model, tokens: &[u32], from: usize) -> WeightSums {
     let sums = Arc::default();
-    feed(&mut cache(CAPACITY, Sums { from, sums: Arc::clone(&sums) }), tokens, tokens.len());
+    let mut cache = cache_for(model, CAPACITY, Sums { from, sums: Arc::clone(&sums) });
+    feed_to(model, &mut cache, tokens, tokens.len());
+    drop(cache);
     Arc::try_unwrap(sums).unwrap().into_inner().unwrap()
 }
 
@@ -133,7 +144,7 @@ fn heavy_hitters_are_those_looked_at_most_in_all() {
     let tokens = text(30);
     let mut cache = cache(10, HeavyHitters::new());
     feed(&mut cache, &tokens, 30);
-    for ((layer, kv_head), sums) in weight_on_each(&tokens, 0) {
+    for ((layer, kv_head), sums) in weight_on_each(&MODEL, &tokens, 0) {
         assert_eq!(cache.slots(0, layer, kv_head), best_and_recent(&sums, 5, 25..30));
     }
 }
@@ -143,10 +154,31 @@ fn snap_kv_counts_the_votes_of_its_window_and_pools_them() {
     let tokens = text(30);
     let mut cache = cache(14, SnapKv::new(6, 3).unwrap());
     feed(&mut cache, &tokens, 7);
-    for ((layer, kv_head), sums) in weight_on_each(&tokens, 24) {
+    for ((layer, kv_head), sums) in weight_on_each(&MODEL, &tokens, 24) {
         let pooled: Vec<f32> =
             (0..24usize).map(|i| sums[i.saturating_sub(1)..(i + 2).min(24)].iter().sum()).collect();
         assert_eq!(cache.slots(0, layer, kv_head), best_and_recent(&pooled, 8, 24..30));
+    }
+}
+
+#[test]
+fn snap_kv_counts_the_votes_of_layers_that_share_once_each_whatever_the_chunks() {
+    let (windows, shares) = (vec![None; 2], vec![None, Some(0)]);
+    let config = HybridConfig { base: MODEL.config.clone(), windows, shares, qk_norm: true };
+    let model = hybrid::random(config, 1, LoadOptions::default()).unwrap();
+    let tokens = text(30);
+    let votes = weight_on_each(&model, &tokens, 24);
+    for kv_head in 0..2 {
+        let [own, others] = [0, 1].map(|layer| &votes[&(layer, kv_head)]);
+        let sums: Vec<f32> = own.iter().zip(others).map(|(own, other)| own + other).collect();
+        for chunk in [1, 4, 7, 30] {
+            let mut cache = cache_for(&model, 14, SnapKv::new(6, 1).unwrap());
+            feed_to(&model, &mut cache, &tokens, chunk);
+            assert_eq!(cache.slots(0, 0, kv_head), best_and_recent(&sums[..24], 8, 24..30));
+            // Six queries' votes for what they saw, in the one layer that holds anything.
+            let remembered = cache.bookkeeping_bytes();
+            assert_eq!(remembered, 2 * 14 * (8 + 6 * 4), "in chunks of {chunk}");
+        }
     }
 }
 
@@ -212,7 +244,7 @@ fn what_is_gone_is_not_looked_at_and_what_stays_is() {
     // A window of 12 answers as if the text had begun 12 tokens ago, at the positions that it had:
     // RoPE knows distances only. One layer, for deeper ones have seen more.
     let config = naive_decode::Config { layers: 1, ..MODEL.config.clone() };
-    let model = Model::random(config, 1, naive_decode::LoadOptions::default()).unwrap();
+    let model = Model::random(config, 1, LoadOptions::default()).unwrap();
     let tokens = text(40);
     let budget = Budget::Entries(12);
     let mut window = EvictingCache::new(&model, CAPACITY, 1, budget, Sinks::NONE).unwrap();
@@ -233,7 +265,7 @@ fn what_is_gone_is_not_looked_at_and_what_stays_is() {
 fn positions_in_the_cache_are_those_of_a_text_without_the_gap() {
     // Sinks and window, told in one breath, with one layer.
     let config = naive_decode::Config { layers: 1, ..MODEL.config.clone() };
-    let model = || Model::random(config.clone(), 1, naive_decode::LoadOptions::default()).unwrap();
+    let model = || Model::random(config.clone(), 1, LoadOptions::default()).unwrap();
     // Under YaRN a turn has a magnitude, which a key that is turned again has already.
     let mut stretched = model();
     RopeScaling::yarn(4.0, 64).stretch(&mut stretched);

@@ -14,12 +14,13 @@ use std::collections::VecDeque;
 /// While the prompt is being read everything is held, and whatever comes after it is kept: SnapKV
 /// is for long prompts and short answers.
 ///
-/// The paper votes per query head; here heads that share a key-value head vote together.
+/// The paper votes per query head; here heads that share a key-value head vote together, those of layers
+/// that share included.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapKv {
     window: usize,
     kernel: usize,
-    /// The prompt's last queries so far: slot, and votes by place.
+    /// The prompt's last queries so far, at most `window`, ascending: slot, and votes by place.
     votes: VecDeque<(usize, Vec<f32>)>,
 }
 
@@ -72,15 +73,19 @@ impl Evict for SnapKv {
             self.votes.clear();
             return;
         }
-        if self.votes.back().is_none_or(|(slot, _)| *slot != query.slot) {
-            self.votes.push_back((query.slot, Vec::new()));
-        }
-        while self.votes.len() > self.window {
-            self.votes.pop_front();
-        }
-        if let Some((_, votes)) = self.votes.back_mut() {
-            add(votes, query.places, query.weights.iter().copied());
-        }
+        // A layer that shares an earlier one's keys comes after all of that one's queries, and votes with them.
+        let entry = match self.votes.binary_search_by_key(&query.slot, |(slot, _)| *slot) {
+            Ok(entry) => entry,
+            Err(entry) if entry == self.votes.len() => {
+                self.votes.push_back((query.slot, Vec::new()));
+                if self.votes.len() > self.window {
+                    self.votes.pop_front();
+                }
+                self.votes.len() - 1
+            }
+            Err(_) => return, // no longer among the last
+        };
+        add(&mut self.votes[entry].1, query.places, query.weights.iter().copied());
     }
 
     // ANCHOR: choose
