@@ -207,11 +207,15 @@ fn ask(model: &Model, cache: &mut dyn KvCache, quiz: &Quiz) -> Result<f64> {
     Ok(right as f64 / quiz.questions.len() as f64)
 }
 
-/// Empties the cache and feeds it a prompt, in chunks.
+/// Empties the cache and feeds it a prompt, in chunks. Nobody reads the last one's logits; that they are
+/// wanted tells a cache that the prompt ends there.
 fn feed_prompt(model: &Model, cache: &mut dyn KvCache, prompt: &[u32]) -> Result<()> {
     cache.reset(0)?;
     for chunk in prompt.chunks(CHUNK) {
-        let span = Span::new(0, cache.len(0), chunk, Want::Nothing);
+        let start = cache.len(0);
+        let is_last = start + chunk.len() == prompt.len();
+        let want = if is_last { Want::Last } else { Want::Nothing };
+        let span = Span::new(0, start, chunk, want);
         model.forward(&Pass::one(span), cache)?;
     }
     Ok(())
@@ -253,4 +257,25 @@ fn compare(text: &[u32], full: &Array2<f32>, lossy: &Array2<f32>) -> Result<Text
         divergence: apart / tokens,
         agreement: same as f64 / tokens,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evict::{Budget, EvictingCache, SnapKv};
+    use embedded_models::DRAFT;
+    use naive_decode::LoadOptions;
+
+    #[test]
+    fn a_cache_that_chooses_when_the_prompt_ends_has_chosen_before_anything_is_judged() {
+        let options = LoadOptions::default();
+        let model = Model::embedded(DRAFT.name, DRAFT.config, DRAFT.weights, options).unwrap();
+        let policy = SnapKv::new(16, 5).unwrap();
+        let mut cache = EvictingCache::new(&model, 128, 1, Budget::Entries(20), policy).unwrap();
+        // The last chunk is a whole one, a part of one, and the only one.
+        for length in [2 * CHUNK, 2 * CHUNK + 1, CHUNK - 1] {
+            feed_prompt(&model, &mut cache, &vec![1; length]).unwrap();
+            assert_eq!((cache.len(0), cache.slots(0, 0, 0).len()), (length, 20));
+        }
+    }
 }
