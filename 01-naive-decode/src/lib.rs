@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `micro_gpt.rs` | a tiny GPT, in lists, that makes up names |
 //! | `config.rs`, `file_map.rs`, `checkpoint.rs`, `load.rs` | from files to a model |
+//! | `parts.rs` | the projections and feed-forwards of a Llama, which other families need too |
 //! | `tokenizer.rs` | text to tokens and back |
 //! | `pass.rs` | what one forward pass is asked to do |
 //! | `model.rs` | the forward pass of the Llama family |

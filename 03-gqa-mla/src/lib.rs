@@ -17,6 +17,7 @@
 //! | `sparse.rs` | a cache that keeps everything and reads blocks of it |
 //! | `compaction.rs` | notes on a block instead of the block |
 //! | `reading.rs` | attention over caches whose keys and values are codes, or not all there |
+//! | `entries.rs`, `tiles.rs` | entries of which single ones can be dropped; the same laid out for a pass |
 //! | `quality.rs` | what a cache that loses something costs: perplexity, KL, agreement, recall |
 //! | `faults.rs` | what goes wrong with smaller caches, on purpose |
 
@@ -36,5 +37,5 @@ mod ring;
 pub mod sparse;
 mod tiles;
 
-pub use reading::{Attended, Reading, attend_reading, dot};
+pub use reading::{Attended, Reading, attend_reading};
 pub use ring::{HybridCache, Maker, Room, makers};

@@ -24,17 +24,10 @@ pub trait Reading: Sync {
     fn slot(&self, _kv_head: usize, place: usize) -> usize {
         place
     }
-    /// What is to be done with a query once, before it meets any key: the rotation of a cache that keeps
-    /// rotated keys, for one.
-    fn prepare(&self, query: &[f32]) -> Vec<f32> {
-        query.to_vec()
-    }
-    /// Dot products of a prepared query with the keys in some places, ascending; one score each.
+    /// Dot products of a query with the keys in some places, ascending; one score each.
     fn scores(&self, kv_head: usize, query: &[f32], places: &[usize], scores: &mut [f32]);
     /// Adds the values in some places, each times its weight, in order of place.
     fn add_values(&self, kv_head: usize, weights: &[f32], places: &[usize], sum: &mut [f32]);
-    /// Undoes, once for each query, what was done to the values before they were kept.
-    fn finish(&self, _sum: &mut [f32]) {}
 }
 
 /// How one query shared out its attention.
@@ -70,7 +63,7 @@ pub fn attend_reading(
         .into_par_iter()
         .map(|i| {
             let (row, head) = (i / heads, i % heads);
-            let query = reading.prepare(&q.slice(s![row, head, ..]).to_vec());
+            let query = q.slice(s![row, head, ..]).to_vec();
             let first = span.sees[row].places(layer.window).start;
             let query = Query { isa, layer, query: &query, first };
             let seen = seen(reading, head / group, &span.sees[row], layer.window);
@@ -163,9 +156,7 @@ impl Query<'_> {
                 weights.into_iter().map(move |weight| weight * factor)
             })
             .collect();
-        let mut values: Vec<f32> = whole.finish().collect();
-        reading.finish(&mut values);
-        Answer { values, seen, weights }
+        Answer { values: whole.finish().collect(), seen, weights }
     }
 }
 
@@ -178,11 +169,6 @@ fn splits(first: usize, seen: &[usize]) -> impl Iterator<Item = (Range<usize>, &
     let begun = (first % LANES..first % LANES + begun.len(), begun);
     let whole = whole.chunks(SPLIT).map(|places| (0..places.len(), places));
     std::iter::once(begun).chain(whole).filter(|(_, places)| !places.is_empty())
-}
-
-/// A dot product as one chain of fused multiply-adds, the order that every kernel here keeps to.
-pub fn dot(a: impl IntoIterator<Item = f32>, b: impl IntoIterator<Item = f32>) -> f32 {
-    a.into_iter().zip(b).fold(0.0, |sum, (a, b)| a.mul_add(b, sum))
 }
 
 #[cfg(test)]
@@ -207,7 +193,8 @@ mod tests {
         fn scores(&self, kv_head: usize, query: &[f32], places: &[usize], scores: &mut [f32]) {
             for (score, &place) in scores.iter_mut().zip(places) {
                 let key = self.k.slice(s![place, kv_head, ..]);
-                *score = dot(query.iter().copied(), key.iter().copied());
+                // One chain of fused multiply-adds, as in every kernel.
+                *score = query.iter().zip(key).fold(0.0, |sum, (q, k)| q.mul_add(*k, sum));
             }
         }
         fn add_values(&self, kv_head: usize, weights: &[f32], places: &[usize], sum: &mut [f32]) {
