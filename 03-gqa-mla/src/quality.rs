@@ -47,8 +47,8 @@ pub struct Judge<'a> {
 pub struct Quality {
     /// Bytes that each token adds to the cache when it is fed.
     pub bytes_per_token: usize,
-    /// Bytes set aside for one sequence of the model's context before anything is fed, windows and
-    /// book-keeping included.
+    /// Bytes set aside for the keys and values of one sequence of the model's context before anything is fed,
+    /// scales and windows included. What an eviction policy remembers is not.
     pub allocated_bytes: usize,
     /// Bytes that a token still takes at a text's end, on average over all its tokens: less than it
     /// added if the cache evicts.

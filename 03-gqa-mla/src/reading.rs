@@ -1,8 +1,10 @@
 //! Attention over caches whose keys and values are not there as plain numbers, or not all there.
 //!
-//! A quantised cache answers "how well does this query match those keys" from its codes, an evicting one
-//! from what it still holds. Neither lays keys out as numbers first. The order of all sums is that of
-//! [`naive_decode::attend_span`], so that a cache that loses nothing gives the same bits.
+//! A quantised cache answers "how well does this query match those keys" from its codes, sixteen keys at
+//! a time. A cache that holds some entries only, or reads some only, lays out what it holds once a pass. The
+//! order of all sums is that of [`naive_decode::attend_span`], so that a cache that loses nothing gives the
+//! same bits. What these caches save is bytes that are kept: each query reads for itself, also where several
+//! share a head.
 
 use naive_decode::kernels::softmax_weights;
 use naive_decode::numerics::LANES;

@@ -10,7 +10,9 @@
 //!   once for the group; the first block is always among them;
 //! * the most recent tokens (*window*, §3.3.3).
 //!
-//! It saves reading, which is time, and no memory: the stand-ins come on top.
+//! The method saves reading, which is time, and no memory: the stand-ins come on top. This cache shows what
+//! that does to answers, and counts what queries have to read ([`EntriesRead`]). It is no faster itself: each
+//! pass lays out all entries once.
 //!
 //! **What this lacks.** NSA is a way to train. It learns the map from a block to its stand-in, and
 //! gates that weigh three separate attentions. A model that was not trained so has neither. Here

@@ -218,7 +218,9 @@ impl<P: Evict> KvCache for EvictingCache<P> {
         self.shape.bytes_per_token()
     }
 
-    /// The budget's bytes for every layer that has been written, whatever the context.
+    /// Bytes of keys and values in every layer that has been written: the budget's, whatever the context, and
+    /// more where a policy keeps more, as SnapKV does. What comes on top is
+    /// [`EvictingCache::bookkeeping_bytes`].
     fn allocated_bytes(&self) -> usize {
         self.heads().map(Head::bytes).sum()
     }

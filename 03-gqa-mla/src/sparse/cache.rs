@@ -21,14 +21,14 @@ pub struct SparseCache {
     read: EntriesRead,
 }
 
-/// What queries have read so far. A query here is one row in one layer and key-value head.
+/// What queries have had to read so far. A query here is one row in one layer and key-value head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntriesRead {
     /// Queries asked.
     pub queries: usize,
-    /// Entries that they read, stand-ins included.
+    /// Entries that they looked at, stand-ins included.
     pub read: usize,
-    /// Entries that they would have read with full attention.
+    /// Entries that they would have looked at with full attention.
     pub visible: usize,
 }
 
@@ -46,7 +46,7 @@ impl SparseCache {
         Ok(SparseCache { shape, isa, pattern, heads, lengths, read: Default::default() })
     }
 
-    /// What has been read so far, by all queries of all sequences.
+    /// What all queries of all sequences have had to read so far.
     pub fn entries_read(&self) -> EntriesRead {
         self.read
     }
