@@ -31,7 +31,8 @@ impl QuantizedCache {
     ///
     /// # Errors
     /// If values are not kept beside their keys (`value_dim` 0): a latent that is key and value at once
-    /// needs a code that is right for both, and no method here is made for that.
+    /// needs a code that is right for both, and no method here is made for that. Or if the system does not
+    /// give that much.
     pub fn new(
         scheme: Scheme,
         shape: KvShape,
@@ -48,8 +49,8 @@ impl QuantizedCache {
         };
         let rows = scheme.rows_waiting().min(capacity);
         Ok(QuantizedCache {
-            keys: slab(&*scheme.keys),
-            values: slab(&*scheme.values),
+            keys: slab(&*scheme.keys)?,
+            values: slab(&*scheme.values)?,
             waiting: (rows > 0).then(|| Waiting::new(shape, rows, sequences)).transpose()?,
             lengths: Lengths::new(sequences, capacity),
             scheme,

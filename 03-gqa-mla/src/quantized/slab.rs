@@ -1,6 +1,8 @@
 //! The bytes of all tokens, heads, layers and sequences.
 
 use super::codec::Codec;
+use bytemuck::allocation::try_zeroed_vec;
+use naive_decode::{Error, Result};
 
 /// Tiles of codes in one allocation: `[sequences][layers][kv_heads][tiles][bytes]`.
 pub(super) struct Slab {
@@ -13,15 +15,25 @@ pub(super) struct Slab {
 
 impl Slab {
     /// Room for as many whole tiles as `capacity` tokens fill.
+    ///
+    /// # Errors
+    /// If the system does not give that much.
     pub(super) fn new(
         codec: &dyn Codec,
         (layers, kv_heads): (usize, usize),
         capacity: usize,
         sequences: usize,
-    ) -> Self {
+    ) -> Result<Self> {
         let (tiles, tile_bytes) = (capacity / codec.tokens(), codec.bytes());
-        let bytes = vec![0; sequences * layers * kv_heads * tiles * tile_bytes];
-        Slab { bytes, tile_bytes, tiles, kv_heads, layers }
+        // More than can be counted is more than there is.
+        let count = [sequences, layers, kv_heads, tiles]
+            .into_iter()
+            .fold(tile_bytes, usize::saturating_mul);
+        // Where memory is refused, `vec!` would end the program.
+        let bytes = try_zeroed_vec(count).map_err(|()| {
+            Error::invalid("bytes of the codes", count, "no more than the system has to give")
+        })?;
+        Ok(Slab { bytes, tile_bytes, tiles, kv_heads, layers })
     }
 
     fn first(&self, (sequence, layer, kv_head): (usize, usize, usize), tile: usize) -> usize {

@@ -115,3 +115,16 @@ fn values_that_are_part_of_their_keys_are_refused() {
                  quantised here";
     assert_eq!(error.to_string(), words);
 }
+
+/// Rather than the end of the program.
+#[test]
+fn codes_that_no_memory_holds_are_refused() {
+    for method in methods() {
+        for (capacity, sequences) in [(usize::MAX, 1), (1 << 40, 1 << 40), (1 << 50, 1)] {
+            let said = (method.make)(&MODEL, capacity, sequences).err().unwrap().to_string();
+            let words =
+                ["bytes of the codes is ", ", expected no more than the system has to give"];
+            assert!(words.iter().all(|word| said.contains(word)), "{}: {said}", method.name);
+        }
+    }
+}
