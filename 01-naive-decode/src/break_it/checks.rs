@@ -42,15 +42,19 @@ pub fn same_logits(what: &str, found: &[f32], expected: &[f32], expected_from: &
     }
 }
 
-/// A row's logits do not depend on tokens after it: the last token is exchanged, and the logits of
-/// all rows before it must keep every bit. `executor` is fresh on each call.
+/// A row's logits do not depend on tokens after it: the last token is exchanged for another, and the
+/// logits of all rows before it must keep every bit. `executor` is fresh on each call.
 ///
 /// # Errors
-/// Names the first row that changed.
+/// Names the first row that changed. A text without a row before its last token, which shows nothing.
 pub fn causal<E: Executor>(executor: impl Fn() -> E, tokens: &[u32]) -> Result<()> {
+    if tokens.len() < 2 {
+        return Err(Error::invalid("tokens of a text with a future", tokens.len(), "at least 2"));
+    }
     let last = tokens.len() - 1;
     let mut exchanged = tokens.to_vec();
-    exchanged[last] = tokens[0];
+    let another = tokens.iter().find(|&&token| token != tokens[last]);
+    exchanged[last] = another.copied().unwrap_or(u32::from(tokens[last] == 0));
     let run = |tokens: &[u32]| executor().execute(&Pass::one(Span::new(0, 0, tokens, Want::All)));
     let (before, after) = (run(tokens)?, run(&exchanged)?);
     for (row, (before, after)) in before.outer_iter().zip(after.outer_iter()).enumerate().take(last)
@@ -93,4 +97,42 @@ pub fn finite(decoder: &mut dyn Decoder, prompt: &[u32], steps: &[u32]) -> Resul
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::break_it::Edited;
+    use crate::executor::Logits;
+    use crate::pass::Visible;
+    use ndarray::Array2;
+
+    /// A row's one logit is the sum of the tokens that it sees.
+    struct Sums;
+
+    impl Executor for Sums {
+        fn execute(&mut self, pass: &Pass) -> Result<Logits> {
+            let Span { tokens, sees, .. } = &pass.spans[0];
+            let sum = |row: usize| tokens[sees[row].range.clone()].iter().sum::<u32>() as f32;
+            Ok(Array2::from_shape_fn((tokens.len(), 1), |(row, _)| sum(row)))
+        }
+    }
+
+    #[test]
+    fn a_future_that_is_seen_is_noticed_in_any_text_that_has_one() {
+        let sees_all = |span: &mut Span| {
+            let all = Visible::until(span.end());
+            span.sees.fill(all);
+        };
+        for text in [&[3, 4][..], &[3, 3], &[0, 0, 0], &[3, 4, 3]] {
+            causal(|| Sums, text).unwrap();
+            let edited = || Edited { executor: Sums, edit: sees_all };
+            let said = causal(edited, text).unwrap_err().to_string();
+            assert!(said.starts_with("logits of row 0 once token"), "{text:?}: {said}");
+        }
+        for text in [&[][..], &[3]] {
+            let words = format!("a future is {}, expected at least 2", text.len());
+            assert!(causal(|| Sums, text).unwrap_err().to_string().ends_with(&words));
+        }
+    }
 }
