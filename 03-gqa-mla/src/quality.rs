@@ -20,9 +20,10 @@
 mod divergence;
 mod material;
 
+pub use divergence::divergence;
 pub use material::{Material, Question, Quiz};
 
-use divergence::{divergence, log_probabilities};
+use divergence::log_probabilities;
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape};
 use naive_decode::{Error, Model, Pass, Result, Span, Want, argmax};
 use ndarray::Array2;

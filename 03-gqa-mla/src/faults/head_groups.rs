@@ -57,7 +57,8 @@ pub const HEAD_GROUPS: BreakIt = BreakIt {
 
 /// Attention in which query head `h` reads key-value head `h % kv_heads`.
 pub struct Tiled<A> {
-    attention: A,
+    /// Attention by the right rule.
+    pub attention: A,
 }
 
 // ANCHOR: tiled

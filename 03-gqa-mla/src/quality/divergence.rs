@@ -11,7 +11,7 @@ pub(super) fn log_probabilities(logits: &[f32]) -> Vec<f64> {
 
 /// Kullback-Leibler divergence `Σ p · (ln p - ln q)` in nats, from logarithms: what it costs to expect
 /// `q` where `p` is true. Zero if they are the same, and never below but for rounding.
-pub(super) fn divergence(p: &[f64], q: &[f64]) -> f64 {
+pub fn divergence(p: &[f64], q: &[f64]) -> f64 {
     p.iter().zip(q).map(|(p, q)| libm::exp(*p) * (p - q)).sum()
 }
 

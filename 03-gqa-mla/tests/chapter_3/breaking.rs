@@ -2,14 +2,15 @@
 
 use super::{feed, naive, text, windows::windowed};
 use gqa_mla::faults::RollsEarly;
+use gqa_mla::quality;
 use gqa_mla::quantized::{Codec, Int8};
 use gqa_mla::{HybridCache, Room};
 use kv_cache::ContiguousStore;
 
 #[test]
 fn divergence_by_hand() {
-    let (full, lossy) = ([0.7f64, 0.2, 0.1], [0.6, 0.3, 0.1]);
-    let divergence: f64 = full.iter().zip(lossy).map(|(p, q)| p * (p / q).ln()).sum();
+    let (full, lossy) = ([0.7f64, 0.2, 0.1], [0.6f64, 0.3, 0.1]);
+    let divergence = quality::divergence(&full.map(f64::ln), &lossy.map(f64::ln));
     assert_eq!((1000.0 * divergence).round(), 27.0);
 }
 

@@ -1,9 +1,14 @@
 //! The price of a cache, and heads.
 
 use super::{bits, naive, target_config, text};
+use gqa_mla::faults::Tiled;
 use gqa_mla::fit::{Budget, PUBLISHED, PublishedModel};
 use gqa_mla::heads;
-use naive_decode::{KvSize, LoadOptions, Model, dense, random_tensors};
+use naive_decode::{
+    Attention, Isa, KvSize, LayerSpec, LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense,
+    random_tensors,
+};
+use ndarray::Array3;
 
 fn published(name: &str) -> PublishedModel {
     *PUBLISHED.iter().find(|model| model.name == name).unwrap()
@@ -41,7 +46,18 @@ fn repeated_heads_cost_bytes_and_change_no_bit() {
 #[test]
 fn grouping_by_stride_is_wrong_for_half_of_the_heads() {
     let wrong = |heads: usize, kv_heads: usize| {
-        (0..heads).filter(|&head| head / (heads / kv_heads) != head % kv_heads).count()
+        // Of one token each query head reads its key-value head's value, which is that head's number.
+        let (q, k) = (Array3::ones((1, heads, 2)), Array3::ones((1, kv_heads, 2)));
+        let v = Array3::from_shape_fn((1, kv_heads, 1), |(_, kv_head, _)| kv_head as f32);
+        let pass = Pass::one(Span::new(0, 0, &[0], Want::Nothing));
+        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 1.0, score_cap: None };
+        let read = |attention: &mut dyn Attention| {
+            attention.begin(&pass).unwrap();
+            attention.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap()
+        };
+        let by_group = read(&mut NaiveAttention::new(Isa::best()));
+        let by_stride = read(&mut Tiled { attention: NaiveAttention::new(Isa::best()) });
+        by_group.iter().zip(&by_stride).filter(|(a, b)| a != b).count()
     };
     assert_eq!(wrong(8, 2), 4);
     assert_eq!([1, 4, 8].map(|kv_heads| wrong(8, kv_heads)), [0, 6, 0]);

@@ -1,9 +1,10 @@
 //! Windows, rings and shared layers.
 
 use super::{bits, feed, naive, text};
+use embedded_models::HYBRID;
 use gqa_mla::hybrid::{self, HybridConfig};
 use gqa_mla::{HybridCache, Room};
-use kv_cache::{ContiguousStore, Place, Store, forward_store};
+use kv_cache::{ContiguousStore, KvCache, KvShape, Place, Store, forward_store};
 use naive_decode::{LoadOptions, Model, Visible};
 use std::sync::{Arc, Mutex};
 
@@ -79,14 +80,18 @@ fn where_token_200_lies() {
 
 #[test]
 fn what_one_global_layer_in_six_keeps() {
-    let kept = |tokens: usize| {
-        let local = tokens.min(1_024);
-        (5 * local + tokens) as f64 / (6 * tokens) as f64
+    let share = |model: &Model, tokens: usize| {
+        let everything = KvShape::of(model).bytes(tokens, 1);
+        rings(model, tokens).allocated_bytes() as f64 / everything as f64
     };
+    let one_in_six = windowed(&[[Some(1_024); 5].as_slice(), &[None]].concat());
+    let kept = |tokens| share(&one_in_six, tokens);
     assert_eq!((1000.0 * kept(32_768)).round() / 10.0, 19.3);
     assert_eq!(kept(1_024), 1.0);
-    // The embedded hybrid at 512 tokens: two rings of 64, two full layers, two that share.
-    assert_eq!((2 * 64 + 2 * 512) as f64 / (6 * 512) as f64, 0.375);
+    // The embedded one at 512 tokens: two rings of 64, two full layers, two that share.
+    let options = LoadOptions::default();
+    let embedded = hybrid::embedded(HYBRID.name, HYBRID.config, HYBRID.weights, options).unwrap();
+    assert_eq!(share(&embedded, 512), 0.375);
 }
 
 #[test]
