@@ -1,8 +1,8 @@
 //! Attention with a memory: any [`Store`] made into an [`Attention`].
 
 use crate::lengths::Lengths;
-use crate::store::{Place, Store};
-use naive_decode::{Attention, Isa, KeyValues, LayerSpec, Pass, Result, attend_span};
+use crate::store::{KvShape, Place, Store};
+use naive_decode::{Attention, Error, Isa, KeyValues, LayerSpec, Pass, Result, attend_span};
 use ndarray::{Array3, ArrayView3, Axis, s};
 
 /// What anyone who decodes with a cache may do to it between passes.
@@ -90,6 +90,30 @@ impl<S: Store> Cached<S> {
     /// break-its do.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
+    }
+
+    /// Whether everything is as it should be between passes: lengths that fit, and nothing to be read
+    /// that is not a finite number.
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    pub fn check_integrity(&self) -> Result<()> {
+        self.lengths.check_integrity()?;
+        let KvShape { layers, kv_heads, key_dim, value_dim, .. } = self.store.shape();
+        let (mut key, mut value) = (vec![0.0; key_dim], vec![0.0; value_dim]);
+        for sequence in 0..self.store.sequences() {
+            for row in 0..layers * kv_heads * self.lengths.of(sequence) {
+                let (head, slot) = (row % (layers * kv_heads), row / (layers * kv_heads));
+                let (layer, kv_head) = (head / kv_heads, head % kv_heads);
+                let place = Place { sequence, layer, kv_head, slot };
+                self.store.key(place, &mut key);
+                self.store.value(place, &mut value);
+                if let Some(odd) = key.iter().chain(&value).find(|number| !number.is_finite()) {
+                    return Err(Error::invalid(format!("{place:?}"), odd, "a finite number"));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

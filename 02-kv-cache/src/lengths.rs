@@ -104,6 +104,21 @@ impl Lengths {
         self.held[sequence] = length;
     }
 
+    /// Whether the invariant holds.
+    ///
+    /// # Errors
+    /// Names the first sequence that is too long.
+    pub fn check_integrity(&self) -> Result<()> {
+        match self.held.iter().position(|&held| held > self.capacity) {
+            None => Ok(()),
+            Some(sequence) => {
+                let what = format!("length of sequence {sequence}");
+                let expected = format!("at most {}", self.capacity);
+                Err(Error::invalid(what, self.held[sequence], expected))
+            }
+        }
+    }
+
     // ANCHOR: commit
     /// After a pass that went well: its tokens are held.
     pub fn commit(&mut self, pass: &Pass) {

@@ -305,6 +305,20 @@ fn a_step_writes_one_token_and_reads_every_key_and_value_once() {
     }
 }
 
+#[test]
+fn what_is_not_a_number_is_found_where_it_will_be_read() {
+    let model = model(Element::F32);
+    let store = ContiguousStore::new(KvShape::of(&model), 20, 1).unwrap();
+    let mut cache = Cached::new(store, model.isa);
+    run(&model, &mut cache, 0, &prompt(5));
+    let place = |slot| Place { sequence: 0, layer: 2, kv_head: 1, slot };
+    cache.store_mut().write(place(5), &[f32::NAN; 8], &[0.0; 8]);
+    cache.check_integrity().unwrap();
+    cache.store_mut().write(place(4), &[0.0; 8], &[f32::INFINITY; 8]);
+    let said = cache.check_integrity().unwrap_err().to_string();
+    assert!(said.contains("layer: 2, kv_head: 1, slot: 4 } is inf, expected a finite"), "{said}");
+}
+
 // --- The decoder -------------------------------------------------------------------------------
 
 #[test]

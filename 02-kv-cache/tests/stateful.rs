@@ -1,6 +1,6 @@
 //! Any sequence of operations on a cache, against recomputing everything from the tokens.
 
-use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, ListStore};
+use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, ListStore, Store};
 use naive_decode::{
     Config, Element, LoadOptions, Logits, Model, NaiveAttention, Pass, Result, Span, Want,
 };
@@ -64,13 +64,13 @@ fn bits(logits: &Logits, row: usize) -> Vec<u32> {
 }
 
 /// A cache, and what it should hold.
-struct Pair<'a> {
+struct Pair<'a, S> {
     model: &'a Model,
-    cache: &'a mut dyn KvCache,
+    cache: &'a mut Cached<S>,
     texts: [Vec<u32>; SEQUENCES],
 }
 
-impl Pair<'_> {
+impl<S: Store> Pair<'_, S> {
     /// Logits after each token of `text`, from the tokens alone.
     fn recompute(&self, text: &[u32]) -> Logits {
         let pass = Pass::one(Span::new(0, 0, text, Want::All));
@@ -136,15 +136,16 @@ impl Pair<'_> {
 }
 
 /// Applies the operations; `allocated` says what the cache should set aside for so many tokens.
-fn check(
+fn check<S: Store>(
     model: &Model,
-    cache: &mut dyn KvCache,
+    cache: &mut Cached<S>,
     operations: &[Operation],
     allocated: impl Fn(usize) -> usize,
 ) {
     let mut pair = Pair { model, cache, texts: Default::default() };
     for operation in operations {
         pair.apply(operation);
+        pair.cache.check_integrity().unwrap();
         let held = pair.texts.iter().map(Vec::len).sum();
         assert_eq!(pair.cache.allocated_bytes(), allocated(held), "bytes after {operation:?}");
     }

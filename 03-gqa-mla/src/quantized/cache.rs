@@ -59,6 +59,20 @@ impl QuantizedCache {
         })
     }
 
+    /// Whether everything is as it should be between passes: lengths that fit, and a row in full precision
+    /// for every token whose codes are not seen yet.
+    ///
+    /// # Errors
+    /// Names the sequence, and what is wrong.
+    pub fn check_integrity(&self) -> Result<()> {
+        self.lengths.check_integrity()?;
+        let Some(waiting) = &self.waiting else { return Ok(()) };
+        (0..waiting.sequences()).try_for_each(|sequence| {
+            let length = self.lengths.of(sequence);
+            waiting.check_integrity(sequence, self.scheme.coded(length).first_uncoded()..length)
+        })
+    }
+
     /// Puts by the rows that will wait once the pass is done, rounded as they will be read then.
     fn hold(
         &mut self,

@@ -1,7 +1,7 @@
 //! Rows in full precision: those that wait to be coded, and those of the pass at hand.
 
 use kv_cache::{ContiguousStore, KvShape, Place, Store};
-use naive_decode::{Pass, Result, Span};
+use naive_decode::{Error, Pass, Result, Span};
 use ndarray::{Array3, ArrayView3, s};
 use std::ops::Range;
 
@@ -86,6 +86,25 @@ impl Waiting {
     /// A sequence is empty: no row of it is missing.
     pub(super) fn reset(&mut self, sequence: usize) {
         self.oldest[sequence] = 0;
+    }
+
+    pub(super) fn sequences(&self) -> usize {
+        self.oldest.len()
+    }
+
+    /// Whether the rows of a sequence's `slots`, its last, are all there.
+    pub(super) fn check_integrity(&self, sequence: usize, slots: Range<usize>) -> Result<()> {
+        let oldest = self.oldest[sequence];
+        if !slots.is_empty() && slots.start < oldest {
+            let what = format!("oldest row of sequence {sequence} in full precision");
+            return Err(Error::invalid(what, oldest, format!("at most {}", slots.start)));
+        }
+        if slots.len() > self.store.capacity() {
+            let what = format!("rows of sequence {sequence} that are not coded");
+            let expected = format!("at most {}, as many as wait", self.store.capacity());
+            return Err(Error::invalid(what, slots.len(), expected));
+        }
+        Ok(())
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use crate::entries::Entries;
 use kv_cache::KvShape;
+use naive_decode::{Error, Result};
 
 /// One head's entries, and the stand-ins of its complete blocks.
 #[derive(Clone)]
@@ -46,6 +47,20 @@ impl Blocks {
             self.entries.keep(&(0..length).collect::<Vec<_>>());
             self.means.keep(&(0..length / self.size).collect::<Vec<_>>());
         }
+    }
+
+    /// Entries of all `length` tokens, or of none: a layer may read another's. A pass that failed may have
+    /// left more behind. A stand-in for each whole block. `at` says whose they are.
+    pub(super) fn check_integrity(&self, at: &str, length: usize) -> Result<()> {
+        let (entries, blocks) = (self.entries.len(), self.entries.len() / self.size);
+        if (1..length).contains(&entries) {
+            return Err(Error::invalid(format!("entries in {at}"), entries, format!("{length}")));
+        }
+        if self.means.len() != blocks {
+            let expected = format!("{blocks}, one for each whole block");
+            return Err(Error::invalid(format!("stand-ins in {at}"), self.means.len(), expected));
+        }
+        Ok(())
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -51,6 +51,22 @@ impl SparseCache {
         self.read
     }
 
+    /// Whether everything is as it should be between passes: lengths that fit, an entry for every token in
+    /// layers that make some, and a stand-in for every whole block.
+    ///
+    /// # Errors
+    /// Names the sequence and layer, and what is wrong.
+    pub fn check_integrity(&self) -> Result<()> {
+        self.lengths.check_integrity()?;
+        let per_sequence = self.shape.layers * self.shape.kv_heads;
+        for (i, head) in self.heads.iter().enumerate() {
+            let (sequence, layer) = (i / per_sequence, i % per_sequence / self.shape.kv_heads);
+            let at = format!("layer {layer} of sequence {sequence}");
+            head.check_integrity(&at, self.lengths.of(sequence))?;
+        }
+        Ok(())
+    }
+
     fn heads(&mut self, sequence: usize, layer: usize) -> &mut [Blocks] {
         let KvShape { layers, kv_heads, .. } = self.shape;
         &mut self.heads[(sequence * layers + layer) * kv_heads..][..kv_heads]

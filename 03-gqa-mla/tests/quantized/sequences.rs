@@ -74,6 +74,32 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    #[test]
+    fn rows_wait_for_their_codes_whatever_is_done(
+        steps in prop::collection::vec((0usize..2, 0usize..3, 1usize..45), 1..20),
+        rollback in 0usize..8,
+    ) {
+        let shape = KvShape::of(&MODEL);
+        let scheme = Kivi { bits: 2, group: 4, residual: 12, rollback }.scheme(shape).unwrap();
+        let mut cache = QuantizedCache::new(scheme, shape, CONTEXT, 2, MODEL.isa).unwrap();
+        for (sequence, action, size) in steps {
+            let held = cache.len(sequence);
+            match action {
+                // What it refuses, it leaves as it was.
+                0 => drop(cache.truncate(sequence, held.saturating_sub(size))),
+                _ => {
+                    let span = Span::new(sequence, held, &text(5, size), Want::Nothing);
+                    drop(MODEL.forward(&Pass::one(span), &mut cache));
+                }
+            }
+            cache.check_integrity().unwrap();
+        }
+    }
+}
+
 #[test]
 fn as_many_tokens_as_promised_can_always_be_rolled_back() {
     let shape = KvShape::of(&MODEL);
@@ -88,6 +114,7 @@ fn as_many_tokens_as_promised_can_always_be_rolled_back() {
                     .forward(&Pass::one(Span::new(0, 0, &tokens, Want::Nothing)), &mut cache)
                     .unwrap();
                 cache.truncate(0, length - by).unwrap();
+                cache.check_integrity().unwrap();
             }
         }
     }
