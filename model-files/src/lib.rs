@@ -27,7 +27,7 @@
 //! | `safetensors.rs` | one safetensors file, or several with an index |
 //! | `blocks.rs` | how weights are stored, quantised or not, and back to f32 |
 //! | `text_file.rs` | the small files around the weights, doubted before they are read |
-//! | `tokenizer_file.rs` | `tokenizer.json`, doubted before the `tokenizers` crate reads it |
+//! | `tokenizer_file.rs`, `tokenizer_file/doubted.rs` | `tokenizer.json`, doubted before the `tokenizers` crate reads it |
 //! | `chat.rs` | chat templates, run as Hugging Face runs them |
 //! | `chat/encode.rs` | from a conversation to tokens, special ones the template's own |
 

@@ -204,3 +204,36 @@ fn a_tokenizer_of_another_model() {
     fs::write(directory.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
     assert_refused(directory.path(), &["vocabulary", "tokenizer.json", "10000", "belong together"]);
 }
+
+/// Each of these would end the program: the first three when the file is read, the others when a text is written or read.
+#[test]
+fn tokenizers_that_say_what_is_not_so() {
+    let directory = whole();
+    let good: Value = serde_json::from_slice(embedded_models::TARGET.tokenizer).unwrap();
+    let vocabulary = good["model"]["vocab"].as_object().unwrap();
+    let longest = vocabulary.keys().max_by_key(|token| token.len()).unwrap();
+    let text = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+    let template = |single: Value| json!({"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}});
+    let nobody = json!({"SpecialToken": {"id": "<nobody>", "type_id": 0}});
+    for (place, value, words) in [
+        ("/model/merges/0", json!([longest, longest]), ["model.merges[0]", "together are a third"]),
+        ("/model/continuing_subword_prefix", json!("a prefix"), ["model.merges[0]", "`a prefix`"]),
+        ("/model/continuing_subword_prefix", json!("#"), ["model.merges[0]", "`#`"]),
+        (
+            "/decoder",
+            json!({"type": "Strip", "content": "!", "start": 0, "stop": 2}),
+            ["decoder `Strip`", "stop 2"],
+        ),
+        (
+            "/post_processor",
+            template(json!([nobody, text("A")])),
+            ["`<nobody>`", "`special_tokens`"],
+        ),
+        ("/post_processor", template(json!([text("B")])), ["second text (`B`)", "`A`"]),
+    ] {
+        let mut tokenizer = good.clone();
+        *tokenizer.pointer_mut(place).unwrap() = value;
+        fs::write(directory.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        assert_refused(directory.path(), &[&["tokenizer.json"], &words[..]].concat());
+    }
+}
