@@ -8,25 +8,32 @@ use crate::error::{FaultKind, Problem};
 use crate::isa::{Op, Shuffle, Vote};
 
 impl<'a> Block<'a> {
-    /// That every lane here names exactly the lanes that are here; lanes that have returned may be named.
+    /// That every lane here names itself and others that are here and name the same; lanes that have returned may be named.
     pub(super) fn check_members(
         &self,
         warp: &Warp<'a>,
         mask: u32,
         members: &Lanes,
     ) -> Result<(), Problem> {
-        for lane in lanes(mask) {
+        for (lane, group) in groups(mask, members) {
             let named = members[lane] as u32;
+            let wrong = |text: String| Err(Problem::new(FaultKind::Divergence, text).at(lane));
             if named >> lane & 1 == 0 {
-                let text = format!("the lane is not among the lanes {named:#010x} that it names");
-                return Err(Problem::new(FaultKind::Divergence, text).at(lane));
+                return wrong(format!(
+                    "the lane is not among the lanes {named:#010x} that it names"
+                ));
             }
             let missing = named & warp.live() & !mask;
             if missing != 0 {
-                let text = format!(
+                return wrong(format!(
                     "lanes {missing:#010x} are named in the member mask {named:#010x} and are not here"
-                );
-                return Err(Problem::new(FaultKind::Divergence, text).at(lane));
+                ));
+            }
+            if let Some(other) = lanes(group).find(|&other| members[other] as u32 != named) {
+                let others = members[other] as u32;
+                return wrong(format!(
+                    "the lane names the lanes {named:#010x}; lane {other}, one of them, names {others:#010x}"
+                ));
             }
         }
         Ok(())
@@ -66,61 +73,83 @@ impl<'a> Block<'a> {
             Op::Vote { vote, dst, a, members } => {
                 let members = warp.value(*members, &self.grid);
                 self.check_members(warp, mask, &members)?;
-                let yes = warp.condition(*a) & mask;
-                let holds = match vote {
-                    Vote::All => yes == mask,
-                    Vote::Any => yes != 0,
-                    Vote::Uniform => yes == mask || yes == 0,
-                };
-                warp.put_pred(*dst, mask, if holds { u32::MAX } else { 0 });
+                let condition = warp.condition(*a);
+                for (_, group) in groups(mask, &members) {
+                    let yes = condition & group;
+                    let holds = match vote {
+                        Vote::All => yes == group,
+                        Vote::Any => yes != 0,
+                        Vote::Uniform => yes == group || yes == 0,
+                    };
+                    warp.put_pred(*dst, group, if holds { u32::MAX } else { 0 });
+                }
             }
             Op::Ballot { dst, a, members } => {
                 let members = warp.value(*members, &self.grid);
                 self.check_members(warp, mask, &members)?;
-                let yes = warp.condition(*a) & mask;
-                warp.put(*dst, mask, &[yes.into(); 32]);
+                let yes = warp.condition(*a);
+                for (_, group) in groups(mask, &members) {
+                    warp.put(*dst, group, &[(yes & group).into(); 32]);
+                }
             }
             Op::ActiveMask { dst } => warp.put(*dst, mask, &[mask.into(); 32]),
             Op::Match { all, ty, dst, a, members } => {
                 let members = warp.value(*members, &self.grid);
                 self.check_members(warp, mask, &members)?;
                 let a = warp.value(*a, &self.grid).map(|a| a & ty.mask());
-                let same = |lane: usize| {
-                    lanes(mask).filter(|&l| a[l] == a[lane]).fold(0u32, |m, l| m | 1 << l)
-                };
-                let mut found = [0; 32];
-                for lane in lanes(mask) {
-                    let same = same(lane);
-                    found[lane] = u64::from(if all.is_some() && same != mask { 0 } else { same });
-                }
-                warp.put(*dst, mask, &found);
-                if let Some(Some(pred)) = all {
-                    let holds = lanes(mask).next().is_some_and(|lane| same(lane) == mask);
-                    warp.put_pred(*pred, mask, if holds { u32::MAX } else { 0 });
+                for (first, group) in groups(mask, &members) {
+                    let same = |lane: usize| {
+                        lanes(group).filter(|&l| a[l] == a[lane]).fold(0u32, |m, l| m | 1 << l)
+                    };
+                    let holds = same(first) == group;
+                    let mut found = [0; 32];
+                    for lane in lanes(group) {
+                        found[lane] =
+                            if all.is_some() && !holds { 0 } else { u64::from(same(lane)) };
+                    }
+                    warp.put(*dst, group, &found);
+                    if let Some(Some(pred)) = all {
+                        warp.put_pred(*pred, group, if holds { u32::MAX } else { 0 });
+                    }
                 }
             }
             Op::Reduce { combine: how, ty, dst, a, members } => {
                 let members = warp.value(*members, &self.grid);
                 self.check_members(warp, mask, &members)?;
                 let a = warp.value(*a, &self.grid);
-                let found =
-                    lanes(mask).map(|lane| a[lane]).reduce(|x, y| combine(*how, *ty, x, y, 0));
-                warp.put(*dst, mask, &[found.unwrap_or(0); 32]);
+                for (_, group) in groups(mask, &members) {
+                    let values = lanes(group).map(|lane| a[lane]);
+                    let found = values.reduce(|x, y| combine(*how, *ty, x, y, 0));
+                    warp.put(*dst, group, &[found.unwrap_or(0); 32]);
+                }
             }
             Op::Elect { dst, leader, members } => {
                 let members = warp.value(*members, &self.grid);
                 self.check_members(warp, mask, &members)?;
                 // The ISA leaves open which one; here it is the first.
-                let first = mask.trailing_zeros();
-                if let Some(dst) = dst {
-                    warp.put(*dst, mask, &[first.into(); 32]);
+                for (first, group) in groups(mask, &members) {
+                    if let Some(dst) = dst {
+                        warp.put(*dst, group, &[first as u64; 32]);
+                    }
+                    warp.put_pred(*leader, group, 1 << first);
                 }
-                warp.put_pred(*leader, mask, 1 << first);
             }
             _ => {}
         }
         Ok(())
     }
+}
+
+/// The groups of lanes that act together, each with its first lane: lanes that come to one instruction may name others.
+fn groups(mask: u32, members: &Lanes) -> impl Iterator<Item = (usize, u32)> + '_ {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        let first = lanes(rest).next()?;
+        let group = members[first] as u32 & mask;
+        // A lane that does not name itself is refused, and is not met again.
+        rest &= !(group | 1 << first);
+        Some((first, group))
+    })
 }
 
 /// From which lane a lane reads, and whether that lane is inside of its segment. `clamp` holds the segment's mask in bits

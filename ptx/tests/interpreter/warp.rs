@@ -107,6 +107,41 @@ fn one_lane_is_elected() {
     assert_eq!(found[leader[0] as usize], 1);
 }
 
+/// Both halves of a warp come to one instruction, each naming itself.
+#[test]
+fn lanes_that_name_other_lanes_act_for_themselves() {
+    let halves = "setp.lt.u32 %p1, %lane, 16; selp.b32 %r9, 0x0000ffff, 0xffff0000, %p1;";
+    let found = |body: &str, register: &str| each_lane(&format!("{halves} {body}"), register);
+    let both = |low: u32, high: u32| [[low; 16], [high; 16]].concat();
+    let odd = "and.b32 %r1, %lane, 1; setp.ne.u32 %p2, %r1, 0;";
+    let ballot = found(&format!("{odd} vote.sync.ballot.b32 %r2, %p2, %r9;"), "%r2");
+    assert_eq!(ballot, both(0x0000_aaaa, 0xaaaa_0000));
+    for (mode, low, high) in [("all", 1, 0), ("any", 1, 0), ("uni", 1, 1)] {
+        let body = format!("vote.sync.{mode}.pred %p3, %p1, %r9; selp.u32 %r2, 1, 0, %p3;");
+        assert_eq!(found(&body, "%r2"), both(low, high), "{mode}");
+    }
+    assert_eq!(found("redux.sync.add.u32 %r2, %lane, %r9;", "%r2"), both(120, 376));
+    let body = "mov.u32 %r1, 5; match.any.sync.b32 %r2, %r1, %r9;";
+    assert_eq!(found(body, "%r2"), both(0x0000_ffff, 0xffff_0000));
+    // Equal in each half, though not in both.
+    let body =
+        "selp.u32 %r1, 1, 2, %p1; match.all.sync.b32 %r2|%p3, %r1, %r9; selp.u32 %r2, %r2, 0, %p3;";
+    assert_eq!(found(body, "%r2"), both(0x0000_ffff, 0xffff_0000));
+    assert_eq!(found("elect.sync %r2|%p3, %r9;", "%r2"), both(0, 16));
+    let led = found("elect.sync %r1|%p3, %r9; selp.u32 %r2, 1, 0, %p3;", "%r2");
+    assert_eq!(led.iter().sum::<u32>(), 2);
+    assert_eq!([led[0], led[16]], [1, 1]);
+}
+
+#[test]
+fn lanes_that_are_named_name_the_same() {
+    let masks = "setp.lt.u32 %p1, %lane, 16; selp.b32 %r9, 0x0000ffff, -1, %p1;";
+    let part = "the lane names the lanes 0xffffffff; lane 0, one of them, names 0x0000ffff";
+    for body in ["vote.sync.ballot.b32 %r2, %p1, %r9;", "bar.warp.sync %r9;"] {
+        assert_fault(&format!("{masks} {body}"), 32, FaultKind::Divergence, part);
+    }
+}
+
 #[test]
 fn masks_of_lanes() {
     for lane in 0..32u64 {
