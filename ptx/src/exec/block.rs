@@ -52,6 +52,7 @@ pub(crate) struct Block<'a> {
     pub(crate) warp_groups: WarpGroups<'a>,
     live_warps: u32,
     released: Vec<Released>,
+    /// The warps that have come to the cluster's barrier and have not returned since, one bit for each.
     cluster_arrived: u32,
     pub(super) cluster_generation: u64,
     pub(super) cluster_clock: Clock,
@@ -147,7 +148,8 @@ impl<'a> Block<'a> {
                 self.live_warps -= 1;
                 // Who has returned is not waited for.
                 (0..16).for_each(|id| self.complete_if_full(id));
-                self.complete_cluster();
+                let index = warp.index;
+                self.leave_cluster(index);
             }
             self.hand_out(warps);
             match flow {

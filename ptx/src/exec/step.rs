@@ -202,7 +202,7 @@ impl<'a> Block<'a> {
             }
             Op::ClusterArrive => {
                 whole(warp, mask, "the cluster's barrier")?;
-                self.arrive_cluster(warp);
+                self.arrive_cluster(warp)?;
             }
             Op::ClusterWait => {
                 if self.cluster_generation <= warp.cluster_generation {

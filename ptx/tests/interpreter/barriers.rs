@@ -102,3 +102,27 @@ fn a_cluster_of_one_block() {
     let (found, _) = run_words(&body, 64, &[0], 64).unwrap();
     assert!(found.iter().enumerate().all(|(thread, value)| *value as usize == thread ^ 32));
 }
+
+#[test]
+fn a_warp_that_comes_to_the_clusters_barrier_and_returns_stands_for_no_other() {
+    // The first warp is gone before the third has stored what the second reads.
+    let body = format!(
+        "mov.u32 %r1, smem; setp.lt.u32 %p1, %tid, 32; setp.ge.u32 %p2, %tid, 64;\n\
+         @%p1 bra GONE; @%p2 bra LATE;\n\
+         barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r5, [%r1]; {} ret;\n\
+         GONE: barrier.cluster.arrive; ret;\n\
+         LATE: mov.u32 %r6, 0;\n\
+         AGAIN: add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, 10000; @%p3 bra AGAIN;\n\
+         mov.u32 %r7, 9; setp.eq.u32 %p4, %tid, 64; @%p4 st.shared.u32 [%r1], %r7;\n\
+         barrier.cluster.arrive; barrier.cluster.wait;",
+        store("%r5")
+    );
+    let (found, _) = run_words(&body, 96, &[0], 96).unwrap();
+    assert_eq!(found[32..64], [9; 32]);
+}
+
+#[test]
+fn the_clusters_barrier_twice_without_a_wait() {
+    let body = "barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait;";
+    assert_fault(body, 64, FaultKind::Invalid, "came to the cluster's barrier twice");
+}

@@ -162,15 +162,26 @@ impl<'a> Block<'a> {
     }
 
     /// `barrier.cluster.arrive` of a cluster of one block.
-    pub(in crate::exec) fn arrive_cluster(&mut self, warp: &mut Warp<'a>) {
+    pub(in crate::exec) fn arrive_cluster(&mut self, warp: &mut Warp<'a>) -> Result<(), Problem> {
+        let bit = 1 << warp.index;
+        if self.cluster_arrived & bit != 0 {
+            return Err(Problem::invalid("the warp came to the cluster's barrier twice"));
+        }
         warp.cluster_generation = self.cluster_generation;
-        self.cluster_arrived += 1;
+        self.cluster_arrived |= bit;
         races::join(&mut self.cluster_clock, &warp.release());
+        self.complete_cluster();
+        Ok(())
+    }
+
+    /// A warp that has returned is not waited for, and stands for no other if it had come before.
+    pub(super) fn leave_cluster(&mut self, warp: u32) {
+        self.cluster_arrived &= !(1 << warp);
         self.complete_cluster();
     }
 
-    pub(super) fn complete_cluster(&mut self) {
-        if self.cluster_arrived > 0 && self.cluster_arrived >= self.live_warps {
+    fn complete_cluster(&mut self) {
+        if self.cluster_arrived != 0 && self.cluster_arrived.count_ones() >= self.live_warps {
             self.cluster_arrived = 0;
             self.cluster_generation += 1;
         }
