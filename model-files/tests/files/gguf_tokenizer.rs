@@ -1,6 +1,7 @@
 //! Tokenizers out of GGUF's metadata, against what their rules say by hand.
 
 use crate::writer::{GgufFile, Meta, text, texts, tiny};
+use ladder_tests::watched::most_held_while;
 use model_files::Gguf;
 use naive_decode::Tokenizer;
 
@@ -157,6 +158,36 @@ fn a_piece_longer_than_any_is_refused_by_its_number() {
     let said = Gguf::open(&path).unwrap().tokenizer().unwrap_err().to_string();
     let found = format!("1025 bytes long at {}, expected", vocabulary.len() - 1);
     assert!(said.contains(&found) && said.contains("at most 1024 bytes"), "{said}");
+}
+
+/// What is said of a vocabulary of these pieces, and the most memory in bytes that was held on the way.
+fn read_in_proportion(
+    pieces: impl Iterator<Item = usize>,
+) -> (naive_decode::Result<Tokenizer>, usize) {
+    let pieces = pieces.map(|length| ("x".repeat(length), 1, -(length as f32)));
+    let vocabulary: Vec<_> = pieces.collect();
+    let directory = tempfile::tempdir().unwrap();
+    let path = with_vocabulary("llama", &vocabulary, &[]).write(directory.path());
+    let file = Gguf::open(&path).unwrap();
+    most_held_while(|| file.tokenizer())
+}
+
+#[test]
+fn a_piece_that_is_there_a_thousand_times_is_cut_once() {
+    // A hundred bytes of pairs for each byte of the file, if every one were cut.
+    let (read, most) = read_in_proportion((1..=64).chain([64; 4_000]));
+    assert_eq!(read.unwrap().encode("xx").unwrap(), [1]);
+    assert!(most < 4 << 20, "{most} bytes were held");
+}
+
+#[test]
+fn pieces_that_can_be_cut_everywhere_are_refused_before_they_fill_the_memory() {
+    let (read, most) = read_in_proportion(1..=1_024);
+    let said = read.unwrap_err().to_string();
+    for words in ["tokenizer.ggml.tokens", "cut in two", "at most 67108864 bytes together"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(most < 16 << 20, "{most} bytes were held");
 }
 
 /// A byte-level vocabulary of these tokens and a token after them that begins and ends texts, with

@@ -1,7 +1,7 @@
 //! SentencePiece's BPE, as Llama 2 has it: spaces are a visible character, what no token can write
 //! is written byte by byte, and pairs are merged by the score of what they make.
 
-use super::{Vocabulary, kind};
+use super::{TOKENS, Vocabulary, kind};
 use naive_decode::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,6 +18,10 @@ use tokenizers::normalizers::replace::Replace;
 /// Longest token that is read, in bytes: every way to cut one in two is looked up, so
 /// the work grows with the square of its length.
 const LONGEST: usize = 1_024;
+
+/// Most text that all pairs may have together, in bytes. There is a pair for each place where a token can be cut in two
+/// others, and each pair has the whole token's text, so that a small file of long tokens could ask for any memory.
+const MOST_TEXT: usize = 64 << 20;
 
 /// What a space is written as.
 const SPACE: &str = "\u{2581}";
@@ -71,9 +75,10 @@ fn merges(vocabulary: &Vocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<(Stri
     if let Some(id) = vocabulary.tokens.iter().position(|token| token.len() > LONGEST) {
         let found = format!("{} bytes long at {id}", vocabulary.tokens[id].len());
         let expected = format!("tokens of at most {LONGEST} bytes");
-        return Err(vocabulary.metadata.mismatch("tokenizer.ggml.tokens", &found, &expected));
+        return Err(vocabulary.metadata.mismatch(TOKENS, &found, &expected));
     }
     let mut pairs: Vec<(f64, &str, &str)> = Vec::new();
+    let mut text = 0;
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         // Spaces side by side are pieces of a kind of their own in some files.
         let is_piece = match vocabulary.kinds[id] {
@@ -81,7 +86,8 @@ fn merges(vocabulary: &Vocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<(Stri
             kind::USER_DEFINED => token.contains(SPACE),
             _ => false,
         };
-        if !is_piece {
+        // Of several alike the first has the others' pairs.
+        if !is_piece || ids[token] as usize != id {
             continue;
         }
         let mut splits: Vec<(u32, u32, usize)> = token
@@ -90,6 +96,13 @@ fn merges(vocabulary: &Vocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<(Stri
             .filter_map(|(at, _)| Some((*ids.get(&token[..at])?, *ids.get(&token[at..])?, at)))
             .collect();
         splits.sort_unstable();
+        text += splits.len() * token.len();
+        if text > MOST_TEXT {
+            let found =
+                format!("cut in two in so many places by {id} that its pairs have {text} bytes");
+            let expected = format!("pairs of at most {MOST_TEXT} bytes together");
+            return Err(vocabulary.metadata.mismatch(TOKENS, &found, &expected));
+        }
         pairs.extend(splits.iter().map(|&(_, _, at)| (scores[id], &token[..at], &token[at..])));
     }
     // Among equal scores the longer left part first, then the longer right part: the order of
