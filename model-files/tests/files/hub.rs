@@ -164,6 +164,17 @@ fn the_only_file_need_not_be_named() {
 }
 
 #[test]
+fn a_file_that_would_leave_the_cache_is_refused() {
+    for file in ["../../../../stolen.gguf", "/tmp/stolen.gguf", "a/../../stolen.gguf", "./a.gguf"] {
+        let cache = tempfile::tempdir().unwrap();
+        let server = FakeHub::serve(Files::from([(file, b"GGUF a".to_vec())]), None);
+        let hub = hub(&server.endpoint, cache.path());
+        assert_refused(&hub, "owner/name", &["owner/name", file, "paths within the repository"]);
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "{file}");
+    }
+}
+
+#[test]
 fn shards_are_downloaded_as_the_index_names_them() {
     let cache = tempfile::tempdir().unwrap();
     let mut files = model();

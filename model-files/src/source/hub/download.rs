@@ -10,7 +10,7 @@ use hf_hub::Cache;
 use hf_hub::api::sync::{Api, ApiError, ApiRepo};
 use naive_decode::{Error, Result};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 /// How often a download that breaks off is taken up again.
@@ -39,7 +39,12 @@ impl<'a> Repository<'a> {
         let api = hub.api()?;
         let files = api.repo(hub.repo(name));
         let info = files.info().map_err(|e| hub.refusal(name, &e))?;
-        let there = info.siblings.into_iter().map(|file| file.rfilename).collect();
+        let there: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();
+        // What the hub says becomes paths in the cache.
+        if let Some(path) = there.iter().chain([&info.sha]).find(|path| !is_below(path)) {
+            let problem = format!("names {path:?}, expected paths within the repository");
+            return Err(Error::file(&name.repository, problem));
+        }
         let snapshot = hub.snapshot(name, &info.sha);
         Ok(Repository { hub, name, api, files, commit: info.sha, there, snapshot })
     }
@@ -101,4 +106,10 @@ impl<'a> Repository<'a> {
         let problem = format!("`{file}` has {found} bytes, expected {expected}");
         Err(std::io::Error::other(problem).into())
     }
+}
+
+/// Whether a path, wherever it is joined to a directory, is below it.
+fn is_below(path: &str) -> bool {
+    let mut parts = Path::new(path).components().peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
