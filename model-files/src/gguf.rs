@@ -83,7 +83,9 @@ impl Gguf {
 
     /// Numbers in its weights, RoPE's divisors aside: they are part of the shape.
     pub fn parameters(&self) -> usize {
-        let weights = self.header.tensors.iter().filter(|(name, _)| *name != ROPE_DIVISORS);
+        let divisors = [ROPE_DIVISORS, SHORT_DIVISORS, LONG_DIVISORS];
+        let tensors = self.header.tensors.iter();
+        let weights = tensors.filter(|(name, _)| !divisors.contains(&name.as_str()));
         weights.map(|(_, place)| place.shape.iter().product::<usize>()).sum()
     }
 

@@ -3,7 +3,7 @@
 use super::checkpoint::{self as tiny, Checkpoint, tokens};
 use super::conversion::as_gguf;
 use crate::writer::{GgufFile, Meta, Tensor};
-use model_files::ModelFiles;
+use model_files::{Gguf, ModelFiles};
 use naive_decode::{LoadOptions, NaiveAttention, Pass, Span, Want};
 use serde_json::{Value, json};
 
@@ -73,6 +73,20 @@ fn a_factor_on_rope_is_phi3s_where_its_rope_is_stretched() {
         file.tensors.push(Tensor { name: name.into(), shape: vec![6], code: 0, bytes });
     }
     open(&file).unwrap();
+}
+
+#[test]
+fn divisors_of_rope_are_no_weights() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut file = as_gguf(&Checkpoint::random(tiny::phi3()), "phi3", false);
+    let parameters =
+        |file: &GgufFile| Gguf::open(&file.write(directory.path())).unwrap().parameters();
+    let plain = parameters(&file);
+    for name in ["rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"] {
+        let bytes = [1.0_f32; 6].map(f32::to_le_bytes).concat();
+        file.tensors.push(Tensor { name: name.into(), shape: vec![6], code: 0, bytes });
+        assert_eq!(parameters(&file), plain, "{name}");
+    }
 }
 
 #[test]
