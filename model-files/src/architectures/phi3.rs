@@ -134,13 +134,14 @@ impl LongRope {
             None => return Err(fields.refusal(original, "a number of tokens: RoPE is stretched")),
         };
         let stretched = fields.count("max_position_embeddings")?.unwrap_or(trained);
-        Ok(Some(LongRope {
-            short,
-            long,
-            trained,
-            stretched,
-            magnitude: scaling.get("attention_factor").and_then(Value::as_f64),
-        }))
+        let magnitude = match scaling.get("attention_factor").filter(|told| !told.is_null()) {
+            None => None,
+            Some(told) => match told.as_f64().filter(|&factor| factor > 0.0) {
+                None => return Err(refuse("attention_factor", "a number above 0")),
+                factor => factor,
+            },
+        };
+        Ok(Some(LongRope { short, long, trained, stretched, magnitude }))
     }
 
     fn turns(&self, fields: &Fields, plain: &[f64]) -> Result<Turns> {

@@ -113,6 +113,18 @@ fn configs_that_contradict_themselves_are_refused_by_field() {
         ),
         (
             tiny::phi3(),
+            long(json!({ "type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1],
+                "attention_factor": 0.0 })),
+            ["rope_scaling.attention_factor", "0.0", "a number above 0"],
+        ),
+        (
+            tiny::phi3(),
+            long(json!({ "type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1],
+                "attention_factor": "1.2" })),
+            ["rope_scaling.attention_factor", "\"1.2\"", "a number above 0"],
+        ),
+        (
+            tiny::phi3(),
             json!({ "rope_scaling": { "type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1] } }),
             ["original_max_position_embeddings", "missing", "a number of tokens"],
         ),

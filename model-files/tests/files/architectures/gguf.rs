@@ -73,6 +73,14 @@ fn a_factor_on_rope_is_phi3s_where_its_rope_is_stretched() {
         file.tensors.push(Tensor { name: name.into(), shape: vec![6], code: 0, bytes });
     }
     open(&file).unwrap();
+    for (factor, words) in [
+        (-1.5, "attention_factor is -1.5, expected a number above 0"),
+        (f32::NAN, "a finite number"),
+    ] {
+        file.set("phi3.rope.scaling.attn_factor", Meta::F32(factor));
+        let said = open(&file).unwrap_err().to_string();
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]
