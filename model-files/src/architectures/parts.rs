@@ -8,6 +8,7 @@ use naive_decode::{
     FeedForward, Isa, KvSize, Linear, Parts, Projected, Projection, Result, Rope, SwiGlu,
 };
 use ndarray::{Array2, Array3, ArrayView2};
+use std::ops::Range;
 
 /// A matrix whose outputs are added to by a bias of their own.
 pub(super) struct Biased {
@@ -166,12 +167,36 @@ pub(super) fn fused<const N: usize>(
     let matrices = outputs.map(|outputs| {
         let rows = first..first + outputs;
         first = rows.end;
-        let own = rows.start * inputs..rows.end * inputs;
-        parts.rows(name, shape, rows, &|| Ok(all()?[own.clone()].to_vec()))
+        let Range { start, end } = rows;
+        // Not before the shape is known to be the file's: a config alone may have sizes without end.
+        parts.rows(name, shape, rows, &|| Ok(all()?[start * inputs..end * inputs].to_vec()))
     });
     let mut made = Vec::with_capacity(N);
     for matrix in matrices {
         made.push(matrix?);
     }
     Ok(made.try_into().ok().expect("one matrix for each number of rows"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use embedded_models::TARGET;
+    use naive_decode::{Config, Error, LoadOptions, Model, dense};
+
+    #[test]
+    fn rows_beyond_all_counting_are_refused_by_their_shape() {
+        let config = Config::from_json("config.json", TARGET.config).unwrap();
+        let options = LoadOptions::default();
+        let tensors = |name: &str, shape: &[usize]| match name {
+            "fused" => Err(Error::invalid(name, format!("{shape:?}"), "[6, 2]")),
+            _ => Ok(vec![0.0; shape.iter().product()]),
+        };
+        let fused = |parts: &Parts, _| {
+            fused(parts, "fused", [1 << 48; 3], 1 << 24).map(|_| panic!("accepted"))
+        };
+        let said = Model::assemble_blocks(config, options, &tensors, &dense(options.isa), &fused);
+        let said = said.err().unwrap().to_string();
+        assert!(said.contains("fused") && said.contains("16777216]"), "{said}");
+    }
 }
