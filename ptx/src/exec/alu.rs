@@ -1,7 +1,5 @@
 //! What each lane computes by itself.
 
-use half::f16;
-
 use super::Lanes;
 use super::float;
 use crate::isa::{Alu, AluOp, Compare, FloatTest, Round, Type};
@@ -113,17 +111,11 @@ fn double(i: &Alu, a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
 
 /// Half precision. Single precision has more than twice the bits and two, so sums and products rounded twice are right.
 fn half(i: &Alu, ty: Type, a: u16, b: u16, c: u16) -> u16 {
-    let read = |bits| {
-        let value = float::from_half(ty, bits);
-        // Subnormal half-precision values are normal ones in single precision.
-        let small = ty == Type::F16
-            && i.ftz
-            && f16::from_bits(bits).classify() == std::num::FpCategory::Subnormal;
-        if small { 0f32.copysign(value) } else { value }
-    };
+    let flush = |bits| if i.ftz { float::flush_half(ty, bits) } else { bits };
+    let read = |bits| float::from_half(ty, flush(bits));
     let write = |value: f64| {
         let value = if i.saturate { float::saturate_double(value) } else { value };
-        float::to_half(ty, value)
+        flush(float::to_half(ty, value))
     };
     let (x, y, z) = (read(a), read(b), read(c));
     match i.op {
@@ -140,8 +132,8 @@ fn half(i: &Alu, ty: Type, a: u16, b: u16, c: u16) -> u16 {
         AluOp::Max => write(float::max(x, y).into()),
         AluOp::MinNan => write(nan_first(x, y, float::min).into()),
         AluOp::MaxNan => write(nan_first(x, y, float::max).into()),
-        AluOp::Neg => a ^ 0x8000,
-        AluOp::Abs => a & 0x7fff,
+        AluOp::Neg => flush(a) ^ 0x8000,
+        AluOp::Abs => flush(a) & 0x7fff,
         AluOp::Ex2 => write(libm::exp2(x.into())),
         AluOp::Tanh => write(libm::tanh(x.into())),
         _ => 0,
@@ -304,6 +296,7 @@ pub(super) fn compare(compare: Compare, ty: Type, ftz: bool, a: &Lanes, b: &Lane
     if ty == Type::F32 && !ftz {
         return bits(&|l| holds(compare, float::single(a[l]).partial_cmp(&float::single(b[l]))));
     }
+            _ if ftz => float::from_half(ty, float::flush_half(ty, bits as u16)).into(),
     if ty.is_float() {
         let value = |bits: u64| match ty {
             Type::F64 => float::double(bits),

@@ -24,6 +24,12 @@ pub(super) fn flush(value: f32) -> f32 {
     if value.is_subnormal() { 0f32.copysign(value) } else { value }
 }
 
+/// As [`flush`], of 16 bits.
+pub(super) fn flush_half(ty: Type, bits: u16) -> u16 {
+    let exponent = if ty == Type::F16 { 0x7c00 } else { 0x7f80 };
+    if bits & exponent == 0 { bits & 0x8000 } else { bits }
+}
+
 /// `.sat`: into [0, 1], NaN to 0.
 pub(super) fn saturate(value: f32) -> f32 {
     if value > 0.0 { value.min(1.0) } else { 0.0 }

@@ -216,6 +216,19 @@ fn half_precision() {
         ("max.bf16x2 %r0, %r1, %r2;", [0x3f80_4000, 0x4000_3f80, 0], 0x4000_4000),
         ("neg.bf16x2 %r0, %r1;", [0x3f80_4000, 0, 0], 0xbf80_c000),
         ("abs.f16 %h0, %h1;", [0xbc00, 0, 0], 0x3c00),
+        // Subnormal: 0001 to 03ff. 0400 is the smallest normal number, and half of it is subnormal, also as a result.
+        ("add.ftz.f16 %h0, %h1, %h2;", [0x8001, 0x8001, 0], 0x8000),
+        ("add.f16 %h0, %h1, %h2;", [0x8001, 0x8001, 0], 0x8002),
+        ("mul.ftz.f16 %h0, %h1, %h2;", [0x8400, 0x3800, 0], 0x8000),
+        ("mul.f16 %h0, %h1, %h2;", [0x8400, 0x3800, 0], 0x8200),
+        ("mul.ftz.f16 %h0, %h1, %h2;", [0x0400, 0x3c00, 0], 0x0400),
+        ("fma.rn.ftz.f16x2 %r0, %r1, %r2, %r3;", [0x0400_3c00, 0x3800_3c00, 0], 0x0000_3c00),
+        ("neg.ftz.f16 %h0, %h1;", [0x0001, 0, 0], 0x8000),
+        ("abs.ftz.f16 %h0, %h1;", [0x8001, 0, 0], 0),
+        ("neg.f16 %h0, %h1;", [0x0001, 0, 0], 0x8001),
+        // 2^-127 is subnormal in bfloat16.
+        ("ex2.approx.ftz.bf16 %h0, %h1;", [0xc2fe, 0, 0], 0),
+        ("ex2.approx.ftz.bf16 %h0, %h1;", [0x4000, 0, 0], 0x4080),
         ("ex2.approx.f16 %h0, %h1;", [0x4000, 0, 0], 0x4400),
     ]);
 }
@@ -239,6 +252,9 @@ fn comparisons_and_predicates() {
         ("setp.nan.f32 %p0, %r1, %r2;", [f(1.0), NAN, 0], 1),
         ("setp.gt.f64 %p0, %rd1, %rd2;", [d(2.0), d(1.0), 0], 1),
         ("setp.lt.bf16 %p0, %h1, %h2;", [0x3f80, 0x4000, 0], 1),
+        ("setp.eq.f16 %p0, %h1, %h2;", [0x8001, 0, 0], 0),
+        ("setp.eq.ftz.f16 %p0, %h1, %h2;", [0x8001, 0, 0], 1),
+        ("setp.eq.ftz.f16 %p0, %h1, %h2;", [0x0400, 0, 0], 0),
         ("setp.lt.and.s32 %p0, %r1, %r2, %p3;", [1, 2, 0], 0),
         ("setp.lt.or.s32 %p0, %r1, %r2, !%p3;", [3, 2, 0], 1),
         ("setp.lt.xor.s32 %p0, %r1, %r2, %p3;", [1, 2, 1], 0),
