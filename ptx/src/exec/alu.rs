@@ -338,7 +338,8 @@ pub(super) fn test(test: FloatTest, ty: Type, a: &Lanes) -> u32 {
         FloatTest::Infinite => value.is_infinite(),
         FloatTest::Number => !value.is_nan(),
         FloatTest::NotANumber => value.is_nan(),
-        FloatTest::Normal => value.is_finite() && value != 0.0 && !subnormal,
+        // Zero is normal, says the ISA.
+        FloatTest::Normal => value.is_finite() && !subnormal,
         FloatTest::Subnormal => subnormal,
     };
     (0..32).fold(0, |bits, l| {

@@ -273,6 +273,10 @@ fn comparisons_and_predicates() {
         ("testp.infinite.f32 %p0, %r1;", [INF, 0, 0], 1),
         ("testp.finite.f32 %p0, %r1;", [NAN, 0, 0], 0),
         ("testp.subnormal.f32 %p0, %r1;", [1, 0, 0], 1),
+        ("testp.normal.f32 %p0, %r1;", [1, 0, 0], 0),
+        ("testp.normal.f32 %p0, %r1;", [f(-0.0), 0, 0], 1),
+        ("testp.normal.f64 %p0, %rd1;", [0, 0, 0], 1),
+        ("testp.normal.f64 %p0, %rd1;", [d(f64::INFINITY), 0, 0], 0),
         ("@%p1 mov.b32 %r0, 7;", [1, 0, 0], 7),
         ("@!%p1 mov.b32 %r0, 7;", [1, 0, 0], 0),
     ]);
