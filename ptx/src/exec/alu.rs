@@ -9,7 +9,7 @@ fn each(f: impl Fn(usize) -> u64) -> Lanes {
     std::array::from_fn(f)
 }
 
-/// The result of an instruction in every lane, in use or not.
+/// The result of an instruction in every lane, in use or not. What there is not of a type was not decoded.
 pub(super) fn alu(i: &Alu, a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
     match i.ty {
         Type::F32 => single(i, a, b, c),
@@ -57,10 +57,6 @@ fn single(i: &Alu, a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
         AluOp::Mul => each(|l| write(float::mul(read(a[l]), read(b[l]), round))),
         AluOp::Fma | AluOp::Mad => {
             each(|l| write(float::fma(read(a[l]), read(b[l]), read(c[l]), round)))
-        }
-        AluOp::FmaRelu => {
-            let fma = |l: usize| float::fma(read(a[l]), read(b[l]), read(c[l]), round);
-            each(|l| write(nan_first(fma(l), 0.0, float::max)))
         }
         AluOp::Div => each(|l| write(float::div(read(a[l]), read(b[l]), round))),
         AluOp::Min => each(|l| write(float::min(read(a[l]), read(b[l])))),
@@ -296,11 +292,11 @@ pub(super) fn compare(compare: Compare, ty: Type, ftz: bool, a: &Lanes, b: &Lane
     if ty == Type::F32 && !ftz {
         return bits(&|l| holds(compare, float::single(a[l]).partial_cmp(&float::single(b[l]))));
     }
-            _ if ftz => float::from_half(ty, float::flush_half(ty, bits as u16)).into(),
     if ty.is_float() {
         let value = |bits: u64| match ty {
             Type::F64 => float::double(bits),
             Type::F32 => float::flush(float::single(bits)).into(),
+            _ if ftz => float::from_half(ty, float::flush_half(ty, bits as u16)).into(),
             _ => float::from_half(ty, bits as u16).into(),
         };
         return bits(&|l| holds(compare, value(a[l]).partial_cmp(&value(b[l]))));

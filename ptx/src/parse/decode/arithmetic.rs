@@ -1,6 +1,6 @@
 //! Arithmetic, logic, comparisons, conversions and moves: what each lane does by itself.
 
-use super::{Decoded, Decoder};
+use super::{Decoded, Decoder, forms};
 use crate::isa::{Alu, AluOp, Compare, Connective, Convert, FloatTest, Op, Operand, Round, Type};
 use crate::parse::operand::Raw;
 use crate::parse::words::Words;
@@ -32,6 +32,9 @@ impl<'a> Decoder<'_, 'a> {
                 ]);
                 let test = test.ok_or("`testp` needs a test, such as `.finite`")?;
                 let ty = words.ty()?;
+                if !matches!(ty, Type::F32 | Type::F64) {
+                    return Err("`testp` is not there for this type".into());
+                }
                 Ok(Op::PredTest { test, ty, dst: self.pred_dst(0)?, a: self.src(1, ty)? })
             }
             "bfi" => {
@@ -115,49 +118,14 @@ impl<'a> Decoder<'_, 'a> {
             }
             _ => return Err(format!("the interpreter does not know this form of `{name}`")),
         };
-        let float_only = [Fma, FmaRelu, Sqrt, Rcp, Rsqrt, Ex2, Lg2, Sin, Cos, Tanh, CopySign];
-        if float_only.contains(&op) && integer {
-            return Err(format!("`{name}` needs a floating-point type"));
-        }
-        let integer_only = matches!(
-            op,
-            MulHi
-                | MulWide
-                | Mad
-                | MadHi
-                | MadWide
-                | Rem
-                | And
-                | Or
-                | Xor
-                | Not
-                | CNot
-                | Shl
-                | Shr
-                | ShfLeft(_)
-                | ShfRight(_)
-                | Lop3(_)
-                | Prmt
-                | Bfe
-                | Popc
-                | Clz
-                | Brev
-                | Bfind(_)
-                | Sad
-                | Dp4a(..)
-        );
-        if integer_only && !integer {
-            return Err(format!("`{name}` needs an integer type"));
-        }
+        forms::check(name, op, ty)?;
         let directed = ty == Type::F32
             && [Add, Sub, Mul, Fma, FmaRelu, Div, Sqrt, Rcp].contains(&op)
             && round != Round::Away;
         if round != Round::Nearest && !directed {
             return Err(format!("the interpreter knows `{name}` of this type to nearest alone"));
         }
-        if (wide && ty.bytes() > 4)
-            || matches!(ty, Type::TF32 | Type::E4M3 | Type::E5M2 | Type::E4M3x2 | Type::E5M2x2)
-        {
+        if wide && ty.bytes() > 4 {
             return Err(format!("`{name}` is not there for this type"));
         }
         // sm_20 and later: only f32 (and f16) can flush.

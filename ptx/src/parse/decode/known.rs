@@ -46,7 +46,6 @@ const KNOWN: &[&str] = &[
     "mma",
     "mov",
     "mul",
-    "mul24",
     "nanosleep",
     "neg",
     "not",
@@ -105,6 +104,7 @@ const LEFT_OUT: &[&str] = &[
     "suld",
     "slct",
     "mad24",
+    "mul24",
 ];
 
 pub(in crate::parse) fn is_known(mnemonic: &str) -> bool {

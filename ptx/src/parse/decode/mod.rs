@@ -1,9 +1,10 @@
 //! Mnemonic and operands to [`Op`]: one family of instructions per file.
-//! `known.rs` lists the mnemonics, `operands.rs` resolves what stands behind them.
+//! `known.rs` lists the mnemonics, `forms.rs` says of which types there are some, `operands.rs` resolves what stands behind them.
 
 mod arithmetic;
 mod asynchronous;
 mod collective;
+mod forms;
 mod known;
 mod memory;
 mod operands;
