@@ -91,7 +91,7 @@ impl Launch {
         }
         if let Some(most) = kernel
             .most_threads
-            .filter(|most| threads > most.iter().map(|&n| u64::from(n)).product())
+            .filter(|most| threads > most.iter().fold(1, |all, &n| all.saturating_mul(n.into())))
         {
             return Err(refuse(format!(
                 "blocks of {threads} threads; the kernel is made for {most:?}"

@@ -192,9 +192,13 @@ fn a_launch_that_does_not_fit() {
     );
     let short = vec![0u32.into(), 0u32.into()];
     assert!(
-        refused(Launch { args: short, ..good })
+        refused(Launch { args: short, ..good.clone() })
             .contains("argument 0 has 4 bytes; the parameter `a` has 8")
     );
+    let most = "4294967295, 4294967295, 4294967295";
+    let wide = Module::parse(&text.replace("64, 1, 1", most)).unwrap();
+    let launch = Launch { block: [1024, 1, 1], ..good.clone() };
+    run(wide.kernel("k").unwrap(), &mut Device::new(), &launch).unwrap();
     let unknown = module.kernel("kk").unwrap_err().to_string();
     assert_eq!(unknown, "no kernel `kk` in the module; it has: k");
 }
