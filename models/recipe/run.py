@@ -1,9 +1,10 @@
 """The whole recipe, from nothing to evaluated weights: `python models/recipe/run.py`.
 
 Needs what requirements.txt pins, and Rust with its documentation (`rustup component add rust-docs`).
-Each step is skipped when what it makes is there, and training resumes from its last checkpoint, so
-that the same command continues after any interruption. `--smoke DIR` proves in two or three minutes that
-every step works, at a size that teaches nothing.
+The generated text, the tokenizer and the token files are kept if they are there, and training resumes from its last
+checkpoint, so that the same command continues after any interruption. The names model, the exported files and the
+evaluations are made again each time. `--smoke DIR` proves in two or three minutes that every step works, at a size that
+teaches nothing.
 """
 
 import argparse

@@ -17,7 +17,7 @@ pub struct EmbeddedModel {
     pub weights: &'static [u8],
 }
 
-/// The model that answers: 4.76 million parameters, 6 layers, grouped queries (8 heads, 2 for keys and
+/// The model that answers: 4.75 million parameters, 6 layers, grouped queries (8 heads, 2 for keys and
 /// values), trained at a context of 512.
 pub static TARGET: EmbeddedModel = EmbeddedModel {
     name: "target",
