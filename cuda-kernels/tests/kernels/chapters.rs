@@ -155,10 +155,10 @@ fn a_last_token_computed_again_has_the_same_bits() {
 fn a_node_sees_its_ancestors() {
     // Two guesses after node 0, and one more after the first of them.
     let parents = [None, Some(0), Some(0), Some(1)];
-    let seen = |node: usize| {
-        let path = std::iter::successors(Some(node), |&at| parents[at]);
-        path.fold(0u64, |bits, at| bits | 1 << at)
-    };
+    let before = 6;
+    let request = Request::tree(before + parents.len(), &parents);
+    let sees = |node: usize, other: usize| u64::from(request.sees(node, before + other));
+    let seen = |node: usize| (0..parents.len()).fold(0, |bits, at| bits | sees(node, at) << at);
     assert_eq!(seen(3), 11);
     assert_eq!(seen(2), 0b101);
 }
