@@ -135,6 +135,10 @@ impl ApiError {
             }
             self.error.param = Some(there.to_owned());
         }
+        // One that is no other word may be named beside it.
+        for (here, there) in names.iter().filter(|(here, _)| here.contains('_')) {
+            self.error.message = self.error.message.replace(here, there);
+        }
         self
     }
 

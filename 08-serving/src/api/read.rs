@@ -3,7 +3,7 @@
 use super::ApiError;
 use axum::http::StatusCode;
 use naive_decode::in_terms_of_json;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -65,6 +65,23 @@ pub fn read<T: DeserializeOwned>(
     }
 }
 
+/// A parameter that is a list of objects, each as [`without_nulls`] has it.
+///
+/// # Errors
+/// If one is none of its kind.
+pub(super) fn each_without_nulls<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    from: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    let Some(list) = Option::<Vec<Map<String, Value>>>::deserialize(from)? else { return Ok(None) };
+    list.into_iter().map(said).collect::<Result<_, _>>().map(Some)
+}
+
+/// What is said in an object.
+fn said<T: DeserializeOwned, E: serde::de::Error>(fields: Map<String, Value>) -> Result<T, E> {
+    let said = fields.into_iter().filter(|(_, value)| !value.is_null()).collect();
+    serde_json::from_value(Value::Object(said)).map_err(E::custom)
+}
+
 /// A parameter that is an object, without those of its fields that are null: they ask for nothing either.
 ///
 /// # Errors
@@ -73,6 +90,5 @@ pub(super) fn without_nulls<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
     let Some(fields) = Option::<Map<String, Value>>::deserialize(from)? else { return Ok(None) };
-    let said = fields.into_iter().filter(|(_, value)| !value.is_null()).collect();
-    serde_json::from_value(Value::Object(said)).map(Some).map_err(D::Error::custom)
+    said(fields).map(Some)
 }

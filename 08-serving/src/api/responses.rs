@@ -14,6 +14,7 @@ pub use items::{Input, Item, ItemContent, ItemPart};
 
 use super::chat::ChatRequest;
 use super::formats::{NamedSchema, ResponseFormat};
+use super::read::each_without_nulls;
 use super::tools::{Function, FunctionName, Tool, ToolChoice, ToolKind, ToolWord};
 use super::{ApiError, Generation};
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ pub struct ResponseRequest {
     #[schema(minimum = 1)]
     pub max_output_tokens: Option<usize>,
     /// Functions that the model may call.
+    #[serde(default, deserialize_with = "each_without_nulls")]
     pub tools: Option<Vec<FunctionTool>>,
     /// Whether it may, must, or must not.
     pub tool_choice: Option<Choice>,
@@ -50,6 +52,12 @@ pub struct ResponseRequest {
     pub top_logprobs: Option<usize>,
     /// What becomes of a conversation that is too long: it is refused.
     pub truncation: Option<Truncation>,
+    /// Values that the chat template asks for by name, as in chat completions.
+    #[schema(value_type = Option<Object>)]
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// What the client tells of itself; not looked at.
+    #[schema(value_type = Option<Object>)]
+    pub client_metadata: Option<Value>,
     /// Whether the answer is made while nobody waits for it; it is not.
     pub background: Option<bool>,
     /// The answer that this goes on from. None is kept here: a conversation is sent whole.
@@ -186,6 +194,8 @@ pub enum Include {
 pub enum Truncation {
     /// It is refused.
     Disabled,
+    /// OpenAI would leave its beginning out; here it is refused all the same.
+    Auto,
 }
 
 impl ResponseRequest {
@@ -205,16 +215,20 @@ impl ResponseRequest {
             );
             return Err(ApiError::parameter("top_logprobs", problem));
         }
+        let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        let asks = |choice: &Choice| has_tools || *choice != Choice::Word(ToolWord::Auto);
         Ok(ChatRequest {
             messages: Some(input.messages(self.instructions)?),
             max_completion_tokens: self.max_output_tokens,
             logprobs: Some(tells),
             top_logprobs: self.top_logprobs,
+            // Whoever may call, and has nothing to call, answers.
+            tool_choice: self.tool_choice.filter(asks).map(ToolChoice::from),
             tools: self.tools.map(|tools| tools.into_iter().map(Tool::from).collect()),
-            tool_choice: self.tool_choice.map(ToolChoice::from),
             parallel_tool_calls: self.parallel_tool_calls,
             response_format: self.text.and_then(|text| text.format).map(ResponseFormat::from),
             reasoning_effort: self.reasoning.and_then(|reasoning| reasoning.effort),
+            chat_template_kwargs: self.chat_template_kwargs,
             generation: self.generation,
             ..ChatRequest::default()
         })
@@ -238,7 +252,10 @@ impl ResponseRequest {
             let expected = "false: an answer is for whoever waits for it";
             return Err(ApiError::value("background", true, expected));
         }
-        let Generation { n, max_tokens, return_token_ids, .. } = &self.generation;
+        let Generation { n, max_tokens, return_token_ids, metadata, .. } = &self.generation;
+        if let Some(notes) = metadata.as_ref().filter(|notes| !notes.is_object()) {
+            return Err(ApiError::value("metadata", notes, "an object"));
+        }
         if let Some(n) = n.filter(|&n| n != 1) {
             return Err(ApiError::value("n", n, "1: a response is one answer"));
         }

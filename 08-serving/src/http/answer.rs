@@ -21,6 +21,9 @@ use tokio::task::spawn_blocking;
 /// Tokens from which on an answer is a large one: with the twenty likeliest of each it has several megabytes.
 const LARGE: usize = 4096;
 
+/// Bytes of a request from which on it is a large one.
+const LARGE_BODY: usize = 256 << 10;
+
 /// A way to ask for text, and what its answers are written with.
 pub(super) trait Writes: Format + Sized {
     /// All answers, whole.
@@ -50,7 +53,7 @@ pub(super) async fn answer<W: Writes>(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     // Before anything is waited for.
-    let come = Instant::now();
+    let (come, asked) = (Instant::now(), body.len());
     let deadline = app.deadline(come);
     let prepare = move |app: &Arc<App>, body: &[u8]| W::prepare(app, tenant, body);
     let (writes, mut work, streams) = app.work(body, prepare).await?;
@@ -60,7 +63,8 @@ pub(super) async fn answer<W: Writes>(
         true => stream(pieces, writes).await,
         false => {
             let whole = writes.whole(pieces).await?;
-            let is_large = W::tokens(&whole) >= LARGE;
+            // What was asked may be told again.
+            let is_large = W::tokens(&whole) >= LARGE || asked >= LARGE_BODY;
             written(whole, is_large).await
         }
     }

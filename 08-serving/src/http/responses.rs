@@ -9,7 +9,7 @@ use super::prepare::Work;
 use super::talk::{Talk, Turn};
 use crate::api::responses::{
     Choice, Failure, Incomplete, InputDetails, OutputDetails, ResponseAnswer, ResponseEvent,
-    ResponseRequest, ResponseUsage, Status, What,
+    ResponseRequest, ResponseUsage, Status, TextConfig, TextFormat, What,
 };
 use crate::api::tools::ToolWord;
 use crate::api::{ApiError, ChatLogprobs, now, read};
@@ -67,6 +67,8 @@ const NAMES: [(&str, &str); 6] = [
 
 /// What the answer says of the request, before anything has come of it.
 fn asked(request: &ResponseRequest) -> ResponseAnswer {
+    let text = request.text.clone().unwrap_or_default();
+    let format = text.format.unwrap_or(TextFormat::Text {});
     ResponseAnswer {
         id: String::new(),
         object: "response",
@@ -83,7 +85,7 @@ fn asked(request: &ResponseRequest) -> ResponseAnswer {
         parallel_tool_calls: request.parallel_tool_calls.unwrap_or(true),
         tools: request.tools.clone().unwrap_or_default(),
         tool_choice: request.tool_choice.clone().unwrap_or(Choice::Word(ToolWord::Auto)),
-        text: request.text.clone().unwrap_or_default(),
+        text: TextConfig { format: Some(format), verbosity: text.verbosity },
         reasoning: request.reasoning.clone().unwrap_or_default(),
         temperature: 1.0,
         top_p: 1.0,
@@ -225,6 +227,7 @@ impl Format for Responses {
             StatusCode::BAD_REQUEST => "invalid_prompt",
             _ => "server_error",
         };
+        self.output.break_off();
         self.answer.status = Status::Failed;
         self.answer.error = Some(Failure { code, message: problem.error.message.clone() });
         let event = self.says("response.failed");

@@ -71,6 +71,15 @@ impl ThoughtFinder {
         found
     }
 
+    /// What the text so far leaves open.
+    pub fn thinking(&self) -> Thinking {
+        match self.place {
+            Place::Start => Thinking::MayCome,
+            Place::Opened | Place::Beginning | Place::Thoughts => Thinking::UnderWay,
+            Place::After | Place::Answer => Thinking::Over,
+        }
+    }
+
     /// Ends the text: what was held back is all there is.
     pub fn finish(&mut self) -> Thought {
         let held = std::mem::take(&mut self.held);

@@ -54,12 +54,17 @@ fn added_up(events: &[Value]) -> Value {
         assert!(event["response"]["usage"].is_null());
     }
     let (mut items, mut text) = (Vec::new(), String::new());
+    let (mut id, mut told) = (Value::Null, Vec::new());
     for event in rest {
         assert_eq!(event["output_index"], items.len(), "{event}");
+        if let (Some(_), Some(logprobs)) = (event.get("delta"), event.get("logprobs")) {
+            told.extend(logprobs.as_array().unwrap().clone());
+        }
         match event["type"].as_str().unwrap() {
             "response.output_item.added" => {
                 assert_eq!(event["item"]["status"], "in_progress");
                 assert!(text.is_empty(), "one after another: {event}");
+                id = event["item"]["id"].clone();
             }
             "response.content_part.added" => assert_eq!(event["part"]["text"], ""),
             "response.output_text.delta"
@@ -74,13 +79,17 @@ fn added_up(events: &[Value]) -> Value {
                 let item = &event["item"];
                 let said = item.get("arguments").unwrap_or(&item["content"][0]["text"]);
                 assert_eq!(*said, text);
+                if let Some(all) = item["content"][0]["logprobs"].as_array() {
+                    assert_eq!(*all, told, "{event}");
+                }
                 items.push(item.clone());
-                text.clear();
+                (text, told) = (String::new(), Vec::new());
             }
             other => panic!("{other}"),
         }
         let of = event.get("item_id").unwrap_or(&event["item"]["id"]);
-        assert!(of.as_str().unwrap().contains('_'), "{event}");
+        assert!(*of == id && id.as_str().unwrap().contains('_'), "{event}");
+        assert!(event.get("content_index").is_none_or(|at| *at == 0), "{event}");
     }
     let kind = format!("response.{}", last["response"]["status"].as_str().unwrap());
     assert_eq!(last["type"], kind);
@@ -206,6 +215,12 @@ fn calls_are_items_and_what_they_give_back_is_read() {
         response["output"].as_array().unwrap().iter().map(|item| &item["type"]).collect();
     assert_eq!(kinds, ["message", "function_call", "function_call"]);
     assert_eq!(response["output"][0]["content"][0]["text"], "Well. ");
+    // Of what is said around them log-probabilities are told, and of nothing else.
+    let told = json!({"include": ["message.output_text.logprobs"]});
+    let response = whole_and_streamed(server, &with(with(body.clone(), forced.clone()), told));
+    let logprobs = response["output"][0]["content"][0]["logprobs"].as_array().unwrap();
+    let tokens: String = logprobs.iter().map(|token| token["token"].as_str().unwrap()).collect();
+    assert!(tokens.starts_with("Well") && !tokens.contains("now"), "{tokens}");
     let one = with(with(body, forced), json!({"parallel_tool_calls": false}));
     assert_eq!(respond(server, &one)["output"].as_array().unwrap().len(), 2);
 }
@@ -229,12 +244,26 @@ fn thoughts_are_an_item_of_their_own() {
         assert_eq!(part["type"], "reasoning_text");
         assert!(!part["text"].as_str().unwrap().is_empty());
         let usage = &response["usage"];
-        let [thought, all] =
-            [&usage["output_tokens_details"]["reasoning_tokens"], &usage["output_tokens"]];
-        assert!(thought.as_u64() > Some(0) && thought.as_u64() < all.as_u64(), "{usage}");
+        let thought = usage["output_tokens_details"]["reasoning_tokens"].as_u64().unwrap();
+        // White space, and the mark that closes them, besides.
+        let own = server.post("/tokenize", &json!({"prompt": part["text"]})).json()["count"]
+            .as_u64()
+            .unwrap();
+        assert!((own..own + 5).contains(&thought), "{thought} of {own}: {response}");
+        assert!(thought + 10 < usage["output_tokens"].as_u64().unwrap(), "{response}");
         true
     };
     assert!([9, 8, 7, 6].into_iter().any(thought), "nothing was thought");
+    // What comes after thoughts and is held back at first is told of, all of it.
+    let said = "<tool box> is it";
+    let body = json!({"input": "Hi", "tools": tools(), "logit_bias": {"1": 9}, "seed": 1, "max_output_tokens": 200,
+        "structured_outputs": {"choice": [said]}, "include": ["message.output_text.logprobs"]});
+    let response = whole_and_streamed(server, &body);
+    let part = &response["output"].as_array().unwrap().last().unwrap()["content"][0];
+    assert_eq!(part["text"], said);
+    let tokens = part["logprobs"].as_array().unwrap().iter();
+    let tokens: String = tokens.map(|token| token["token"].as_str().unwrap()).collect();
+    assert!(tokens.trim_start().starts_with(said), "{tokens}");
     let endless = json!({"input": "Hi", "temperature": 0, "max_output_tokens": 12,
         "logit_bias": {"1": -100, "0": -100, "4": -100}});
     let response = whole_and_streamed(server, &endless);
@@ -275,6 +304,7 @@ fn an_answer_is_held_to_its_form() {
     assert_eq!(last["type"], "response.failed");
     assert_eq!(last["response"]["status"], "failed");
     assert_eq!(last["response"]["error"], json!({"code": "invalid_prompt", "message": message}));
+    assert_eq!(last["response"]["output"][0]["status"], "incomplete");
 }
 
 #[test]
@@ -289,7 +319,13 @@ fn what_a_response_cannot_be_is_refused_by_name() {
         (json!({"previous_response_id": "resp_1"}), "previous_response_id", "whole conversation"),
         (json!({"conversation": "conv_1"}), "conversation", "whole conversation"),
         (json!({"background": true}), "background", "false"),
-        (json!({"truncation": "auto"}), "truncation", "disabled"),
+        (json!({"truncation": "never"}), "truncation", "disabled"),
+        (json!({"metadata": "x"}), "metadata", "an object"),
+        (
+            json!({"structured_outputs": {"json_object": true}, "text": {"format": {"type": "json_object"}}}),
+            "structured_outputs",
+            "to text,",
+        ),
         (json!({"n": 2}), "n", "one answer"),
         (json!({"max_tokens": 5}), "max_tokens", "max_output_tokens"),
         (json!({"max_output_tokens": 0}), "max_output_tokens", "max_output_tokens is 0"),
@@ -325,11 +361,18 @@ fn what_a_response_cannot_be_is_refused_by_name() {
     // Clients write what nobody set as null, and what only OpenAI looks at.
     let body = json!({
         "input": "a", "max_output_tokens": 2, "previous_response_id": null, "conversation": null, "background": false,
-        "prompt": null, "store": true, "truncation": "disabled", "service_tier": "auto", "metadata": {"a": "b"},
+        "prompt": null, "store": true, "truncation": "auto", "client_metadata": {"a": 1}, "tool_choice": "auto",
+        "tools": [], "service_tier": "auto", "metadata": {"a": "b"},
         "prompt_cache_key": "a", "reasoning": {"effort": "low", "summary": "auto"}, "max_tool_calls": 3, "n": 1,
         "text": {"format": {"type": "text"}}, "include": [],
     });
+    respond(
+        server,
+        &json!({"input": "a", "max_output_tokens": 2, "tools": [
+        {"type": "function", "name": "now", "output_schema": null, "strict": null}]}),
+    );
     let response = respond(server, &body);
+    assert_eq!(response["text"]["format"], json!({"type": "text"}));
     assert_eq!(
         (&response["metadata"], &response["reasoning"]["effort"]),
         (&json!({"a": "b"}), &json!("low"))

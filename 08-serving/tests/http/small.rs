@@ -297,12 +297,15 @@ fn the_document_lists_every_parameter() {
         "encoding_format",
         "dimensions",
         "embedding",
-        "instructions",
-        "max_output_tokens",
-        "include",
     ] {
         assert!(text.contains(&format!("\"{parameter}\":")), "{parameter}");
     }
+    let schemas = &document["components"]["schemas"];
+    let [asked, part] = ["ResponseRequest", "OutputPart"].map(|name| schemas[name].to_string());
+    for parameter in ["input", "instructions", "max_output_tokens", "tools", "text", "include"] {
+        assert!(asked.contains(&format!("\"{parameter}\":")), "{parameter} in {asked}");
+    }
+    assert!(part.contains("annotations"), "{part}");
 }
 
 #[test]

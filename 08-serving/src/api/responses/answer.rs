@@ -136,6 +136,7 @@ pub enum OutputItem {
 
 /// A text in an item.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = OutputPart)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     /// What is said.

@@ -45,15 +45,16 @@ pub enum What {
         /// As it is now.
         part: Part,
     },
-    /// More text.
+    /// More of a text, or the arguments of a call, all of them in one piece.
     Delta {
         /// Of this item.
         item_id: String,
         /// Items before it.
         output_index: usize,
-        /// Texts of the item before it: none.
-        content_index: usize,
-        /// The text.
+        /// Texts of the item before it, of a text: none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        content_index: Option<usize>,
+        /// The text, or the arguments.
         delta: String,
         /// Log-probabilities of its tokens, of what is said.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,15 +73,6 @@ pub enum What {
         /// Log-probabilities of its tokens, of what is said.
         #[serde(skip_serializing_if = "Option::is_none")]
         logprobs: Option<Vec<TokenLogprob>>,
-    },
-    /// Arguments of a call, all of them in one piece.
-    MoreArguments {
-        /// Of this item.
-        item_id: String,
-        /// Items before it.
-        output_index: usize,
-        /// The arguments.
-        delta: String,
     },
     /// All arguments of a call.
     Arguments {

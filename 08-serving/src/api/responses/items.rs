@@ -3,12 +3,14 @@
 use crate::api::ApiError;
 use crate::api::messages::{ChatMessage, Content, Role};
 use crate::api::tools::{Arguments, CalledBefore, PastCall, ToolKind};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// What the model is to answer.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a text or a list of items")]
+#[derive(Debug, Clone, ToSchema)]
+#[serde(untagged)]
 pub enum Input {
     /// What the user says.
     Text(String),
@@ -16,9 +18,25 @@ pub enum Input {
     Items(Vec<Item>),
 }
 
+impl<'de> Deserialize<'de> for Input {
+    /// As one of the two, and not as either that will do: what is wrong with an item is to be said.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let item = |(at, item): (usize, Value)| {
+            serde_json::from_value(item).map_err(|e| D::Error::custom(format!("item {at}: {e}")))
+        };
+        match Value::deserialize(from)? {
+            Value::String(text) => Ok(Input::Text(text)),
+            Value::Array(items) => {
+                items.into_iter().enumerate().map(item).collect::<Result<_, _>>().map(Input::Items)
+            }
+            _ => Err(D::Error::custom("expected a text or a list of items")),
+        }
+    }
+}
+
 /// A part of a conversation. Which of its fields it has, its type says: `message` (or none) has `role` and `content`,
 /// `function_call` has `call_id`, `name` and `arguments`, `function_call_output` has `call_id` and `output`, and `reasoning`
-/// has `content`.
+/// has `content`, or else `summary`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct Item {
     /// What it is.
@@ -30,6 +48,13 @@ pub struct Item {
     /// What is said, or thought.
     #[serde(default)]
     pub content: Option<ItemContent>,
+    /// A summary of what was thought.
+    #[serde(default)]
+    pub summary: Option<ItemContent>,
+    /// Calls, as messages of chat completions have them: here each is an item of its own.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub tool_calls: Option<Value>,
     /// Which call.
     #[serde(default)]
     pub call_id: Option<String>,
@@ -57,8 +82,8 @@ pub enum ItemContent {
 /// A part of a text.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub struct ItemPart {
-    /// What it is: a text that was given (`input_text`), answered (`output_text`), thought (`reasoning_text`), or said in place of
-    /// an answer (`refusal`).
+    /// What it is: a text that was given (`input_text`), answered (`output_text`), thought (`reasoning_text`, `summary_text`), or
+    /// said in place of an answer (`refusal`).
     #[serde(rename = "type")]
     pub kind: String,
     /// Its text.
@@ -70,7 +95,7 @@ pub struct ItemPart {
 }
 
 /// Kinds of parts that have a text.
-const TEXTS: [&str; 4] = ["input_text", "output_text", "text", "reasoning_text"];
+const TEXTS: [&str; 5] = ["input_text", "output_text", "text", "reasoning_text", "summary_text"];
 
 impl ItemContent {
     fn text(self) -> Result<String, ApiError> {
@@ -112,7 +137,7 @@ impl Input {
             return Err(ApiError::value("input", "empty", "at least one item"));
         }
         let mut said = Said::default();
-        if let Some(text) = instructions {
+        if let Some(text) = instructions.filter(|text| !text.is_empty()) {
             said.message(Role::System, text);
         }
         items.into_iter().try_for_each(|item| said.take(item))?;
@@ -120,12 +145,11 @@ impl Input {
     }
 }
 
-/// Messages so far.
+/// Messages so far. What the assistant thinks, says and calls until somebody else speaks is one of them, and so are rules that
+/// come one after another: many templates want a system message at the beginning, and no other.
 #[derive(Default)]
 struct Said {
     messages: Vec<ChatMessage>,
-    /// What was thought before what comes next.
-    thoughts: Option<String>,
 }
 
 impl Said {
@@ -136,6 +160,10 @@ impl Said {
                 format!("input has an item of type {kind:?} without {what}, which it needs");
             refused(problem)
         };
+        if item.tool_calls.is_some() {
+            let problem = "input has a message with tool_calls, expected items of type \"function_call\" in their place";
+            return Err(refused(problem.to_owned()));
+        }
         match kind {
             "message" => match item.role.ok_or_else(|| lacks("role"))? {
                 Role::Tool => {
@@ -149,8 +177,13 @@ impl Said {
                 }
             },
             "reasoning" => {
-                let thoughts = item.content.map(ItemContent::text).transpose()?;
-                self.thoughts = thoughts.filter(|thoughts| !thoughts.is_empty());
+                let mut thoughts = String::new();
+                for content in [item.content, item.summary].into_iter().flatten() {
+                    if thoughts.is_empty() {
+                        thoughts = content.text()?;
+                    }
+                }
+                join(self.turn().reasoning_content.get_or_insert_default(), &thoughts);
             }
             "function_call" => {
                 let call = PastCall {
@@ -161,7 +194,7 @@ impl Said {
                         arguments: item.arguments.map(Arguments::Written),
                     },
                 };
-                self.call(call);
+                self.turn().tool_calls.get_or_insert_default().push(call);
             }
             "function_call_output" => {
                 let text = item.output.ok_or_else(|| lacks("output"))?.text()?;
@@ -181,24 +214,38 @@ impl Said {
     }
 
     fn message(&mut self, role: Role, text: String) {
-        let message = ChatMessage::new(role, Some(Content::Text(text)));
-        let thoughts = if role == Role::Assistant { self.thoughts.take() } else { None };
-        self.messages.push(ChatMessage { reasoning_content: thoughts, ..message });
-    }
-
-    /// What the assistant says and calls in one turn is one message.
-    fn call(&mut self, call: PastCall) {
-        let thoughts = self.thoughts.take();
-        let goes_on = thoughts.is_none();
-        match self.messages.last_mut().filter(|last| goes_on && last.role == Role::Assistant) {
-            Some(last) => last.tool_calls.get_or_insert_default().push(call),
-            None => self.messages.push(ChatMessage {
-                reasoning_content: thoughts,
-                tool_calls: Some(vec![call]),
-                ..ChatMessage::new(Role::Assistant, None)
-            }),
+        let sets_rules = |role| matches!(role, Role::System | Role::Developer);
+        let last = self.messages.last_mut();
+        let last = last.filter(|last| {
+            let both = [last.role, role];
+            both == [Role::Assistant; 2] || both.into_iter().all(sets_rules)
+        });
+        match last {
+            Some(last) => match &mut last.content {
+                Some(Content::Text(so_far)) => join(so_far, &text),
+                content => *content = Some(Content::Text(text)),
+            },
+            None => self.messages.push(ChatMessage::new(role, Some(Content::Text(text)))),
         }
     }
+
+    /// What the assistant has said since somebody else spoke.
+    fn turn(&mut self) -> &mut ChatMessage {
+        let goes_on = self.messages.last().is_some_and(|last| last.role == Role::Assistant);
+        if !goes_on {
+            self.messages.push(ChatMessage::new(Role::Assistant, None));
+        }
+        let last = self.messages.len() - 1;
+        &mut self.messages[last]
+    }
+}
+
+/// Puts more behind a text, in a paragraph of its own.
+fn join(text: &mut String, more: &str) {
+    if !text.is_empty() && !more.is_empty() {
+        *text += "\n\n";
+    }
+    *text += more;
 }
 
 #[cfg(test)]
@@ -235,6 +282,13 @@ mod tests {
             call("c"),
             {"type": "function_call_output", "call_id": "c", "output": ""},
             {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+            call("d"),
+            {"role": "assistant", "content": "More."},
+            {"type": "function_call_output", "call_id": "d", "output": "two"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]},
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm."}]},
+            {"type": "reasoning", "summary": []},
+            {"role": "user", "content": "Well?"},
         ]));
         let called = |id: &str| json!({"id": id, "type": "function", "function": {"name": "now", "arguments": {"zone": "Rome"}}});
         let back =
@@ -247,9 +301,21 @@ mod tests {
             back("b", "one"),
             {"role": "assistant", "content": "", "reasoning_content": "Again.", "tool_calls": [called("c")]},
             back("c", ""),
-            {"role": "assistant", "content": "No."},
+            {"role": "assistant", "content": "No.\n\nMore.", "tool_calls": [called("d")]},
+            back("d", "two"),
+            {"role": "assistant", "content": "", "reasoning_content": "Hm\n\nhm."},
+            {"role": "user", "content": "Well?"},
         ]);
         assert_eq!(found, Ok(expected));
+        // Many templates want one system message, at the beginning.
+        let found = read(json!([{"role": "developer", "content": "And kind."}, asked]));
+        assert_eq!(
+            found,
+            Ok(json!([{"role": "system", "content": "Be brief.\n\nAnd kind."}, asked]))
+        );
+        let input: Input = serde_json::from_value(json!([asked])).unwrap();
+        let messages = input.messages(Some(String::new())).unwrap();
+        assert_eq!(serde_json::to_value(for_template(&messages).unwrap()).unwrap(), json!([asked]));
     }
 
     #[test]
@@ -267,10 +333,26 @@ mod tests {
                 "input_image",
             ),
             (json!({"role": "user", "content": [{"type": "input_text"}]}), "with a text"),
+            (
+                json!({"role": "assistant", "content": "a", "tool_calls": []}),
+                "\"function_call\" in their place",
+            ),
         ] {
             let refused = read(json!([item])).unwrap_err();
             assert!(refused.contains(problem), "{item}: {refused}");
         }
         assert!(read(json!([])).unwrap_err().contains("at least one item"));
+        for (input, problem) in [
+            (
+                json!([{"role": "user", "content": "a"}, {"role": "human"}]),
+                "item 1: unknown variant `human`",
+            ),
+            (json!([{"role": "user", "content": 5}]), "item 0: content is no string"),
+            (json!(["a"]), "item 0: "),
+            (json!(5), "expected a text or a list of items"),
+        ] {
+            let refused = serde_json::from_value::<Input>(input.clone()).unwrap_err().to_string();
+            assert!(refused.contains(problem), "{input}: {refused}");
+        }
     }
 }

@@ -13,10 +13,9 @@ pub(super) struct Output {
     is_open: bool,
     /// Log-probabilities of tokens whose text has not come yet.
     waiting: Vec<TokenLogprob>,
-    /// Tokens before the first of what is said.
-    before: usize,
-    has_said: bool,
-    has_thought: bool,
+    /// Tokens that were thought, and those of which that is not known yet.
+    thought: usize,
+    undecided: usize,
 }
 
 /// What has happened: its name, and what it says.
@@ -36,7 +35,14 @@ impl Output {
 
     /// Tokens that were thought.
     pub(super) fn reasoning_tokens(&self) -> usize {
-        if self.has_thought { self.before } else { 0 }
+        self.thought
+    }
+
+    /// Nothing more comes: what is under way stays as it is.
+    pub(super) fn break_off(&mut self) {
+        if let Some(item) = self.items.last_mut().filter(|_| self.is_open) {
+            *item.status_mut() = Status::Incomplete;
+        }
     }
 
     /// Takes a piece of the answer in.
@@ -45,26 +51,28 @@ impl Output {
         turned: Turned,
         logprobs: Option<Vec<TokenLogprob>>,
     ) -> Vec<Happened> {
-        let Turned { thoughts, content, calls, tokens, end } = turned;
+        let Turned { thoughts, content, calls, tokens, are_thoughts, end } = turned;
         let mut happened = Vec::new();
-        let says = !content.is_empty() || !calls.is_empty();
-        self.has_thought |= !thoughts.is_empty();
-        self.has_said |= says;
-        if !self.has_said {
-            self.before += tokens.len();
+        self.undecided += tokens.len();
+        self.waiting.extend(logprobs.into_iter().flatten());
+        if are_thoughts == Some(true) {
+            self.thought += self.undecided;
+            // Those of thoughts are not told.
+            self.waiting.clear();
+        }
+        if are_thoughts.is_some() {
+            self.undecided = 0;
         }
         if !thoughts.is_empty() {
             self.write(Kind::Thoughts, thoughts, None, &mut happened);
-        }
-        // Those of thoughts are not told.
-        if self.has_said || !self.has_thought {
-            self.waiting.extend(logprobs.into_iter().flatten());
         }
         if !content.is_empty() {
             let logprobs = std::mem::take(&mut self.waiting);
             self.write(Kind::Said, content, Some(logprobs), &mut happened);
         }
         for call in calls {
+            // Nor are those of calls.
+            self.waiting.clear();
             self.close(Status::Completed, &mut happened);
             self.call(call, &mut happened);
         }
@@ -97,6 +105,17 @@ impl Output {
             self.close(Status::Completed, happened);
             self.open(kind, happened);
         }
+        self.more(kind, delta, logprobs, happened);
+    }
+
+    /// More of the text that is under way.
+    fn more(
+        &mut self,
+        kind: Kind,
+        delta: String,
+        logprobs: Option<Vec<TokenLogprob>>,
+        happened: &mut Vec<Happened>,
+    ) {
         let (output_index, item_id) = self.last();
         match self.part() {
             Some(Part::OutputText { text, logprobs: all, .. }) => {
@@ -110,7 +129,8 @@ impl Output {
             Kind::Thoughts => "response.reasoning_text.delta",
             Kind::Said => "response.output_text.delta",
         };
-        let delta = What::Delta { item_id, output_index, content_index: 0, delta, logprobs };
+        let content_index = Some(0);
+        let delta = What::Delta { item_id, output_index, content_index, delta, logprobs };
         happened.push((name, delta));
     }
 
@@ -144,12 +164,15 @@ impl Output {
         if !std::mem::take(&mut self.is_open) {
             return;
         }
-        let waiting = std::mem::take(&mut self.waiting);
+        if !self.waiting.is_empty() && matches!(self.part(), Some(Part::OutputText { .. })) {
+            // Tokens without any text of their own.
+            let logprobs = std::mem::take(&mut self.waiting);
+            self.more(Kind::Said, String::new(), Some(logprobs), happened);
+        }
         let (output_index, item_id) = self.last();
         if let Some(part) = self.part() {
             let (name, text, logprobs) = match part {
                 Part::OutputText { text, logprobs, .. } => {
-                    logprobs.extend(waiting);
                     ("response.output_text.done", text.clone(), Some(logprobs.clone()))
                 }
                 Part::ReasoningText { text } => {
@@ -168,8 +191,6 @@ impl Output {
 
     /// A call is whole when it is known that it is one.
     fn call(&mut self, call: ToolCall, happened: &mut Vec<Happened>) {
-        // Those of a call are not told either.
-        self.waiting.clear();
         let (name, all) = (call.function.name, call.function.arguments);
         let item = |arguments, status| OutputItem::FunctionCall {
             id: fresh_id("fc_"),
@@ -184,7 +205,8 @@ impl Output {
         }
         let (output_index, item_id) = self.last();
         let (id, delta) = (item_id.clone(), all.clone());
-        let more = What::MoreArguments { item_id: id, output_index, delta };
+        let (content_index, logprobs) = (None, None);
+        let more = What::Delta { item_id: id, output_index, content_index, delta, logprobs };
         happened.push(("response.function_call_arguments.delta", more));
         let all = What::Arguments { item_id, output_index, name, arguments: all };
         happened.push(("response.function_call_arguments.done", all));

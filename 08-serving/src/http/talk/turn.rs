@@ -38,6 +38,8 @@ pub(in crate::http) struct Turned {
     pub(in crate::http) content: String,
     pub(in crate::http) calls: Vec<ToolCall>,
     pub(in crate::http) tokens: Vec<Told>,
+    /// Whether the tokens, those of the marks included, are thoughts; none while that is not known.
+    pub(in crate::http) are_thoughts: Option<bool>,
     pub(in crate::http) end: Option<End>,
 }
 
@@ -98,7 +100,13 @@ impl Turn {
             Piece::Text(written) => (written, None),
             Piece::End(ending) => (ending.last.clone(), Some(ending)),
         };
+        let before = self.thoughts.thinking();
         let Thought { mut thoughts, mut answer } = self.thoughts.push(&written.text);
+        let are_thoughts = match (before, self.thoughts.thinking()) {
+            (_, Thinking::UnderWay) | (Thinking::UnderWay, _) => Some(true),
+            (_, Thinking::MayCome) => None,
+            (_, Thinking::Over) => Some(!thoughts.is_empty()),
+        };
         if ending.is_some() {
             let last = self.thoughts.finish();
             thoughts += &last.thoughts;
@@ -119,7 +127,7 @@ impl Turn {
             End { ending, reason }
         });
         let (thoughts, content) = (self.shown(thoughts), self.shown(text));
-        Turned { thoughts, content, calls, tokens: written.tokens, end }
+        Turned { thoughts, content, calls, tokens: written.tokens, are_thoughts, end }
     }
 
     /// What a client is shown of a text.
