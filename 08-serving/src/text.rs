@@ -15,7 +15,7 @@ mod thoughts;
 mod writer;
 
 pub use answer::{Answer, Ending, Piece, Reason, Stopper};
-pub use calls::{CallFinder, Found, MARKED, Marked, calls};
+pub use calls::{CallFinder, Found, MARKED, Marked, Spoken, calls};
 pub use stops::{Cut, Stops, overlap};
 pub use thoughts::{THOUGHTS, Thinking, Thought, ThoughtFinder};
 pub use writer::{Style, Told, Writer, Written};

@@ -102,14 +102,15 @@ impl Writes for Chat {
             let (logprobs, token_ids) = (self.logprobs(&turned), self.token_ids(&turned));
             let end = turned.end.ok_or_else(|| ApiError::failed("the answer has no end"))?;
             // Whoever calls functions may say nothing besides, and whoever thinks may not have come to it.
-            let says_else = !turned.calls.is_empty() || !turned.thoughts.is_empty();
-            let is_silent = turned.content.is_empty() && says_else;
+            let (content, calls) = (turned.said.text(), turned.said.calls());
+            let says_else = !calls.is_empty() || !turned.thoughts.is_empty();
+            let is_silent = content.is_empty() && says_else;
             let message = AnswerMessage {
                 role: "assistant",
-                content: (!is_silent).then_some(turned.content),
+                content: (!is_silent).then_some(content),
                 reasoning_content: (!turned.thoughts.is_empty()).then_some(turned.thoughts),
                 refusal: None,
-                tool_calls: turned.calls,
+                tool_calls: calls,
             };
             let (finish_reason, stop_reason) = (end.reason, end.stop_reason());
             choices.push(ChatChoice {
@@ -142,7 +143,7 @@ impl Format for Chat {
     fn piece(&mut self, index: usize, piece: Piece) -> Result<Vec<Self::Event>, ApiError> {
         let turned = self.take(index, piece);
         let (logprobs, token_ids) = (self.logprobs(&turned), self.token_ids(&turned));
-        let calls_before = self.turns[index].calls() - turned.calls.len();
+        let calls_before = self.turns[index].calls() - turned.said.calls().len();
         let deltas = turned.deltas(index, calls_before, logprobs, token_ids);
         Ok(deltas.into_iter().map(|delta| self.frame.piece(PIECE, delta)).collect())
     }

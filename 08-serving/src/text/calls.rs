@@ -52,13 +52,61 @@ enum Place {
     After,
 }
 
-/// What was found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+/// What an answer consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spoken {
     /// Text that is no call.
-    pub text: String,
-    /// Calls, in their order.
-    pub calls: Vec<ToolCall>,
+    Text(String),
+    /// A call.
+    Call(ToolCall),
+}
+
+/// What was found, in its order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found(pub Vec<Spoken>);
+
+impl Found {
+    /// Puts text behind what was found.
+    pub fn write(&mut self, more: &str) {
+        match self.0.last_mut() {
+            _ if more.is_empty() => {}
+            Some(Spoken::Text(text)) => *text += more,
+            _ => self.0.push(Spoken::Text(more.to_owned())),
+        }
+    }
+
+    /// Puts calls behind what was found.
+    pub fn call(&mut self, calls: Vec<ToolCall>) {
+        self.0.extend(calls.into_iter().map(Spoken::Call));
+    }
+
+    /// Puts more behind what was found.
+    pub fn extend(&mut self, more: Found) {
+        for spoken in more.0 {
+            match spoken {
+                Spoken::Text(text) => self.write(&text),
+                call => self.0.push(call),
+            }
+        }
+    }
+
+    /// All its text.
+    pub fn text(&self) -> String {
+        let text = |spoken: &Spoken| match spoken {
+            Spoken::Text(text) => Some(text.clone()),
+            Spoken::Call(_) => None,
+        };
+        self.0.iter().filter_map(text).collect()
+    }
+
+    /// All its calls.
+    pub fn calls(&self) -> Vec<ToolCall> {
+        let call = |spoken: &Spoken| match spoken {
+            Spoken::Text(_) => None,
+            Spoken::Call(call) => Some(call.clone()),
+        };
+        self.0.iter().filter_map(call).collect()
+    }
 }
 
 impl CallFinder {
@@ -85,18 +133,16 @@ impl CallFinder {
                 Place::Json | Place::Call(_) => calls(&held, &self.names),
             };
             match (said, self.place) {
-                (Some(calls), _) => found.calls.extend(calls),
+                (Some(calls), _) => found.call(calls),
                 // No call after all: a client gets what the model said. Behind what looked like a mark there may be calls.
                 (None, Place::Call(Marked { open, .. })) => {
-                    found.text += &format!("{gap}{open}");
+                    found.write(&format!("{gap}{open}"));
                     self.place = Place::Text;
-                    let Found { text, calls } = self.push(&held);
-                    found.text += &text;
-                    found.calls.extend(calls);
+                    found.extend(self.push(&held));
                     continue;
                 }
                 (None, Place::After) if held.trim().is_empty() => {}
-                (None, _) => found.text += &held,
+                (None, _) => found.write(&held),
             }
             return found;
         }
@@ -135,7 +181,7 @@ impl CallFinder {
                 let marks = MARKED.iter().filter_map(|m| Some((self.held.find(m.open)?, m)));
                 match marks.min_by_key(|(at, _)| *at) {
                     Some((at, marked)) => {
-                        found.text += &self.held[..at];
+                        found.write(&self.held[..at]);
                         self.held.drain(..at + marked.open.len());
                         self.place = Place::Call(marked);
                         true
@@ -143,7 +189,8 @@ impl CallFinder {
                     None => {
                         let keep = MARKED.iter().map(|m| overlap(&self.held, m.open)).max();
                         let sent = self.held.len() - keep.unwrap_or(0);
-                        found.text.extend(self.held.drain(..sent));
+                        found.write(&self.held[..sent]);
+                        self.held.drain(..sent);
                         false
                     }
                 }
@@ -156,11 +203,11 @@ impl CallFinder {
                 let gap = std::mem::take(&mut self.gap);
                 self.place = match calls(&inside, &self.names) {
                     Some(calls) => {
-                        found.calls.extend(calls);
+                        found.call(calls);
                         Place::After
                     }
                     None => {
-                        found.text += &format!("{gap}{open}{inside}{close}");
+                        found.write(&format!("{gap}{open}{inside}{close}"));
                         Place::Text
                     }
                 };
@@ -273,11 +320,11 @@ mod tests {
         let mut finder = CallFinder::new(vec!["weather".into()]);
         let all: Vec<char> = answer.chars().collect();
         let pieces = all.chunks(letters).map(|piece| piece.iter().collect::<String>());
-        let mut found: Vec<Found> = pieces.map(|piece| finder.push(&piece)).collect();
-        found.push(finder.finish());
-        let text = found.iter().map(|found| found.text.as_str()).collect();
-        let calls = found.into_iter().flat_map(|found| found.calls);
-        (text, calls.map(|call| (call.function.name, call.function.arguments)).collect())
+        let mut found = Found::default();
+        pieces.for_each(|piece| found.extend(finder.push(&piece)));
+        found.extend(finder.finish());
+        let calls = found.calls().into_iter();
+        (found.text(), calls.map(|call| (call.function.name, call.function.arguments)).collect())
     }
 
     #[test]
@@ -296,6 +343,18 @@ mod tests {
             let llama = call.replace("arguments", "parameters");
             assert_eq!(run(&llama, letters), (String::new(), vec![is.clone()]));
         }
+    }
+
+    #[test]
+    fn what_comes_at_once_is_found_in_its_order() {
+        let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+        let mut finder = CallFinder::new(vec!["now".into()]);
+        let found = finder.push(&format!("First {call}\nthen {call} and")).0;
+        let kinds = found.iter().map(|spoken| match spoken {
+            Spoken::Text(text) => text,
+            Spoken::Call(call) => &call.function.name,
+        });
+        assert_eq!(kinds.collect::<Vec<_>>(), ["First ", "now", "\nthen ", "now", " and"]);
     }
 
     #[test]
@@ -357,7 +416,7 @@ mod tests {
         ] {
             let mut finder = CallFinder::new(vec!["weather".into(), "now".into()]);
             let found = finder.push(text);
-            assert_eq!(found.text == text, told, "{text}: {found:?}");
+            assert_eq!(found.text() == text, told, "{text}: {found:?}");
         }
     }
 

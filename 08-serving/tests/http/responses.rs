@@ -215,6 +215,14 @@ fn calls_are_items_and_what_they_give_back_is_read() {
         response["output"].as_array().unwrap().iter().map(|item| &item["type"]).collect();
     assert_eq!(kinds, ["message", "function_call", "function_call"]);
     assert_eq!(response["output"][0]["content"][0]["text"], "Well. ");
+    // What follows a call follows it, also where both come at once.
+    let said = format!("<tool_call>{call}</tool_call>\nand more");
+    let held = json!({"structured_outputs": {"choice": [said]}, "stop": ["</tool_call>\nor"]});
+    let response = whole_and_streamed(server, &with(body.clone(), held));
+    let items = response["output"].as_array().unwrap();
+    let kinds: Vec<_> = items.iter().map(|item| &item["type"]).collect();
+    assert_eq!(kinds, ["function_call", "message"]);
+    assert_eq!(items[1]["content"][0]["text"], "\nand more");
     // Of what is said around them log-probabilities are told, and of nothing else.
     let told = json!({"include": ["message.output_text.logprobs"]});
     let response = whole_and_streamed(server, &with(with(body.clone(), forced.clone()), told));

@@ -67,7 +67,7 @@ impl Calls {
         // A model that thinks is shown to have thought nothing.
         let text = &ThoughtFinder::new(Thinking::MayCome).push(text).answer;
         let mut finder = CallFinder::new(vec![PROBE.to_owned()]);
-        let found = finder.push(text).calls.len() + finder.finish().calls.len();
+        let found = finder.push(text).calls().len() + finder.finish().calls().len();
         if found != 1 {
             return None;
         }

@@ -4,6 +4,7 @@ use crate::api::responses::{OutputItem, Part, Status, What};
 use crate::api::tools::ToolCall;
 use crate::api::{TokenLogprob, fresh_id};
 use crate::http::talk::Turned;
+use crate::text::Spoken;
 
 /// The items so far.
 #[derive(Default)]
@@ -51,7 +52,7 @@ impl Output {
         turned: Turned,
         logprobs: Option<Vec<TokenLogprob>>,
     ) -> Vec<Happened> {
-        let Turned { thoughts, content, calls, tokens, are_thoughts, end } = turned;
+        let Turned { thoughts, said, tokens, are_thoughts, end } = turned;
         let mut happened = Vec::new();
         self.undecided += tokens.len();
         self.waiting.extend(logprobs.into_iter().flatten());
@@ -66,15 +67,19 @@ impl Output {
         if !thoughts.is_empty() {
             self.write(Kind::Thoughts, thoughts, None, &mut happened);
         }
-        if !content.is_empty() {
-            let logprobs = std::mem::take(&mut self.waiting);
-            self.write(Kind::Said, content, Some(logprobs), &mut happened);
-        }
-        for call in calls {
-            // Nor are those of calls.
-            self.waiting.clear();
-            self.close(Status::Completed, &mut happened);
-            self.call(call, &mut happened);
+        for spoken in said.0 {
+            match spoken {
+                Spoken::Text(text) => {
+                    let logprobs = std::mem::take(&mut self.waiting);
+                    self.write(Kind::Said, text, Some(logprobs), &mut happened);
+                }
+                Spoken::Call(call) => {
+                    // Nor are those of calls.
+                    self.waiting.clear();
+                    self.close(Status::Completed, &mut happened);
+                    self.call(call, &mut happened);
+                }
+            }
         }
         if let Some(end) = end {
             if self.items.is_empty() {

@@ -5,8 +5,8 @@ use crate::api::answers::{CallDelta, ChatDelta, Delta};
 use crate::api::calling::Calling;
 use crate::api::tools::ToolCall;
 use crate::text::{
-    CallFinder, Ending, Found, Piece, Reason, Stopper, Thinking, Thought, ThoughtFinder, Told,
-    calls,
+    CallFinder, Ending, Found, Piece, Reason, Spoken, Stopper, Thinking, Thought, ThoughtFinder,
+    Told, calls,
 };
 use serde_json::Value;
 
@@ -35,8 +35,8 @@ enum Kind {
 #[derive(Default)]
 pub(in crate::http) struct Turned {
     pub(in crate::http) thoughts: String,
-    pub(in crate::http) content: String,
-    pub(in crate::http) calls: Vec<ToolCall>,
+    /// Text and calls.
+    pub(in crate::http) said: Found,
     pub(in crate::http) tokens: Vec<Told>,
     /// Whether the tokens, those of the marks included, are thoughts; none while that is not known.
     pub(in crate::http) are_thoughts: Option<bool>,
@@ -112,11 +112,15 @@ impl Turn {
             thoughts += &last.thoughts;
             answer += &last.answer;
         }
-        let Found { text, mut calls } = self.find(&answer, ending.is_some());
-        if self.one_call {
-            calls.truncate(1usize.saturating_sub(self.calls));
-        }
-        self.calls += calls.len();
+        let Found(mut said) = self.find(&answer, ending.is_some());
+        said.retain(|spoken| match spoken {
+            Spoken::Text(_) => true,
+            Spoken::Call(_) if self.one_call && self.calls > 0 => false,
+            Spoken::Call(_) => {
+                self.calls += 1;
+                true
+            }
+        });
         let is_named = matches!(self.kind, Kind::MustCall { is_named: true, .. });
         let end = ending.map(|ending| {
             let reason = match ending.reason {
@@ -126,8 +130,15 @@ impl Turn {
             };
             End { ending, reason }
         });
-        let (thoughts, content) = (self.shown(thoughts), self.shown(text));
-        Turned { thoughts, content, calls, tokens: written.tokens, are_thoughts, end }
+        let thoughts = self.shown(thoughts);
+        let mut shown = Found::default();
+        for spoken in said {
+            match spoken {
+                Spoken::Text(text) => shown.write(&self.shown(text)),
+                Spoken::Call(call) => shown.call(vec![call]),
+            }
+        }
+        Turned { thoughts, said: shown, tokens: written.tokens, are_thoughts, end }
     }
 
     /// What a client is shown of a text.
@@ -137,13 +148,11 @@ impl Turn {
 
     fn find(&mut self, more: &str, is_last: bool) -> Found {
         match &mut self.kind {
-            Kind::Text => Found { text: more.to_owned(), calls: Vec::new() },
+            Kind::Text => text_alone(more),
             Kind::MayCall(finder) => {
                 let mut found = finder.push(more);
                 if is_last {
-                    let last = finder.finish();
-                    found.text += &last.text;
-                    found.calls.extend(last.calls);
+                    found.extend(finder.finish());
                 }
                 found
             }
@@ -153,13 +162,19 @@ impl Turn {
                     return Found::default();
                 }
                 match calls(text, names) {
-                    Some(calls) => Found { text: String::new(), calls },
+                    Some(calls) => Found(calls.into_iter().map(Spoken::Call).collect()),
                     // Cut off before it was whole.
-                    None => Found { text: std::mem::take(text), calls: Vec::new() },
+                    None => text_alone(text),
                 }
             }
         }
     }
+}
+
+fn text_alone(text: &str) -> Found {
+    let mut found = Found::default();
+    found.write(text);
+    found
 }
 
 impl Turned {
@@ -180,8 +195,7 @@ impl Turned {
     /// Puts more behind this.
     pub(in crate::http) fn extend(&mut self, more: Turned) {
         self.thoughts += &more.thoughts;
-        self.content += &more.content;
-        self.calls.extend(more.calls);
+        self.said.extend(more.said);
         self.tokens.extend(more.tokens);
         self.end = more.end.or(self.end.take());
     }
@@ -196,7 +210,8 @@ impl Turned {
     ) -> Vec<ChatDelta> {
         let tells_tokens = (logprobs.is_some() || token_ids.is_some()) && !self.tokens.is_empty();
         let mut deltas = Vec::new();
-        let says = !self.thoughts.is_empty() || !self.content.is_empty() || !self.calls.is_empty();
+        let (content, calls) = (self.said.text(), self.said.calls());
+        let says = !self.thoughts.is_empty() || !content.is_empty() || !calls.is_empty();
         if says || tells_tokens {
             let call = |(at, call): (usize, ToolCall)| CallDelta {
                 index: calls_before + at,
@@ -206,9 +221,9 @@ impl Turned {
             };
             let delta = Delta {
                 role: None,
-                content: (!self.content.is_empty()).then_some(self.content),
+                content: (!content.is_empty()).then_some(content),
                 reasoning_content: (!self.thoughts.is_empty()).then_some(self.thoughts),
-                tool_calls: self.calls.into_iter().enumerate().map(call).collect(),
+                tool_calls: calls.into_iter().enumerate().map(call).collect(),
             };
             let (finish_reason, stop_reason) = (None, None);
             deltas.push(ChatDelta {
@@ -263,9 +278,10 @@ mod tests {
                 whole.extend(turn.take(piece));
             }
         }
-        let reason = if whole.calls.is_empty() { "stop" } else { "tool_calls" };
+        let calls = whole.said.calls();
+        let reason = if calls.is_empty() { "stop" } else { "tool_calls" };
         assert_eq!(whole.end.unwrap().reason, reason);
-        (whole.content, whole.calls.len())
+        (whole.said.text(), calls.len())
     }
 
     #[test]
