@@ -2,7 +2,7 @@
 
 use super::formats::Form;
 use super::references::Definitions;
-use super::tools::{Function, Tool, ToolChoice, ToolWord};
+use super::tools::{Allowed, AllowedMode, Function, Tool, ToolChoice, ToolWord};
 use super::{ApiError, MOST_TOOLS, at_most};
 use serde_json::{Map, Value, json};
 
@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 pub struct Calling {
     /// The functions that the model is told of.
     pub tools: Vec<Tool>,
+    /// Those of them that it may call.
+    pub callable: Vec<Function>,
     /// Functions one of which must be called; none if the model may answer as it likes.
     pub demanded: Vec<Function>,
     /// Whether a single function was named.
@@ -42,23 +44,32 @@ impl Calling {
             of_an_object(&tool.function)?;
         }
         let named = |name: &str| tools.iter().find(|tool| tool.function.name == name);
-        let (demanded, is_named) = match &choice {
-            None | Some(ToolChoice::Word(ToolWord::Auto)) => (Vec::new(), false),
+        let called = |name: &String| {
+            let tool = named(name).map(|tool| tool.function.clone());
+            let expected = "the name of one of the tools";
+            tool.ok_or_else(|| ApiError::value("tool_choice", name, expected))
+        };
+        let all = || tools.iter().map(|tool| tool.function.clone()).collect::<Vec<_>>();
+        let (callable, is_demanded, is_named) = match &choice {
+            None | Some(ToolChoice::Word(ToolWord::Auto)) => (all(), false, false),
             Some(ToolChoice::Word(ToolWord::None)) => return Ok(Calling::default()),
-            Some(ToolChoice::Word(ToolWord::Required)) => {
-                (tools.iter().map(|tool| tool.function.clone()).collect(), false)
-            }
-            Some(ToolChoice::Named { function, .. }) => {
-                let tool = named(&function.name).ok_or_else(|| {
-                    ApiError::value("tool_choice", &function.name, "the name of one of the tools")
-                })?;
-                (vec![tool.function.clone()], true)
+            Some(ToolChoice::Word(ToolWord::Required)) => (all(), true, false),
+            Some(ToolChoice::Named { function, .. }) => (vec![called(&function.name)?], true, true),
+            Some(ToolChoice::Allowed { allowed_tools: Allowed { mode, tools }, .. }) => {
+                let allowed = tools.iter().map(|tool| called(&tool.function.name));
+                let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
+                if allowed.is_empty() {
+                    let expected = "at least one of the tools";
+                    return Err(ApiError::value("tool_choice", "of no tools", expected));
+                }
+                (allowed, *mode == AllowedMode::Required, false)
             }
         };
         if choice.is_some() && tools.is_empty() {
             return Err(ApiError::parameter("tool_choice", "tool_choice is given without tools"));
         }
-        Ok(Calling { tools, demanded, is_named })
+        let demanded = if is_demanded { callable.clone() } else { Vec::new() };
+        Ok(Calling { tools, callable, demanded, is_named })
     }
 
     /// Whether the model may call, or answer as it likes.
@@ -72,10 +83,9 @@ impl Calling {
         (!demanded.is_empty()).then(|| one_call(&demanded, ARGUMENTS))
     }
 
-    /// One call of any function that the model is told of; `arguments` is what it calls its arguments.
+    /// One call of any function that the model may call; `arguments` is what it calls its arguments.
     pub fn any_call(&self, arguments: &str) -> Form {
-        let all: Vec<&Function> = self.tools.iter().map(|tool| &tool.function).collect();
-        one_call(&all, arguments)
+        one_call(&self.callable.iter().collect::<Vec<_>>(), arguments)
     }
 }
 

@@ -15,7 +15,10 @@ pub use items::{Input, Item, ItemContent, ItemPart};
 use super::chat::ChatRequest;
 use super::formats::{NamedSchema, ResponseFormat};
 use super::read::each_without_nulls;
-use super::tools::{Function, FunctionName, Tool, ToolChoice, ToolKind, ToolWord};
+use super::tools::{
+    Allowed, AllowedKind, AllowedMode, Function, FunctionName, NamedTool, Tool, ToolChoice,
+    ToolKind, ToolWord,
+};
 use super::{ApiError, Generation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -97,7 +100,10 @@ pub struct FunctionTool {
 
 /// Whether the model may call, must, or must not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected \"none\", \"auto\", \"required\" or a named function")]
+#[serde(
+    untagged,
+    expecting = "expected \"none\", \"auto\", \"required\", a named function, or allowed_tools"
+)]
 pub enum Choice {
     /// By word.
     Word(ToolWord),
@@ -109,6 +115,26 @@ pub enum Choice {
         /// Which.
         name: String,
     },
+    /// It is told of all functions, and may call some of them.
+    Allowed {
+        /// `"allowed_tools"`
+        #[serde(rename = "type")]
+        kind: AllowedKind,
+        /// Whether one of them must be called.
+        mode: AllowedMode,
+        /// Which. At least one.
+        tools: Vec<AllowedTool>,
+    },
+}
+
+/// A function that may be called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AllowedTool {
+    /// There is one kind.
+    #[serde(rename = "type")]
+    pub kind: ToolKind,
+    /// Which.
+    pub name: String,
 }
 
 /// What the text of an answer is to be like.
@@ -283,6 +309,14 @@ impl From<Choice> for ToolChoice {
             Choice::Word(word) => ToolChoice::Word(word),
             Choice::Named { kind, name } => {
                 ToolChoice::Named { kind, function: FunctionName { name } }
+            }
+            Choice::Allowed { kind, mode, tools } => {
+                let named = |AllowedTool { kind, name }| NamedTool {
+                    kind,
+                    function: FunctionName { name },
+                };
+                let tools = tools.into_iter().map(named).collect();
+                ToolChoice::Allowed { kind, allowed_tools: Allowed { mode, tools } }
             }
         }
     }

@@ -47,10 +47,21 @@ pub struct Function {
 
 /// Whether the model may call, must, or must not.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected \"none\", \"auto\", \"required\" or a named function")]
+#[serde(
+    untagged,
+    expecting = "expected \"none\", \"auto\", \"required\", a named function, or allowed_tools"
+)]
 pub enum ToolChoice {
     /// By word.
     Word(ToolWord),
+    /// It is told of all functions, and may call some of them.
+    Allowed {
+        /// `"allowed_tools"`
+        #[serde(rename = "type")]
+        kind: AllowedKind,
+        /// Which.
+        allowed_tools: Allowed,
+    },
     /// This function.
     Named {
         /// `"function"`
@@ -71,6 +82,43 @@ pub enum ToolWord {
     Auto,
     /// It must.
     Required,
+}
+
+/// See [`ToolChoice`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AllowedKind {
+    /// There is one.
+    AllowedTools,
+}
+
+/// Functions that may be called.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+pub struct Allowed {
+    /// Whether one of them must.
+    pub mode: AllowedMode,
+    /// Which. At least one.
+    pub tools: Vec<NamedTool>,
+}
+
+/// Whether one of some functions must be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AllowedMode {
+    /// It may.
+    Auto,
+    /// It must.
+    Required,
+}
+
+/// A tool by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+pub struct NamedTool {
+    /// There is one kind.
+    #[serde(rename = "type")]
+    pub kind: ToolKind,
+    /// Which.
+    pub function: FunctionName,
 }
 
 /// A function by its name.

@@ -70,6 +70,51 @@ fn a_demanded_call_conforms_whole_and_streamed() {
 }
 
 #[test]
+fn a_model_is_told_of_all_functions_and_may_call_those_that_are_allowed() {
+    let server = Server::shared();
+    let allowed = |mode: &str, names: &[&str]| {
+        let tool = |name: &&str| json!({"type": "function", "function": {"name": name}});
+        let tools: Vec<Value> = names.iter().map(tool).collect();
+        json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
+    };
+    let ask_of = |server: &Server, choice: Value, more: Value| {
+        let mut body = json!({"messages": question(), "tools": tools(), "tool_choice": choice,
+            "max_tokens": 100, "return_token_ids": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.chat(body)
+    };
+    let ask = |choice: Value, more: Value| ask_of(server, choice, more);
+    let telling = Server::speaking("{% for tool in tools %}{{ tool.function.name }} {% endfor %}");
+    let prompt = |choice: Value| {
+        ask_of(&telling, choice, json!({})).json()["prompt_token_ids"].as_array().unwrap().clone()
+    };
+    let all = prompt(json!("auto"));
+    assert!(all.len() > 2);
+    for mode in ["auto", "required"] {
+        assert_eq!(prompt(allowed(mode, &["now"])), all);
+    }
+    for seed in 0..4 {
+        let answer = ask(allowed("required", &["now"]), json!({"seed": seed})).json();
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["message"]["tool_calls"][0]["function"]["name"], "now", "{choice}");
+        assert_eq!(choice["finish_reason"], "tool_calls");
+    }
+    // What it calls by itself is a call if it may, and text if not.
+    for (name, calls) in [("now", 1), ("weather", 0)] {
+        let said = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+        let forced = json!({"structured_outputs": {"choice": [said]}});
+        let message = ask(allowed("auto", &[name]), forced).json()["choices"][0]["message"].clone();
+        let found = message.get("tool_calls").map_or(0, |calls| calls.as_array().unwrap().len());
+        assert_eq!(found, calls, "{message}");
+        assert_eq!(message["content"].is_null(), calls == 1, "{message}");
+    }
+    for names in [&["other"][..], &[]] {
+        let refused = ask(allowed("auto", names), json!({}));
+        refused.is_refused(400, Some("tool_choice"));
+    }
+}
+
+#[test]
 fn a_model_that_may_call_and_does_not_just_answers() {
     let server = Server::shared();
     let body = json!({"messages": question(), "temperature": 0});

@@ -77,7 +77,7 @@ impl Turn {
         let kind = match (calling.tools.is_empty(), calling.demanded.is_empty()) {
             (true, _) => Kind::Text,
             (false, true) => {
-                let names = names(&mut calling.tools.iter().map(|tool| &tool.function.name));
+                let names = names(&mut calling.callable.iter().map(|function| &function.name));
                 Kind::MayCall(CallFinder::new(names))
             }
             (false, false) => Kind::MustCall {
