@@ -183,7 +183,10 @@ impl Said {
                         thoughts = content.text()?;
                     }
                 }
-                join(self.turn().reasoning_content.get_or_insert_default(), &thoughts);
+                // There may be none that can be read: clients send back what others have locked up.
+                if !thoughts.is_empty() {
+                    join(self.turn().reasoning_content.get_or_insert_default(), &thoughts);
+                }
             }
             "function_call" => {
                 let call = PastCall {
@@ -313,7 +316,8 @@ mod tests {
             found,
             Ok(json!([{"role": "system", "content": "Be brief.\n\nAnd kind."}, asked]))
         );
-        let input: Input = serde_json::from_value(json!([asked])).unwrap();
+        let input = json!([asked, {"type": "reasoning", "summary": [], "encrypted_content": "x"}]);
+        let input: Input = serde_json::from_value(input).unwrap();
         let messages = input.messages(Some(String::new())).unwrap();
         assert_eq!(serde_json::to_value(for_template(&messages).unwrap()).unwrap(), json!([asked]));
     }
