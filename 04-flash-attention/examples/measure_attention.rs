@@ -205,26 +205,28 @@ fn fill(shape: Shape, cache: &mut impl KvCache, past: usize, element: Element) -
     Ok(())
 }
 
-/// One row through all layers, and back again; milliseconds, and the last layer's answer.
+/// One row through all layers, and back again; milliseconds, and all layers' answers.
 fn step(
     shape: Shape,
     cache: &mut impl KvCache,
     past: usize,
     element: Element,
-) -> Result<(f64, Array3<f32>)> {
+) -> Result<(f64, Vec<Array3<f32>>)> {
     let pass = Pass::one(Span::new(0, past, &[0], Want::Last));
     let q = shape.numbers(7, 1, shape.heads);
     let (k, v) = shape.keys_values(5, 1, element);
     cache.begin(&pass)?;
     let started = Instant::now();
     // One entry into the thread pool for all layers, as the model has it.
-    let mut last = Ok(Array3::zeros((0, 0, 0)));
+    let mut answers = Vec::with_capacity(shape.layers);
     rayon::scope(|_| {
         for index in 0..shape.layers {
-            last = cache.attend(shape.layer(index, None), &pass, q.view(), k.view(), v.view());
+            let layer = shape.layer(index, None);
+            answers.push(cache.attend(layer, &pass, q.view(), k.view(), v.view()));
         }
     });
-    Ok((started.elapsed().as_secs_f64() * 1e3, last?))
+    let took = started.elapsed().as_secs_f64() * 1e3;
+    Ok((took, answers.into_iter().collect::<Result<_, _>>()?))
 }
 
 fn print_prompts(shape: Shape, series: &[Series]) {

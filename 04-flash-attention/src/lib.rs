@@ -22,6 +22,11 @@
 //! | `kernels.rs` | the inner loops of packed weights, for each instruction set |
 //! | `faults.rs` | what goes wrong with tiles, splits and scales, on purpose |
 
+#[cfg(target_endian = "big")]
+compile_error!(
+    "weights are multiplied as they are stored, lowest byte first, by processors that read them so"
+);
+
 pub mod faults;
 mod flash_cache;
 mod flash_decoding;

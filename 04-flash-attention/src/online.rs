@@ -44,7 +44,9 @@ impl Online {
         self.add(head, first, scores, values);
     }
 
-    /// Brings all sums to another maximum. The factor is a power of two, so nothing is rounded.
+    /// Brings all sums to another maximum. The factor is a power of two, so nothing is rounded that does not become smaller
+    /// than 2^-126. A weight below that is zero where the last maximum is known at once; one that was summed before may be
+    /// left of, and a form that moves its maximum differs by that.
     pub fn move_maximum(&mut self, maximum: i32) {
         let factor = power_of_two(self.maximum.saturating_sub(maximum));
         self.maximum = maximum;

@@ -32,7 +32,8 @@ impl Scaled {
     /// what was seen.
     ///
     /// # Errors
-    /// If the weights are not so many, something was seen of other inputs, or there is no memory.
+    /// If the weights are not so many, something was seen of other inputs, the format cannot hold one, scaled or not, or
+    /// there is no memory.
     ///
     /// # Panics
     /// If `memory` is not for the pool's threads.
@@ -45,9 +46,14 @@ impl Scaled {
         pool: &Arc<Pool>,
         memory: &Memory,
     ) -> Result<Self> {
-        if inputs == 0 || seen.sizes.len() != inputs || weights.len() != outputs * inputs {
+        let count = outputs.checked_mul(inputs).filter(|&count| count > 0);
+        if count != Some(weights.len()) {
+            let expected = format!("{outputs} outputs x {inputs} inputs, at least one of each");
+            return Err(Error::invalid("weight count of a linear layer", weights.len(), expected));
+        }
+        if let Some(odd) = [&seen.sizes, &seen.squares].into_iter().find(|of| of.len() != inputs) {
             let what = "columns whose activations were seen";
-            return Err(Error::invalid(what, seen.sizes.len(), format!("the matrix's {inputs}")));
+            return Err(Error::invalid(what, odd.len(), format!("the matrix's {inputs}")));
         }
         let scales = best_scales(format, &weights, seen);
         for row in weights.chunks_exact_mut(inputs) {

@@ -114,13 +114,18 @@ impl Format {
     /// # Errors
     /// If one is or does.
     pub(super) fn check_weights(self, weights: &[f32], inputs: usize) -> Result<()> {
-        // From halfway to what would be the next number on, a weight is rounded to infinity.
+        // From halfway to what would be the next number on, a weight is rounded to infinity. So is a scale, of which the
+        // largest weight of a group is so many; any weight may be the smallest of its group, which is kept as it is.
+        let halves = |steps: f32| (steps * 65_520.0, range(steps * f16::MAX.to_f32()));
         let (end, range) = match self {
-            Format::F16 => (65_520.0, range(f16::MAX.to_f32())),
+            Format::F16 | Format::Q4_1 => halves(1.0),
+            Format::Q4_0 => halves(8.0),
+            Format::Q8_0 => halves(127.0),
+            Format::Fp8 => halves(448.0),
             Format::Bf16 | Format::Bf16Fast => {
                 (f32::from_bits(0x7f7f_8000), range(bf16::MAX.to_f32()))
             }
-            _ => (f32::INFINITY, "finite".into()),
+            Format::F32 | Format::Int8 => (f32::INFINITY, "finite".into()),
         };
         let is_odd = |weight: &f32| weight.is_nan() || weight.abs() >= end;
         // To the end of a row even if one is odd: many numbers are then looked at together.

@@ -33,7 +33,7 @@ impl OutlierSplit {
     /// Splits a row-major `[outputs][inputs]` matrix.
     ///
     /// # Errors
-    /// If the weights are not so many, or there is no memory for them.
+    /// If the weights are not so many, there is no memory for them, or one is too large for its half of the matrix.
     ///
     /// # Panics
     /// If a column is past the last, or `memory` is not for the pool's threads.

@@ -244,6 +244,10 @@ fn weights_that_a_format_cannot_hold_are_refused() {
     let bf16_end = f32::from_bits(0x7f7f_8000);
     for (format, end, range) in [
         (Format::F16, 65_520.0, "from -6.5504e4 to 6.5504e4"),
+        (Format::Q4_1, 65_520.0, "from -6.5504e4 to 6.5504e4"),
+        (Format::Q4_0, 8.0 * 65_520.0, "from -5.24032e5 to 5.24032e5"),
+        (Format::Q8_0, 127.0 * 65_520.0, "from -8.319008e6 to 8.319008e6"),
+        (Format::Fp8, 448.0 * 65_520.0, "from -2.9345792e7 to 2.9345792e7"),
         (Format::Bf16, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
         (Format::Bf16Fast, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
     ] {
@@ -258,7 +262,9 @@ fn weights_that_a_format_cannot_hold_are_refused() {
         // What is rounded to the largest number is held.
         (weights[3], weights[5]) = (-end.next_down(), end.next_down());
         let back = unpacked(&packed(format, &weights, [3, 2], simd(), 1));
-        assert!(back.iter().all(|weight| weight.is_finite()), "{format:?}: {back:?}");
+        for (weight, back) in weights.iter().zip(&back) {
+            assert!((weight - back).abs() <= end * (bound(format) + 0.001), "{format:?}: {back:?}");
+        }
     }
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct DigitRows {
     /// `[handfuls][blocks of 64 numbers][high, low][rows of the handful]`
     digits: Vec<[[i8; STEP]; STEPS]>,
     rows: Vec<Row>,
+    /// Numbers of a row.
+    width: usize,
 }
 
 impl DigitRows {
@@ -82,7 +84,10 @@ impl DigitRows {
     pub(crate) fn push<const R: usize>(&mut self, simd: Simd, rows: [&[f32]; R]) {
         let (width, first) = (rows[0].len(), self.digits.len());
         assert!(width.is_multiple_of(STEP) && width <= MOST_SUMMED, "a width of a row in digits");
+        let is_first = self.rows.is_empty();
         assert!(rows.iter().all(|row| row.len() == width), "rows of one width");
+        assert!(is_first || self.width == width, "rows of one width");
+        self.width = width;
         self.digits.resize(first + width.div_ceil(BLOCK) * 2 * R, [[0; STEP]; STEPS]);
         let blocks = self.digits[first..].as_chunks_mut().0.as_chunks_mut().0;
         let mut own = [Row::default(); R];
@@ -91,10 +96,11 @@ impl DigitRows {
         self.rows.extend(own);
     }
 
-    /// The `R` rows from `first` on, which are a handful. All rows have as many steps.
+    /// The `R` rows from `first` on, which are a handful, for so many steps: those that all rows have.
     fn handful<const R: usize>(&self, first: usize, steps: usize) -> Handful<'_, R> {
         let rows = *self.rows[first..].first_chunk().expect("a handful of rows");
-        let blocks = steps.div_ceil(STEPS);
+        let blocks = self.width.div_ceil(BLOCK);
+        assert_eq!(blocks, steps.div_ceil(STEPS), "blocks of a row");
         let digits = &self.digits[first * blocks * 2..][..R * blocks * 2];
         Handful { blocks: digits.as_chunks().0.as_chunks().0, steps, rows }
     }
@@ -103,7 +109,7 @@ impl DigitRows {
     /// `to [R][tiles]`. Where memory is to be asked for what comes next, that is in `after` once tiles are at an end.
     ///
     /// # Panics
-    /// If a tile is not as long as a row, or `to` is of another size.
+    /// If there are no tiles, one is not as long as a row, or `to` is of another size.
     pub(crate) fn meet<const R: usize>(
         &self,
         simd: Simd,
@@ -112,7 +118,8 @@ impl DigitRows {
         by: f32,
         to: &mut [[f32; OUTPUTS]],
     ) {
-        let numbers = tiles[0].len();
+        let numbers = self.width;
+        assert!(!tiles.is_empty(), "tiles");
         assert!(tiles.iter().all(|tile| tile.len() == numbers) && to.len() == R * tiles.len());
         let rows = self.handful::<R>(first, numbers / STEP);
         // SAFETY: every tile is as long as a row, and `to` has its outputs, as was checked.
@@ -123,7 +130,7 @@ impl DigitRows {
     /// `to [R][width]`. `asks` is whether memory is to be asked for what comes next.
     ///
     /// # Panics
-    /// If a tile has not four steps, or `width` is not whole registers.
+    /// If a tile has not four steps, rows are longer than all tiles, or shorter, or `width` is not whole registers.
     pub(crate) fn add<const R: usize>(
         &self,
         simd: Simd,

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 /// What the file begins with.
 const MAGIC: [u8; 8] = *b"PACKEDW\0";
 
-/// To be raised when anything changes in how numbers become panels, or in what the file says. Written in
-/// the machine's own byte order, as scales and floats are: a file of the other order has another version.
+/// To be raised when anything changes in how numbers become panels, or in what the file says.
 const VERSION: u64 = 5;
 
 /// Magic, version, length of the header, checksum.
@@ -62,8 +61,8 @@ impl Header {
         let json = serde_json::to_vec(self).expect("texts and numbers can be written");
         let mut bytes = Vec::with_capacity(PREFIX + json.len());
         bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_ne_bytes());
-        bytes.extend((json.len() as u64).to_ne_bytes());
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend((json.len() as u64).to_le_bytes());
         bytes.extend(prefix_checksum(&bytes, &json));
         bytes.extend(json);
         bytes
@@ -76,7 +75,7 @@ impl Header {
         if prefix[..8] != MAGIC {
             return Err("is no file of packed weights".into());
         }
-        let number = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| prefix[at + i]));
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| prefix[at + i]));
         if number(8) != VERSION {
             return Err(format!("is of version {}, expected {VERSION}", number(8)));
         }
@@ -117,7 +116,7 @@ impl Entry {
     fn is_sound(&self, header: &Header) -> bool {
         let Ok(format) = self.format.parse::<Format>() else { return false };
         // Far above any matrix there is; what is computed of them fits 64 bits.
-        let is_size = |size: usize| (1..=1 << 32).contains(&size);
+        let is_size = |size: usize| (1..=1 << 32).contains(&(size as u64));
         let fits = |(thread, &[start, length]): (usize, &[usize; 2])| {
             let expected = share_bytes(format, self.outputs, self.inputs, header.threads, thread);
             let end = start.checked_add(length);

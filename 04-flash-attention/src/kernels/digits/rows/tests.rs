@@ -166,3 +166,21 @@ fn a_tile_is_turned_as_far_as_there_are_columns() {
         }
     }
 }
+
+#[test]
+#[should_panic]
+fn a_tile_is_as_long_as_a_row() {
+    let (simd, codes) = (Simd::available()[0], [Code::new(1); 32 * OUTPUTS]);
+    let mut digits = DigitRows::default();
+    digits.push(simd, [&[1.0; 64][..]]);
+    digits.meet::<1>(simd, 0, (&[codes.as_chunks().0], None), 1.0, &mut [[0.0; OUTPUTS]]);
+}
+
+#[test]
+#[should_panic(expected = "blocks of a row")]
+fn there_are_as_many_tiles_as_a_row_has_numbers() {
+    let (simd, codes) = (Simd::available()[0], [Code::new(1); OUTPUTS * OUTPUTS]);
+    let mut digits = DigitRows::default();
+    digits.push(simd, [&[1.0; 128][..]]);
+    digits.add::<1>(simd, 0, &[&codes[..]], (OUTPUTS, false), &mut [0.0; OUTPUTS]);
+}
