@@ -11,11 +11,13 @@ use flash_attention::packed::{
 };
 use flash_attention::threads::Pool;
 use flash_attention::tile_attention::KvType;
-use gqa_mla::quality::{self, Judge, Make, Material, Quality};
+use gqa_mla::quality::{self, Judge, Material, Quality};
+use kv_cache::KvCache;
 use model_files::ModelArgs;
 use naive_decode::measurement::{Measurement, Series, median};
 use naive_decode::{Element, LoadOptions, Model, NaiveAttention, Pack, Pass, Span, Want};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Tokens of one sample of speed, and samples.
@@ -35,12 +37,27 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// What came out for one format.
+/// A [`quality::Make`] of its own.
+type MakeOwned = Box<dyn Fn(&Model, usize, usize) -> naive_decode::Result<Box<dyn KvCache>>>;
+
+/// What came out for one format of weights, or of keys and values.
 struct Row {
     name: String,
-    bytes: usize,
+    model: Rc<Model>,
+    make: MakeOwned,
     quality: Quality,
     tokens_per_second: Vec<f64>,
+}
+
+impl Row {
+    fn of_model(name: &str, model: Model, judge: &Judge) -> Result<Self> {
+        let quality = judge.judge_model(&model)?;
+        Ok(Row::new(name.into(), Rc::new(model), quality, Box::new(quality::full)))
+    }
+
+    fn new(name: String, model: Rc<Model>, quality: Quality, make: MakeOwned) -> Self {
+        Row { name, model, make, quality, tokens_per_second: Vec::with_capacity(SAMPLES) }
+    }
 }
 
 fn main() -> Result<()> {
@@ -64,27 +81,32 @@ fn main() -> Result<()> {
     for format in Format::ALL {
         let stored = |_: &str| Ok(None::<Rows>);
         let packer = Packer::new(Weights::As(format), options.isa, &pool, &stored);
-        rows.push(measure(format.name(), assemble(&packer)?, &judge)?);
+        rows.push(Row::of_model(format.name(), assemble(&packer)?, &judge)?);
     }
     let seen = calibration.seen();
     for (name, threshold) in [("int8, one scale a row", f32::INFINITY), ("llm.int8()", THRESHOLD)] {
         let packer = outlier_packer(&seen, threshold, options.isa, &pool);
-        rows.push(measure(name, assemble(&packer)?, &judge)?);
+        rows.push(Row::of_model(name, assemble(&packer)?, &judge)?);
     }
     for (name, format) in [("q4_1, awq", Format::Q4_1), ("q4_0, awq", Format::Q4_0)] {
         let packer = awq_packer(format, &seen, options.isa, &pool);
-        rows.push(measure(name, assemble(&packer)?, &judge)?);
+        rows.push(Row::of_model(name, assemble(&packer)?, &judge)?);
     }
     let stored = |_: &str| Ok(None::<Rows>);
     let packer = Packer::new(Weights::As(Format::F32), options.isa, &pool, &stored);
-    let packed = assemble(&packer)?;
+    let packed = Rc::new(assemble(&packer)?);
     for kept in [Element::Bf16.into(), KvType::Bf16Fast, KvType::Int8] {
-        let make: Make = &|model, capacity, sequences| {
+        let pool = pool.clone();
+        let make: MakeOwned = Box::new(move |model, capacity, sequences| {
             let cache = FlashCache::with_kept(model, kept, capacity, sequences)?;
             Ok(Box::new(cache.on_threads(pool.clone())))
-        };
-        let quality = judge.judge(make)?;
-        rows.push(timed(format!("f32, {kept} K/V"), &packed, quality, make)?);
+        });
+        let quality = judge.judge(&*make)?;
+        rows.push(Row::new(format!("f32, {kept} K/V"), packed.clone(), quality, make));
+    }
+    // In turns, so that none has the quieter minutes.
+    for _ in 0..SAMPLES {
+        rows.iter_mut().try_for_each(time)?;
     }
     print_table(&rows);
     let series = rows.iter().flat_map(samples).collect();
@@ -93,28 +115,21 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn measure(name: &str, model: Model, judge: &Judge) -> Result<Row> {
-    let quality = judge.judge_model(&model)?;
-    timed(name.into(), &model, quality, &quality::full)
-}
-
-/// Times decoding with a cache of some kind.
-fn timed(name: String, model: &Model, quality: Quality, make: Make) -> Result<Row> {
-    let mut tokens_per_second = Vec::with_capacity(SAMPLES);
-    for _ in 0..SAMPLES {
-        let mut cache = make(model, TOKENS + 1, 1)?;
-        let mut feed = |slot: usize, token: u32| {
-            let pass = Pass::one(Span::new(0, slot, &[token], Want::Last));
-            model.forward(&pass, &mut *cache)
-        };
-        feed(0, 1)?;
-        let began = Instant::now();
-        for token in 0..TOKENS {
-            feed(token + 1, token as u32 + 5)?;
-        }
-        tokens_per_second.push(TOKENS as f64 / began.elapsed().as_secs_f64());
+/// One more sample of decoding.
+fn time(row: &mut Row) -> Result<()> {
+    let Row { model, make, tokens_per_second, .. } = row;
+    let mut cache = make(model, TOKENS + 1, 1)?;
+    let mut feed = |slot: usize, token: u32| {
+        let pass = Pass::one(Span::new(0, slot, &[token], Want::Last));
+        model.forward(&pass, &mut *cache)
+    };
+    feed(0, 1)?;
+    let began = Instant::now();
+    for token in 0..TOKENS {
+        feed(token + 1, token as u32 + 5)?;
     }
-    Ok(Row { name, bytes: model.weight_bytes(), quality, tokens_per_second })
+    tokens_per_second.push(TOKENS as f64 / began.elapsed().as_secs_f64());
+    Ok(())
 }
 
 fn print_table(rows: &[Row]) {
@@ -130,11 +145,13 @@ fn print_table(rows: &[Row]) {
         "recall",
         "tokens/s",
     ]);
-    for Row { name, bytes, quality, tokens_per_second } in rows {
+    let bytes = |row: &Row| row.model.weight_bytes() as f64;
+    for row in rows {
+        let Row { name, quality, tokens_per_second, .. } = row;
         table.add_row([
             name.clone(),
-            format!("{:.2}", *bytes as f64 / 1e6),
-            format!("{:.1}x", rows[0].bytes as f64 / *bytes as f64),
+            format!("{:.2}", bytes(row) / 1e6),
+            format!("{:.1}x", bytes(&rows[0]) / bytes(row)),
             format!("{:.3}", quality.perplexity()),
             format!("{:.5}", quality.divergence()),
             format!("{:.1} %", 100.0 * quality.agreement()),
@@ -163,7 +180,7 @@ fn samples(row: &Row) -> Vec<Series> {
         .map(|(figure, unit, samples)| Series {
             name: format!("{}: {figure}", row.name),
             unit: unit.into(),
-            points: vec![(row.bytes as f64, samples)],
+            points: vec![(row.model.weight_bytes() as f64, samples)],
         })
         .collect()
 }
