@@ -2,10 +2,10 @@
 
 use super::smollm2_weights;
 use flash_attention::kernels::Simd;
-use flash_attention::packed::{Format, Memory, PackedLinear};
+use flash_attention::packed::{Format, Memory, PackedLinear, Rows};
 use flash_attention::threads::Pool;
 use naive_decode::{Isa, Linear};
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView1};
 
 #[test]
 fn bits_of_a_weight_are_time() {
@@ -32,20 +32,35 @@ fn the_largest_sum_of_a_group() {
     assert!(two_products(255) > i32::from(i16::MAX) && two_products(128) <= i32::from(i16::MAX));
 }
 
-/// Codes of some activations that share a scale.
-fn codes(x: &[f32]) -> Vec<i32> {
-    let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-    x.iter().map(|x| (x * (127.0 / largest)).round_ties_even() as i32).collect()
+/// Codes that rows of activations become: each meets a weight of 1 by itself.
+fn codes<const N: usize>(rows: &[[f32; N]]) -> Vec<[i32; N]> {
+    let (simd, pool, memory) = (Simd::within(Isa::best()), Pool::new(1), Memory::new(1));
+    let ones = Array2::<f32>::eye(N);
+    let ones = ones.as_slice().unwrap();
+    let linear = PackedLinear::from_floats(Format::Q8_0, ones, N, N, simd, &pool, &memory).unwrap();
+    let met = linear.apply(Array2::from(rows.to_vec()).view());
+    let row = |(x, met): (&[f32; N], ArrayView1<f32>)| {
+        let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        std::array::from_fn(|i| (met[i] / (largest / 127.0)).round() as i32)
+    };
+    rows.iter().zip(met.rows()).map(row).collect()
 }
 
 #[test]
 fn int8_by_hand() {
-    let (weights, activations) = (codes(&[0.5, -1.0, 0.25, 2.0]), codes(&[3.0, 1.0, -2.0, 0.5]));
-    assert_eq!(weights, [32, -64, 16, 127]);
-    assert_eq!(activations, [127, 42, -85, 21]);
-    let sum: i32 = weights.iter().zip(&activations).map(|(w, x)| w * x).sum();
+    let (weights, activations) = ([0.5, -1.0, 0.25, 2.0], [3.0, 1.0, -2.0, 0.5]);
+    let mut row = [0.0; 32];
+    row[..4].copy_from_slice(&weights);
+    let stored = Rows::encoded(Format::Q8_0, &row, 1, 32).unwrap();
+    let stored: Vec<i32> = stored.bytes[2..6].iter().map(|&code| i32::from(code as i8)).collect();
+    assert_eq!(stored, [32, -64, 16, 127]);
+    assert_eq!(codes(&[activations]), [[127, 42, -85, 21]]);
+    let sum: i32 = stored.iter().zip(codes(&[activations])[0]).map(|(w, x)| w * x).sum();
     assert_eq!(sum, 2_683);
-    let product = sum as f32 * (2.0 / 127.0) * (3.0 / 127.0);
+    let (simd, pool, memory) = (Simd::within(Isa::best()), Pool::new(1), Memory::new(1));
+    let linear =
+        PackedLinear::from_floats(Format::Q8_0, &weights, 1, 4, simd, &pool, &memory).unwrap();
+    let product = linear.apply(Array2::from(vec![activations]).view())[[0, 0]];
     assert_eq!((1000.0 * product).round(), 998.0);
     let exact = 0.5 * 3.0 - 1.0 + 0.25 * -2.0 + 2.0 * 0.5;
     assert_eq!(exact, 1.0);
@@ -55,21 +70,20 @@ fn int8_by_hand() {
 fn an_outlier_takes_its_neighbours_bits() {
     let mut group = [0.3; 32];
     group[7] = 100.0;
-    let with = codes(&group);
+    let with = codes(&[group])[0];
     assert_eq!((with[0], with[7]), (0, 127));
     // Taken out, and multiplied in 16 bits by itself, it leaves the others all they need.
     group[7] = 0.0;
-    assert_eq!(codes(&group)[0], 127);
+    assert_eq!(codes(&[group])[0][0], 127);
 }
 
 #[test]
 fn a_row_is_quantised_by_itself() {
     let (own, neighbour) = ([0.4, -0.8, 0.2], [9.0, 3.0, -5.0]);
-    let alone = codes(&own);
-    let both: Vec<f32> = own.iter().chain(&neighbour).copied().collect();
-    let in_company = codes(&both)[..3].to_vec();
-    assert_ne!(in_company, alone);
-    assert_eq!((alone, in_company), (vec![64, -127, 32], vec![6, -11, 3]));
+    assert_eq!(codes(&[own, neighbour])[0], [64, -127, 32]);
+    assert_eq!(codes(&[own]), [[64, -127, 32]]);
+    // With one scale for both it would be what it is in a row with its neighbour.
+    assert_eq!(codes(&[[0.4, -0.8, 0.2, 9.0, 3.0, -5.0]])[0][..3], [6, -11, 3]);
 }
 
 #[test]
