@@ -227,5 +227,8 @@ mod tests {
         assert!(off < 1e-4, "{off}");
         let said = make(&seen(inputs - 1)).err().unwrap().to_string();
         assert!(said.contains("95, expected the matrix's 96"), "{said}");
+        let odd = Seen { squares: Vec::new(), ..seen(inputs) };
+        let said = make(&odd).err().unwrap().to_string();
+        assert!(said.contains("0, expected the matrix's 96"), "{said}");
     }
 }
