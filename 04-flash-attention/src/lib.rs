@@ -24,7 +24,7 @@
 
 #[cfg(target_endian = "big")]
 compile_error!(
-    "weights are multiplied as they are stored, lowest byte first, by processors that read them so"
+    "expected a processor that reads the lowest byte of a number first: weights are so stored"
 );
 
 pub mod faults;
