@@ -7,15 +7,18 @@
 //! | `text/answer.rs` | the same from the engine's events, with why it ended and what it came to |
 //! | `text/thoughts.rs` | what a model thinks, told from what it answers |
 //! | `text/calls.rs` | calls of functions, found in what a model says |
+//! | `text/spoken.rs` | text and calls, in their order |
 
 mod answer;
 mod calls;
+mod spoken;
 mod stops;
 mod thoughts;
 mod writer;
 
 pub use answer::{Answer, Ending, Piece, Reason, Stopper};
-pub use calls::{CallFinder, Found, MARKED, Marked, Spoken, calls};
+pub use calls::{CallFinder, MARKED, Marked, calls};
+pub use spoken::{Found, Spoken};
 pub use stops::{Cut, Stops, overlap};
 pub use thoughts::{THOUGHTS, Thinking, Thought, ThoughtFinder};
 pub use writer::{Style, Told, Writer, Written};

@@ -8,7 +8,7 @@
 
 use super::calibration::{InOrder, Seen};
 use super::format::Format;
-use super::linear::PackedLinear;
+use super::linear::{PackedLinear, check};
 use super::memory::Memory;
 use crate::kernels::Simd;
 use crate::threads::Pool;
@@ -46,11 +46,7 @@ impl Scaled {
         pool: &Arc<Pool>,
         memory: &Memory,
     ) -> Result<Self> {
-        let count = outputs.checked_mul(inputs).filter(|&count| count > 0);
-        if count != Some(weights.len()) {
-            let expected = format!("{outputs} outputs x {inputs} inputs, at least one of each");
-            return Err(Error::invalid("weight count of a linear layer", weights.len(), expected));
-        }
+        check(format, &weights, outputs, inputs)?;
         if let Some(odd) = [&seen.sizes, &seen.squares].into_iter().find(|of| of.len() != inputs) {
             let what = "columns whose activations were seen";
             return Err(Error::invalid(what, odd.len(), format!("the matrix's {inputs}")));

@@ -187,7 +187,7 @@ pub(super) fn share_bytes(
     panels_of(outputs, threads, thread).len().checked_mul(format.panel_bytes(inputs))
 }
 
-fn check(format: Format, weights: &[f32], outputs: usize, inputs: usize) -> Result<()> {
+pub(super) fn check(format: Format, weights: &[f32], outputs: usize, inputs: usize) -> Result<()> {
     let count = outputs.checked_mul(inputs).filter(|&count| count > 0);
     if count != Some(weights.len()) {
         let expected = format!("{outputs} outputs x {inputs} inputs, at least one of each");

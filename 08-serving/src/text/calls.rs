@@ -4,7 +4,7 @@
 //! them: between `<tool_call>` and `</tool_call>` (Hermes, Qwen), with text around it; after `[TOOL_CALLS]` (Mistral) or
 //! `<|python_tag|>` (Llama 3), to the answer's end; or as an answer that is nothing else (Llama 3).
 
-use super::overlap;
+use super::{Found, overlap};
 use crate::api::tools::ToolCall;
 use serde::Deserialize;
 use serde_json::Deserializer;
@@ -50,63 +50,6 @@ enum Place {
     Call(&'static Marked),
     /// After a call: nothing but white space since.
     After,
-}
-
-/// What an answer consists of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Spoken {
-    /// Text that is no call.
-    Text(String),
-    /// A call.
-    Call(ToolCall),
-}
-
-/// What was found, in its order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found(pub Vec<Spoken>);
-
-impl Found {
-    /// Puts text behind what was found.
-    pub fn write(&mut self, more: &str) {
-        match self.0.last_mut() {
-            _ if more.is_empty() => {}
-            Some(Spoken::Text(text)) => *text += more,
-            _ => self.0.push(Spoken::Text(more.to_owned())),
-        }
-    }
-
-    /// Puts calls behind what was found.
-    pub fn call(&mut self, calls: Vec<ToolCall>) {
-        self.0.extend(calls.into_iter().map(Spoken::Call));
-    }
-
-    /// Puts more behind what was found.
-    pub fn extend(&mut self, more: Found) {
-        for spoken in more.0 {
-            match spoken {
-                Spoken::Text(text) => self.write(&text),
-                call => self.0.push(call),
-            }
-        }
-    }
-
-    /// All its text.
-    pub fn text(&self) -> String {
-        let text = |spoken: &Spoken| match spoken {
-            Spoken::Text(text) => Some(text.clone()),
-            Spoken::Call(_) => None,
-        };
-        self.0.iter().filter_map(text).collect()
-    }
-
-    /// All its calls.
-    pub fn calls(&self) -> Vec<ToolCall> {
-        let call = |spoken: &Spoken| match spoken {
-            Spoken::Text(_) => None,
-            Spoken::Call(call) => Some(call.clone()),
-        };
-        self.0.iter().filter_map(call).collect()
-    }
 }
 
 impl CallFinder {
@@ -314,6 +257,7 @@ fn is_object(value: &RawValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Spoken;
 
     /// Text and calls of an answer, in pieces of so many letters.
     fn run(answer: &str, letters: usize) -> (String, Vec<(String, String)>) {

@@ -73,18 +73,14 @@ impl Turn {
         thinking: Thinking,
         hidden: Vec<&'static str>,
     ) -> Self {
-        let names = |of: &mut dyn Iterator<Item = &String>| of.cloned().collect::<Vec<String>>();
+        // Where one is demanded it is one of these.
+        let names = calling.callable.iter().map(|function| function.name.clone()).collect();
         let kind = match (calling.tools.is_empty(), calling.demanded.is_empty()) {
             (true, _) => Kind::Text,
-            (false, true) => {
-                let names = names(&mut calling.callable.iter().map(|function| &function.name));
-                Kind::MayCall(CallFinder::new(names))
+            (false, true) => Kind::MayCall(CallFinder::new(names)),
+            (false, false) => {
+                Kind::MustCall { text: String::new(), names, is_named: calling.is_named }
             }
-            (false, false) => Kind::MustCall {
-                text: String::new(),
-                names: names(&mut calling.demanded.iter().map(|function| &function.name)),
-                is_named: calling.is_named,
-            },
         };
         Turn { thoughts: ThoughtFinder::new(thinking), kind, hidden, one_call, calls: 0 }
     }
@@ -148,7 +144,7 @@ impl Turn {
 
     fn find(&mut self, more: &str, is_last: bool) -> Found {
         match &mut self.kind {
-            Kind::Text => text_alone(more),
+            Kind::Text => Found::of(more),
             Kind::MayCall(finder) => {
                 let mut found = finder.push(more);
                 if is_last {
@@ -164,17 +160,11 @@ impl Turn {
                 match calls(text, names) {
                     Some(calls) => Found(calls.into_iter().map(Spoken::Call).collect()),
                     // Cut off before it was whole.
-                    None => text_alone(text),
+                    None => Found::of(text),
                 }
             }
         }
     }
-}
-
-fn text_alone(text: &str) -> Found {
-    let mut found = Found::default();
-    found.write(text);
-    found
 }
 
 impl Turned {
