@@ -289,6 +289,7 @@ fn positions_in_the_cache_are_those_of_a_text_without_the_gap() {
         let pass = Pass::one(Span::new(0, 0, &told, Want::Last));
         let expected = model.forward(&pass, &mut fresh).unwrap();
         let farthest = |found: Logits| {
+            assert!(found.iter().all(|logit| logit.is_finite()));
             found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
         };
         assert!(farthest(logits(true)) < 1e-4);

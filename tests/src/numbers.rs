@@ -57,7 +57,8 @@ pub struct Row {
     pub claim: &'static str,
     /// The figure claimed.
     pub claimed: f64,
-    /// Half a step of the last digit that the text gives: as far as the truth may be from the claim for the claim to hold.
+    /// Half a step of the last digit that the text gives, or all of it where digits were cut and `why` says so: as far as the
+    /// truth may be from the claim for the claim to hold. Zero for what is counted.
     pub rounding: f64,
     /// Unit of the claimed and of the recomputed figure.
     pub unit: &'static str,

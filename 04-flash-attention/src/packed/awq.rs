@@ -219,8 +219,8 @@ mod tests {
         let matrix = ArrayView2::from_shape((outputs, inputs), &weights).unwrap();
         // Not the first of equals, but what scaling by any scales must give.
         let found = make(&seen(inputs)).unwrap().apply(x.view());
-        let off = (found - x.dot(&matrix.t())).mapv(f32::abs).into_iter().fold(0.0, f32::max);
-        assert!(off < 1e-4, "{off}");
+        let off = found - x.dot(&matrix.t());
+        assert!(off.iter().all(|off| off.abs() < 1e-4), "{off}");
         let said = make(&seen(inputs - 1)).err().unwrap().to_string();
         assert!(said.contains("95, expected the matrix's 96"), "{said}");
         let odd = Seen { squares: Vec::new(), ..seen(inputs) };

@@ -128,7 +128,7 @@ pub(super) const ROWS: &[Row] = &[
         source: SOURCE,
         claim: "a smaller cache speeds up TPOT close to linearly: halved, on a card of 80 GB that is full, 2 times",
         claimed: 2.0,
-        rounding: 0.1,
+        rounding: 0.5,
         unit: "times",
         recompute: || (WEIGHTS_INT4 + ROOM) / (WEIGHTS_INT4 + ROOM / 2.0),
         verdict: Verdict::Incomplete,

@@ -62,6 +62,20 @@ fn rows_have_names_of_their_own_and_say_why() {
     assert!(seen.len() > 50);
 }
 
+/// A wider bound would let a wrong claim hold.
+#[test]
+fn a_claim_may_be_off_by_its_last_digit_alone() {
+    for Row { id, claimed, rounding, why, .. } in rows() {
+        if *rounding == 0.0 {
+            continue;
+        }
+        let step = if why.contains("cut rather than rounded") { *rounding } else { 2.0 * rounding };
+        let digits = [step.log10(), claimed / step];
+        let is_whole = |x: f64| (x - x.round()).abs() < 1e-9 * x.abs().max(1.0);
+        assert!(digits.into_iter().all(is_whole), "{id}: {claimed} give or take {rounding}");
+    }
+}
+
 // The figures of the book's chapter 0. Its quiz shows these assertions to the reader.
 
 #[test]

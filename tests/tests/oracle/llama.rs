@@ -8,7 +8,7 @@
 //! there are two tolerances, and the tight one is for our model turned by candle's angles.
 
 use crate::checkpoint::{self as tiny, with};
-use crate::compare::Ours;
+use crate::compare::{Ours, largest};
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -126,10 +126,6 @@ fn greedy(logits: &[f32]) -> (usize, f32) {
     (order[0], logits[order[0]] - logits[order[1]])
 }
 
-fn largest(values: impl Iterator<Item = f32>) -> f32 {
-    values.map(f32::abs).fold(0.0, f32::max)
-}
-
 fn compare(
     name: &str,
     ours: &Array2<f32>,
@@ -139,8 +135,8 @@ fn compare(
     let scale = largest(theirs.iter().copied());
     let tolerance = tolerance * scale;
     let ours_last = ours.row(ours.nrows() - 1);
-    let from_last = largest(ours_last.iter().zip(last).map(|(a, b)| a - b));
-    let difference = largest((ours - theirs).into_iter()).max(from_last);
+    let from_last = ours_last.iter().zip(last).map(|(a, b)| a - b);
+    let difference = largest((ours - theirs).into_iter().chain(from_last));
     let (mut smallest_margin, mut close_calls) = (f32::INFINITY, 0);
     for (position, (a, b)) in ours.outer_iter().zip(theirs.outer_iter()).enumerate() {
         let (token, margin) = greedy(&a.to_vec());

@@ -6,6 +6,7 @@
 //! window, and its Mistral lets a row see one token more than `sliding_window` says; Hugging Face's
 //! own masks count the row itself, and so do we. It is told one less here.
 
+use crate::compare::largest;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -75,8 +76,8 @@ fn compare(directory: &Path, theirs: &mut dyn FnMut(&Tensor) -> Result<Tensor>) 
         let theirs: Vec<f32> = theirs(&input)?.flatten_all()?.to_vec1()?;
         let ours = ours.row(length - 1);
         assert_eq!(ours.len(), theirs.len());
-        let scale = theirs.iter().fold(0.0f32, |most, v| most.max(v.abs()));
-        let apart = ours.iter().zip(&theirs).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+        let scale = largest(theirs.iter().copied());
+        let apart = largest(ours.iter().zip(&theirs).map(|(a, b)| a - b));
         assert!(apart <= TOLERANCE * scale, "after {length}: {apart:e} apart, largest {scale}");
     }
     Ok(())

@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         source: SOURCE,
         claim: "and the other token of the two comes out with its 0.7 exactly",
         claimed: 0.7,
-        rounding: 1e-9,
+        rounding: 0.5e-9,
         unit: "probability",
         recompute: || 0.5 * 1.0 + 0.5 * (1.0 - 0.3 / 0.5) * 1.0,
         verdict: Verdict::Holds,
