@@ -1,6 +1,7 @@
 //! The command itself, as a reader runs it.
 
 use embedded_models::TARGET;
+use ladder_tests::real_model;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -179,10 +180,7 @@ fn a_model_on_the_hub_is_asked_for_in_one_sentence() {
 /// `LADDER_REAL_MODEL=FILE.gguf` puts a published model on the ladder.
 #[test]
 fn climbing_with_a_real_model() {
-    let Ok(path) = std::env::var("LADDER_REAL_MODEL") else {
-        eprintln!("skipped: LADDER_REAL_MODEL names no file");
-        return;
-    };
+    let Some(path) = real_model() else { return };
     let report = json(&["--json", "--tokens", "8", "--prompt", "Once upon", "--model", &path]);
     let rungs = report["rungs"].as_array().unwrap();
     assert!(rungs.iter().all(|rung| rung["logits_identical"] == true), "{report}");

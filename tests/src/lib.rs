@@ -2,4 +2,7 @@
 
 pub mod hub;
 pub mod numbers;
+mod real_model;
 pub mod watched;
+
+pub use real_model::real_model;

@@ -9,13 +9,8 @@ use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
 use std::sync::Arc;
 
-/// The model, or nothing and a word about it.
 fn model() -> Option<ModelFiles> {
-    let Ok(path) = std::env::var("LADDER_REAL_MODEL") else {
-        eprintln!("skipped: LADDER_REAL_MODEL names no file");
-        return None;
-    };
-    Some(open(&path).unwrap())
+    ladder_tests::real_model().map(|path| open(&path).unwrap())
 }
 
 /// The prompt without a system turn. (The model's own template puts one in.)

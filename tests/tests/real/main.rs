@@ -12,6 +12,7 @@ mod candle;
 use anyhow::{Result, bail, ensure};
 use candle::Candle;
 use kv_cache::CONTIGUOUS;
+use ladder_tests::real_model;
 use model_files::ModelFiles;
 use naive_decode::{
     LoadOptions, Model, NaiveAttention, Pass, Request, Sampler, Sampling, Settings, Span, Want,
@@ -37,10 +38,7 @@ const TEXT: &str = "The ferry left the island every morning at seven, whatever t
 
 /// Both implementations of one file; none without a file.
 fn both() -> Result<Option<(ModelFiles, Arc<Model>, Candle)>> {
-    let Some(path) = std::env::var_os("LADDER_REAL_MODEL").map(PathBuf::from) else {
-        eprintln!("skipped: LADDER_REAL_MODEL names no file");
-        return Ok(None);
-    };
+    let Some(path) = real_model().map(PathBuf::from) else { return Ok(None) };
     // Not skipped: what was asked for and not done must not look as if it had passed.
     if cfg!(debug_assertions) {
         bail!(
