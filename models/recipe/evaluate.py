@@ -86,17 +86,18 @@ def continued(model, tokens, count, temperature, generator):
 
 
 def tokens_per_round(accepted, length):
-    """Tokens a target pass yields when `length` are drafted: the accepted run and one of its own."""
+    """Tokens a target pass yields when `length` are drafted: the accepted run and one of its own.
+
+    A round counts if the row has all of its guesses: what is cut off would pass for short.
+    """
     rounds = total = 0
     for row in accepted.tolist():
         at = 0
-        while at < len(row):
-            run = 0
-            while run < length and at + run < len(row) and row[at + run]:
-                run += 1
+        while at + length <= len(row):
+            run = [*row[at : at + length], False].index(False)
             at += run + 1
+            total += run + 1
             rounds += 1
-        total += len(row)
     return round(total / rounds, 2)
 
 

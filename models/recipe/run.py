@@ -13,13 +13,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from tokenizers import Tokenizer
 
 import docs_text
 import heads
 import names
 from config import FAMILY
-from evaluate import evaluate, load_exported
+from evaluate import evaluate, load_exported, tokens_per_round
 from export import export
 from text import documents, encode, train_tokenizer
 from train import Run, load_model
@@ -122,6 +123,8 @@ def run(work: Path, weights: Path, size: Size):
 def smoke(directory: Path):
     weights, work = directory / "weights", directory / "work"
     names_curve, curves = run(work, weights, SMOKE)
+    # Three tokens, one, and three again; the round that begins with the first row's last guess is cut off.
+    assert tokens_per_round(torch.tensor([[True, True, True, True], [False, True, True, True]]), 2) == 2.33
     assert names_curve[-1]["held_out_nats"] < names_curve[0]["held_out_nats"] - 0.5, names_curve
     curve = curves.pop(SMOKE.prefix + "heads")
     assert curve[-1]["training_loss"] < curve[0]["training_loss"], curve
