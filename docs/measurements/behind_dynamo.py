@@ -20,6 +20,7 @@ import random
 import re
 import signal
 import socket
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -162,7 +163,7 @@ def main():
             processes.end()
     for (name, unit), points in samples.items():
         for at, values in points.items():
-            print(f"{name:40} {at:3} {sorted(values)[len(values) // 2]:8.1f} {unit}, the middle of {len(values)}")
+            print(f"{name:40} {at:3} {statistics.median(values):8.1f} {unit}, the median of {len(values)}")
     if arguments.json:
         cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.processor())
         machine = {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "os": "linux", "date": str(datetime.date.today())}

@@ -12,9 +12,12 @@ import http.client
 import json
 import pathlib
 import platform
+import statistics
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+
+import beside
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "08-serving/tests/clients"))
 from served import served  # noqa: E402
@@ -24,7 +27,7 @@ STORY = "Once upon a time there was a ship that sailed to the north. " * 4
 
 
 def stream(address, **body):
-    """The moments at which the pieces of an answer come, and how many tokens it has."""
+    """The moments at which the pieces of an answer's text come, and how many tokens it has."""
     body = dict(prompt=STORY, max_tokens=TOKENS, temperature=0, stream=True, stream_options={"include_usage": True}, **body)
     connection = http.client.HTTPConnection(address.removeprefix("http://"))
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -35,7 +38,9 @@ def stream(address, **body):
         if line.startswith(b"data: {"):
             event = json.loads(line[6:])
             assert "error" not in event, event
-            moments.append(time.monotonic())
+            # How it ended and what it took are told at once after the last piece.
+            if any(choice["text"] for choice in event["choices"]):
+                moments.append(time.monotonic())
             tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
     return moments, tokens
 
@@ -62,6 +67,12 @@ def together(*calls):
 
 def gaps(moments):
     return [round(1000 * (after - before), 2) for before, after in zip(moments, moments[1:])]
+
+
+def machine(ladder, model):
+    """As the program's own bench names it."""
+    load = ["--prefill", "1", "--decode", "0", "--samples", "1"]
+    return json.loads(beside.run(ladder, "bench", "--device", "cpu", "--model", model, *load, "--json"))["machine"]
 
 
 def measure(address):
@@ -94,11 +105,13 @@ def main():
             found = [one[what] for one in rounds]
             if isinstance(found[0], list):
                 sorted_gaps = sorted(sum(found, []))
-                found = [f"p{p} {sorted_gaps[len(sorted_gaps) * p // 100]} ms" for p in (50, 90, 99)]
+                found = [f"median {statistics.median(sorted_gaps):.2f} ms",
+                         *(f"p{p} {sorted_gaps[len(sorted_gaps) * p // 100]} ms" for p in (90, 99))]
             print(f"{name:10} {what:28} {found}")
     if options.json:
         with open(options.json, "w") as out:
-            json.dump(dict(system=platform.platform(), model=options.model.rsplit("/", 1)[-1], samples=samples), out)
+            json.dump(dict(machine=machine(ladder, options.model), system=platform.platform(),
+                           model=options.model.rsplit("/", 1)[-1], samples=samples), out)
             out.write("\n")
 
 
