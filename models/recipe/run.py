@@ -122,6 +122,8 @@ def run(work: Path, weights: Path, size: Size):
 
 def smoke(directory: Path):
     weights, work = directory / "weights", directory / "work"
+    # Training goes on from them: of models that have had all their tokens nothing would be tried.
+    assert not list(work.glob("*.checkpoint.pt")), f"checkpoints of an earlier run lie in {work}: delete {directory}"
     names_curve, curves = run(work, weights, SMOKE)
     # Three tokens, one, and three again; the round that begins with the first row's last guess is cut off.
     assert tokens_per_round(torch.tensor([[True, True, True, True], [False, True, True, True]]), 2) == 2.33
