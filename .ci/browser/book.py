@@ -1,6 +1,7 @@
 """Every page of the built book in a real browser: `book.py target/book [SCREENSHOTS]`.
 
-On a desktop's width and on a phone's: nothing is missing, no script fails, no page is wider than the screen.
+On a desktop's width and on a phone's: nothing is missing, nothing is asked of anybody but the server, no script fails, no
+page is wider than the screen.
 Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
 simulator changes something. On the page that has all pages in it, where each step takes a while, the first of them are
 tried so; all questions are answered at once, and names that occur twice are looked for, which would make figures meddle
@@ -141,6 +142,8 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     page.on("pageerror", lambda error: problems.append(f"a script failed: {error}"))
     page.on("requestfailed", lambda request: problems.append(f"not loaded: {request.url}"))
     page.on("response", lambda r: r.status >= 400 and problems.append(f"{r.status}: {r.url}"))
+    own = (address, "data:", "blob:")
+    page.on("request", lambda r: r.url.startswith(own) or problems.append(f"asked for {r.url}"))
     page.goto(address + name, wait_until="load")
     width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     if width > screen:
