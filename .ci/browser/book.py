@@ -1,7 +1,7 @@
 """Every page of the built book in a real browser: `book.py target/book [SCREENSHOTS]`.
 
 On a desktop's width and on a phone's: nothing is missing, nothing is asked of anybody but the server, no script fails, no
-page is wider than the screen.
+page is wider than the screen, with everything unfolded.
 Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
 simulator changes something. On the page that has all pages in it, where each step takes a while, the first of them are
 tried so; all questions are answered at once, and names that occur twice are looked for, which would make figures meddle
@@ -19,6 +19,14 @@ from playwright.sync_api import Page, sync_playwright
 CHROMIUM = "/usr/bin/chromium"
 WIDTHS = [1280, 390]
 ALL_PAGES = "print.html"
+# How wide a page is and how wide the screen, with what is folded laid out as well; what was closed is closed again.
+UNFOLDED = """() => {
+    const closed = document.querySelectorAll("details:not([open])");
+    for (const details of closed) details.open = true;
+    const widths = [document.documentElement.scrollWidth, innerWidth];
+    for (const details of closed) details.open = false;
+    return widths;
+}"""
 
 
 def serve(folder: pathlib.Path) -> str:
@@ -145,7 +153,7 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     own = (address, "data:", "blob:")
     page.on("request", lambda r: r.url.startswith(own) or problems.append(f"asked for {r.url}"))
     page.goto(address + name, wait_until="load")
-    width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    width, screen = page.evaluate(UNFOLDED)
     if width > screen:
         problems.append(f"{width} pixels wide on a screen of {screen}")
     if shots:
