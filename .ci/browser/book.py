@@ -1,7 +1,7 @@
 """Every page of the built book in a real browser: `book.py target/book [SCREENSHOTS]`.
 
-On a desktop's width and on a phone's: nothing is missing, nothing is asked of anybody but the server, no script fails, no
-page is wider than the screen, with everything unfolded.
+On a desktop's width and on a phone's, beside each other: nothing is missing, nothing is asked of anybody but the server,
+no script fails, no page is wider than the screen, with everything unfolded.
 Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
 simulator changes something. On the page that has all pages in it, where each step takes a while, the first of them are
 tried so; all questions are answered at once, and names that occur twice are looked for, which would make figures meddle
@@ -13,6 +13,7 @@ import http.server
 import pathlib
 import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -168,27 +169,34 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     return done
 
 
+def at_width(folder: pathlib.Path, names: list[str], shots: pathlib.Path | None, width: int) -> tuple[int, int, int, int]:
+    """All pages on one width: how many failed, and how many steppers, questions and simulators there were."""
+    address, failed, stepped, asked, moved = serve(folder), 0, 0, 0, 0
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        for name in names:
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            try:
+                found = look(page, address, name, shots)
+                stepped, asked, moved = stepped + found[0], asked + found[1], moved + found[2]
+            except AssertionError as problem:
+                failed += 1
+                print(f"{name}, {width} pixels: {problem}", file=sys.stderr)
+            page.close()
+        browser.close()
+    return failed, stepped, asked, moved
+
+
 def main() -> int:
     folder = pathlib.Path(sys.argv[1])
     shots = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.html"))
     # One is for a page that is not there, the other holds the contents for browsers without scripts.
     names = [name for name in names if name not in ("404.html", "toc.html")]
-    address, failed, stepped, asked, moved = serve(folder), 0, 0, 0, 0
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        for width in WIDTHS:
-            for name in names:
-                page = browser.new_page(viewport={"width": width, "height": 900})
-                try:
-                    found = look(page, address, name, shots)
-                    stepped, asked, moved = stepped + found[0], asked + found[1], moved + found[2]
-                except AssertionError as problem:
-                    failed += 1
-                    print(f"{name}, {width} pixels: {problem}", file=sys.stderr)
-                page.close()
-        browser.close()
+    with ProcessPoolExecutor(len(WIDTHS)) as processes:
+        found = processes.map(functools.partial(at_width, folder, names, shots), WIDTHS)
+        failed, stepped, asked, moved = map(sum, zip(*found))
     if not (stepped and asked and moved):
         failed += 1
         print("no stepper, question or simulator was found: this check looks in the wrong place", file=sys.stderr)
