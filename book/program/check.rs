@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::links;
+use crate::links::{self, Rendered};
 use crate::page::{Page, Problem};
 use crate::passes;
 use crate::place::Place;
@@ -29,10 +29,10 @@ pub(crate) fn problems(place: &Place) -> anyhow::Result<Vec<Problem>> {
         problems.extend(
             warnings.into_iter().map(|warning| book(format!("while rendering: {warning}"))),
         );
-        for (file, text) in &pages {
-            problems.append(&mut links::check(&Page { file, text }, output.path()));
-        }
-        problems.append(&mut fetched(output.path())?);
+        let rendered = html(output.path())?;
+        let written: Vec<_> = pages.iter().map(|(file, text)| Page { file, text }).collect();
+        problems.append(&mut links::dead(output.path(), &rendered, &written));
+        problems.append(&mut fetched(&rendered));
     }
     problems.sort();
     Ok(problems)
@@ -62,19 +62,28 @@ fn unlisted(place: &Place, pages: &[(PathBuf, String)]) -> anyhow::Result<Vec<Pr
         .collect())
 }
 
-/// What rendered pages would fetch. The page is named by its rendered path: the theme can be at fault as well as a chapter.
-fn fetched(output: &Path) -> anyhow::Result<Vec<Problem>> {
-    let mut problems = Vec::new();
+/// Every rendered page.
+fn html(output: &Path) -> anyhow::Result<Rendered> {
+    let mut rendered = Rendered::new();
     for path in
         files(output)?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "html"))
     {
-        for url in links::fetched_from_elsewhere(&fs::read_to_string(&path)?) {
+        rendered.insert(path.strip_prefix(output)?.into(), fs::read_to_string(&path)?);
+    }
+    Ok(rendered)
+}
+
+/// What rendered pages would fetch. The page is named by its rendered path: the theme can be at fault as well as a chapter.
+fn fetched(rendered: &Rendered) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (file, html) in rendered {
+        for url in links::fetched_from_elsewhere(html) {
             let message =
                 format!("once rendered, this page fetches {url}; the book must work offline");
-            problems.push(Problem { file: path.strip_prefix(output)?.into(), line: 0, message });
+            problems.push(Problem { file: file.clone(), line: 0, message });
         }
     }
-    Ok(problems)
+    problems
 }
 
 /// All files below a folder, by path.
@@ -131,6 +140,11 @@ mod tests {
             ("# A\n\n```rust\nfn f() {}\n```\n", SUMMARY, "00-a/README.md:3: a `rust` fence"),
             ("# A\n\n[x](gone.md)\n", SUMMARY, "00-a/README.md:3: the link `gone.md`"),
             ("# A\n\n[x](#gone)\n", SUMMARY, "00-a/README.md:3: the link `#gone`"),
+            (
+                "# A\n\n<a href=\"#gone\">x</a>\n",
+                SUMMARY,
+                "00-a/README.md: once rendered, the link",
+            ),
             (
                 "# A\n\n<img src=\"https://example.org/x.png\">\n",
                 SUMMARY,

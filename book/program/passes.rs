@@ -19,6 +19,7 @@ pub(crate) mod maths;
 mod measured;
 mod numbers;
 mod quiz;
+pub(crate) mod readmes;
 mod simulators;
 mod snippets;
 mod steppers;
@@ -27,7 +28,7 @@ mod steppers;
 type Pass = fn(&Page, &Place, &mut Findings);
 
 /// All passes. They read the page as it is on disk, so their order does not matter.
-const PASSES: [Pass; 15] = [
+const PASSES: [Pass; 16] = [
     break_its::find,
     callouts::find,
     captured::find,
@@ -40,6 +41,7 @@ const PASSES: [Pass; 15] = [
     measured::find,
     numbers::find,
     quiz::find,
+    readmes::find,
     simulators::find,
     snippets::find,
     steppers::find,
