@@ -56,7 +56,8 @@ impl Roofline {
                 best(&samples, "memory bandwidth", "GB/s")?,
             );
             roofs.push((samples.machine_line(), flops * 1e9, bytes * 1e9));
-            source = origin(&samples);
+            let shown = [samples.named("compute")?, samples.named("memory bandwidth")?];
+            source = origin(&samples, &shown);
         }
         let ridges = roofs.iter().map(|(_, flops, bytes)| flops / bytes);
         let xs: Vec<_> = ridges

@@ -79,8 +79,9 @@ pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
 fn render(measure: &Measure, place: &Place) -> Result<String, String> {
     let samples = Samples::read(place, &measure.samples)?;
     if let Form::Grid = measure.form {
-        let source = format!("Means of all samples. {}", origin(&samples));
-        let (table, caption) = (grid(measure, &samples)?, from_markdown(&measure.caption)?);
+        let (table, shown) = grid(measure, &samples)?;
+        let source = format!("Means of all samples. {}", origin(&samples, &shown));
+        let caption = from_markdown(&measure.caption)?;
         return Ok(figure(&measure.title, "table", &table, &caption, &source));
     }
     let series = match &measure.series {
@@ -89,7 +90,7 @@ fn render(measure: &Measure, place: &Place) -> Result<String, String> {
         }
         None => samples.series.iter().collect(),
     };
-    let source = origin(&samples);
+    let source = origin(&samples, &series);
     match measure.form {
         Form::Plot | Form::Dots => {
             figure_of_plot(&measure.title, &plot(measure, &series)?, &measure.caption, &source)
@@ -112,9 +113,9 @@ fn render(measure: &Measure, place: &Place) -> Result<String, String> {
     }
 }
 
-/// Where a figure's samples are from, for its caption.
-pub(crate) fn origin(samples: &Samples) -> String {
-    let many = match samples.fewest() {
+/// Where a figure's samples are from, for its caption, and how many there are of those series that it shows.
+pub(crate) fn origin(samples: &Samples, shown: &[&Series]) -> String {
+    let many = match shown.iter().map(|series| series.fewest()).min().unwrap_or(0) {
         1 => "One sample at a point".to_string(),
         n => format!("{n} or more samples at each point"),
     };
@@ -208,8 +209,8 @@ fn shares(measure: &Measure, series: &[&Series]) -> Result<String, String> {
     Ok(html + "</tbody></table>")
 }
 
-/// The rows and figures that a grid has in common: names before `: `, and what stands after it.
-fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
+/// The rows and figures that a grid has in common: names before `: `, and what stands after it. With it go the series of its cells.
+fn grid<'a>(measure: &Measure, samples: &'a Samples) -> Result<(String, Vec<&'a Series>), String> {
     let Some(rows) = &measure.series else {
         return Err("a grid names its rows in `series`".into());
     };
@@ -222,6 +223,7 @@ fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
         html += &format!("<th>{}</th>", escape(column));
     }
     html += "</tr></thead><tbody>";
+    let mut shown = Vec::new();
     for row in rows {
         let mut cells = String::new();
         let mut at = None;
@@ -239,13 +241,14 @@ fn grid(measure: &Measure, samples: &Samples) -> Result<String, String> {
                 return Err(format!("the figures of `{row}` are not all at one x"));
             }
             cells += &format!("<td>{}</td>", three_digits(summary.mean));
+            shown.push(series);
         }
         let at = at.ok_or("a grid names its figures in `columns`")?;
         let x = crate::digits::grouped((10.0 * at).round() / 10.0);
         let x = if measure.at.is_none() { format!("<td>{x}</td>") } else { String::new() };
         html += &format!("<tr><td>{}</td>{x}{cells}</tr>", escape(row));
     }
-    Ok(html + "</tbody></table>")
+    Ok((html + "</tbody></table>", shown))
 }
 
 fn figure_of_plot(title: &str, plot: &Plot, caption: &str, source: &str) -> Result<String, String> {
@@ -304,6 +307,21 @@ mod tests {
         let text = format!("{FENCE}series = [\"naive\"]\nform = \"table\"\n```\n");
         let out = try_pass(find, &text, &[("m.json", EXAMPLE)]).rewrite(&text);
         assert!(out.contains("<td>64</td><td>4 <small>3–5</small></td>"), "{out}");
+    }
+
+    #[test]
+    fn a_caption_counts_the_samples_of_what_is_shown() {
+        let source = |fence: &str, samples: &str| {
+            let text = format!("{FENCE}{fence}```\n");
+            try_pass(find, &text, &[("m.json", samples)]).rewrite(&text)
+        };
+        let naive = source("series = [\"naive\"]\n", EXAMPLE);
+        assert!(naive.contains("2 or more samples at each point"), "{naive}");
+        let both = source("series = [\"naive\", \"cached\"]\n", EXAMPLE);
+        assert!(both.contains("One sample at a point"), "{both}");
+        let grid = "form = \"grid\"\nseries = [\"INT8\"]\ncolumns = [\"KL\"]\n";
+        let grid = source(grid, JUDGED);
+        assert!(grid.contains("2 or more samples at each point"), "{grid}");
     }
 
     const JUDGED: &str = r#"{"machine": {"cpu": "Example 9"}, "command": "x", "series": [
