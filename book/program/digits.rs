@@ -27,9 +27,11 @@ pub(crate) fn three_digits(value: f64) -> String {
         return times_ten(value, power);
     }
     let digits = 2 - power;
-    let scale = 10f64.powi(digits);
-    let rounded = (value * scale).round() / scale;
-    grouped(rounded.to_string().parse().unwrap_or(rounded))
+    // Powers of ten are exact from one up, and no others: 114 / 0.00001 is no whole number.
+    let scale = 10f64.powi(digits.abs());
+    let rounded =
+        if digits < 0 { (value / scale).round() * scale } else { (value * scale).round() / scale };
+    grouped(rounded)
 }
 
 /// A figure far below one: 4.04·10⁻¹².
@@ -77,6 +79,10 @@ mod tests {
         assert_eq!(
             [0.012345, 1.2345, 234.5, 1_081_472.0, 0.0].map(three_digits),
             ["0.0123", "1.23", "235", "1,080,000", "0"]
+        );
+        assert_eq!(
+            [11_400_000.0, 989e12, -30_030_000.0].map(three_digits),
+            ["11,400,000", "989,000,000,000,000", "-30,000,000"]
         );
         assert_eq!(three_digits(4.04e-12), "4.04·10⁻¹²");
     }
