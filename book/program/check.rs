@@ -156,6 +156,7 @@ mod tests {
             ("# A\n\n:::note\n", SUMMARY, "00-a/README.md:3: `:::note` is never closed"),
             ("# A\n\n```quiz\n```\n", SUMMARY, "00-a/README.md:4: this `quiz` fence"),
             ("# A\n\n```measure\n```\n", SUMMARY, "00-a/README.md:3: this `measure` fence"),
+            ("# A\n\n:::note The $x$\n:::\n", SUMMARY, "00-a/README.md:3: `$x$` cannot stand here"),
             ("# A\n", "# Summary\n\n[A]()\n", "00-a/README.md: SUMMARY.md does not list"),
         ] {
             let problems = small_book(chapter, summary).unwrap();

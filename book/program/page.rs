@@ -1,5 +1,6 @@
 //! A chapter's text, places in it, and what a pass may say about them.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -104,10 +105,35 @@ impl Findings {
         }
     }
 
+    /// Passes own different parts of a page. A directive where another pass replaces the text around it is a problem: in a fence
+    /// that something is drawn from, or in the line that opens a callout.
+    pub(crate) fn refuse_overlaps(&mut self, page: &Page) {
+        // Where two begin at one place, the longer is the one around.
+        self.edits.sort_by_key(|edit| (edit.range.start, Reverse(edit.range.end)));
+        let mut around = 0..0;
+        for edit in std::mem::take(&mut self.edits) {
+            let Range { start, end } = edit.range;
+            if around.end <= start {
+                around = start..end;
+                self.edits.push(edit);
+                continue;
+            }
+            let [inner, outer] =
+                [start..end, around.clone()].map(|at| page.text[at].lines().next().unwrap_or(""));
+            let line = page.line(around.start);
+            self.problems.push(page.problem(
+                start,
+                format!(
+                    "`{inner}` cannot stand here: `{outer}`, line {line}, is replaced as a whole"
+                ),
+            ));
+        }
+    }
+
     /// The page's text with every edit made.
     ///
     /// # Panics
-    /// If two edits overlap: passes own different parts of a page.
+    /// If two edits overlap: see [`refuse_overlaps`](Self::refuse_overlaps).
     pub(crate) fn rewrite(mut self, text: &str) -> String {
         self.edits.sort_by_key(|edit| edit.range.start);
         let mut out = String::with_capacity(text.len() * 2);
@@ -157,6 +183,19 @@ mod tests {
         let edit = |range, text: &str| Edit { range, text: text.into() };
         let findings = Findings { edits: vec![edit(4..5, "D"), edit(0..2, "")], problems: vec![] };
         assert_eq!(findings.rewrite("abcdef"), "cdDf");
+    }
+
+    #[test]
+    fn edits_that_overlap_are_problems_at_their_lines() {
+        let page = Page { file: Path::new("a.md"), text: "```quiz\nx = 1\n```\ny\n" };
+        let edit = |range| Edit { range, text: String::new() };
+        let mut findings =
+            Findings { edits: vec![edit(12..13), edit(0..17), edit(18..19)], problems: vec![] };
+        findings.refuse_overlaps(&page);
+        let said =
+            "book/src/a.md:2: `1` cannot stand here: ````quiz`, line 1, is replaced as a whole";
+        assert_eq!(findings.problems[0].to_string(), said);
+        assert_eq!(findings.rewrite(page.text), "\n\n");
     }
 
     #[test]

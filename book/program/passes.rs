@@ -53,6 +53,7 @@ pub(crate) fn run(page: &Page, place: &Place) -> Findings {
     for pass in PASSES {
         pass(page, place, &mut findings);
     }
+    findings.refuse_overlaps(page);
     findings
 }
 
