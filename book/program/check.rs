@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::links::{self, Rendered};
 use crate::page::{Page, Problem};
 use crate::passes;
-use crate::place::Place;
+use crate::place::{Place, with_slashes};
 use crate::render::{Reload, render};
 use crate::warnings;
 
@@ -53,7 +53,7 @@ fn pages(place: &Place) -> anyhow::Result<Vec<(PathBuf, String)>> {
 fn unlisted(place: &Place, pages: &[(PathBuf, String)]) -> anyhow::Result<Vec<Problem>> {
     let summary = fs::read_to_string(place.chapters().join("SUMMARY.md"))
         .context("the book needs a src/SUMMARY.md")?;
-    let is_listed = |file: &Path| summary.contains(&format!("({})", file.display()));
+    let is_listed = |file: &Path| summary.contains(&format!("({})", with_slashes(file)));
     let missing =
         pages.iter().filter(|(file, _)| file != Path::new("SUMMARY.md") && !is_listed(file));
     let message = "SUMMARY.md does not list this page";

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 use crate::page::{Page, Problem};
+use crate::place::with_slashes;
 
 /// Rendered pages, by their paths inside the folder that the book was rendered into.
 pub(crate) type Rendered = BTreeMap<PathBuf, String>;
@@ -62,11 +63,11 @@ fn resolve(
         _ => joined(page.parent().unwrap_or(Path::new("")), file),
     };
     if !file.is_relative() || file.starts_with("..") || !output.join(&file).is_file() {
-        return Err(format!("the book has no `{}`", file.display()));
+        return Err(format!("the book has no `{}`", with_slashes(&file)));
     }
     match anchors.get(file.as_path()) {
         Some(there) if !fragment.is_empty() && !there.contains(fragment) => {
-            Err(format!("`{}` has no heading or anchor `{fragment}`", file.display()))
+            Err(format!("`{}` has no heading or anchor `{fragment}`", with_slashes(&file)))
         }
         _ => Ok(()),
     }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
+use crate::place::with_slashes;
+
 /// One Markdown file of the book, as it stands on disk: no include has been followed yet.
 pub(crate) struct Page<'a> {
     /// Path of the file inside the book's `src/`.
@@ -154,7 +156,7 @@ impl Findings {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "book/src/{}", self.file.display())?;
+        write!(f, "book/src/{}", with_slashes(&self.file))?;
         if self.line > 0 {
             write!(f, ":{}", self.line)?;
         }

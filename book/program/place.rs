@@ -1,5 +1,6 @@
 //! Where things lie: the repository, and the book in it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// The checkout that the book belongs to.
@@ -31,4 +32,9 @@ impl Place {
         std::fs::read_to_string(self.root.join(path))
             .map_err(|e| format!("cannot read `{path}` from the root of the repository: {e}"))
     }
+}
+
+/// A path as chapters and readers have it. Windows would write `\`.
+pub(crate) fn with_slashes(path: &Path) -> String {
+    path.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/")
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use crate::page::{Fence, Findings, Page};
-use crate::place::Place;
+use crate::place::{Place, with_slashes};
 
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
     let mut done: Vec<Range<usize>> = Vec::new();
@@ -42,8 +42,7 @@ fn snippet(page: &Page, place: &Place, fence: &Fence, shown_as: &str) -> Result<
     let (mut files, mut code) = (Vec::new(), String::new());
     for line in fence.body.lines().filter(|line| !line.trim().is_empty()) {
         let target = include_in(line).ok_or(BARE)?;
-        let file =
-            from_root(page, target.split(':').next().unwrap_or(target)).display().to_string();
+        let file = with_slashes(&from_root(page, target.split(':').next().unwrap_or(target)));
         if !files.contains(&file) {
             files.push(file);
         }
@@ -94,17 +93,18 @@ fn check(page: &Page, place: &Place, text: &str) -> Result<(), String> {
 fn follow(page: &Page, place: &Place, target: &str) -> Result<String, String> {
     let (file, anchor) = target.split_once(':').unwrap_or((target, ""));
     let path = from_root(page, file);
-    let source = place.read(&path.to_string_lossy())?;
+    let source = place.read(&with_slashes(&path))?;
     if anchor.is_empty() {
         let whole = format!("`{file}` is included whole; name the part to show: `{file}:anchor`");
         return if file.ends_with(".rs") { Err(whole) } else { Ok(source) };
     }
     match marked(&source, anchor) {
-        None => {
-            Err(format!("`{}` has no `ANCHOR: {anchor}` … `ANCHOR_END: {anchor}`", path.display()))
-        }
+        None => Err(format!(
+            "`{}` has no `ANCHOR: {anchor}` … `ANCHOR_END: {anchor}`",
+            with_slashes(&path)
+        )),
         Some(part) if part.trim().is_empty() => {
-            Err(format!("anchor `{anchor}` in `{}` marks nothing", path.display()))
+            Err(format!("anchor `{anchor}` in `{}` marks nothing", with_slashes(&path)))
         }
         Some(part) => Ok(part),
     }

@@ -15,14 +15,16 @@ const MADE_ANEW: &str = "CACHEDIR.TAG";
 /// two copies of a workspace for the same, and would run here what was compiled there.
 pub(super) fn workspace(place: &Place, folder: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let folder = folder.canonicalize()?;
+    // Both in one form, for the copy to be known where it lies inside what is copied: links are followed, and Windows writes
+    // canonical paths in a way of its own.
+    let (root, folder) = (place.root.canonicalize()?, folder.canonicalize()?);
     let wanted = |entry: &DirEntry| {
         let history = entry.file_name() == ".git";
         entry.path() != folder && !history && !entry.path().join(MADE_ANEW).exists()
     };
-    for entry in WalkDir::new(&place.root).into_iter().filter_entry(wanted) {
+    for entry in WalkDir::new(&root).into_iter().filter_entry(wanted) {
         let entry = entry?;
-        let to = folder.join(entry.path().strip_prefix(&place.root)?);
+        let to = folder.join(entry.path().strip_prefix(&root)?);
         if entry.file_type().is_dir() {
             fs::create_dir_all(&to)?;
         } else {
@@ -31,4 +33,20 @@ pub(super) fn workspace(place: &Place, folder: &Path) -> anyhow::Result<PathBuf>
         }
     }
     Ok(folder)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_inside_the_checkout_is_not_copied_into_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        fs::create_dir_all(real.join("a")).unwrap();
+        fs::write(real.join("a/x.rs"), "").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let copy = workspace(&Place { root: link.clone() }, &link.join("copy")).unwrap();
+        assert!(copy.join("a/x.rs").is_file() && !copy.join("copy").exists());
+    }
 }
