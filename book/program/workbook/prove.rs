@@ -4,8 +4,12 @@
 //! Tests are compiled once, with every exercise behind a switch that a variable throws.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
@@ -14,6 +18,12 @@ use super::cut::{Body, SWITCH};
 use super::{Exercise, exercises, write_with};
 use crate::place::Place;
 use crate::verified::{Test, package_name};
+
+/// How long a test may run. Those that there are run for seconds, but a function that is open may leave a loop without an end.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Tests that run at a time: most have work for one core, and some for several.
+const AT_A_TIME: usize = 2;
 
 /// Proves all exercises, and says of each how its tests fared.
 pub(crate) fn prove(place: &Place) -> anyhow::Result<()> {
@@ -36,18 +46,36 @@ pub(crate) fn prove(place: &Place) -> anyhow::Result<()> {
     })?;
     println!("Now their tests, with every exercise behind a switch.");
     let programs = programs(place, &switched, &exercises)?;
-    let mut wrong = 0;
+    let mut runs = Vec::new();
     for exercise in &exercises {
         for test in exercise.tests(place)? {
             let program = programs.get(&key(&test)).context("a test has a program")?;
-            let (found, said) = verdict(program, &test, exercise)?;
-            println!("{:24} {}::{}: {found}", exercise.name, test.package, test.name);
-            if found != Verdict::Proved {
-                println!("{said}");
-                wrong += 1;
-            }
+            runs.push((exercise, test, program));
         }
     }
+    let wrong = Mutex::new(0);
+    let left = Mutex::new(runs.iter());
+    // The lock is held for as long as it takes to have the next.
+    let next = || left.lock().expect("nobody panics with this lock").next();
+    let work = || -> anyhow::Result<()> {
+        while let Some((exercise, test, program)) = next() {
+            let (found, said) = verdict(program, test, exercise)?;
+            let mut line = format!("{:24} {}::{}: {found}", exercise.name, test.package, test.name);
+            if found != Verdict::Proved {
+                line = format!("{line}\n{said}");
+                *wrong.lock().expect("nobody panics with this lock") += 1;
+            }
+            println!("{line}");
+        }
+        Ok(())
+    };
+    let workers = thread::available_parallelism().map_or(1, |cores| cores.get().min(AT_A_TIME));
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let ends = workers.into_iter().map(|worker| worker.join().expect("no worker panics"));
+        ends.collect::<anyhow::Result<()>>()
+    })?;
+    let wrong = wrong.into_inner().expect("nobody panics with this lock");
     ensure!(wrong == 0, "{wrong} tests do not tell an open exercise from a solved one");
     Ok(())
 }
@@ -77,6 +105,44 @@ struct Program {
     executable: PathBuf,
     /// Where tests expect to run.
     folder: PathBuf,
+    /// The paths of its tests.
+    tests: Vec<String>,
+}
+
+impl Program {
+    /// The command that runs one of its tests, with an exercise open or with all solved.
+    fn command(&self, path: &str, open: Option<&str>) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.folder).args([path, "--exact"]).env_remove(SWITCH);
+        // Tests of packages find their manifest's folder here, as cargo would have it.
+        command.env("CARGO_MANIFEST_DIR", &self.folder);
+        if let Some(name) = open {
+            command.env(SWITCH, name);
+        }
+        command
+    }
+
+    /// The path of a test, of which the book knows the last name.
+    fn path(&self, name: &str) -> anyhow::Result<&str> {
+        let is = |path: &&String| path.rsplit("::").next() == Some(name);
+        let found: Vec<_> = self.tests.iter().filter(is).collect();
+        match found[..] {
+            [path] => Ok(path),
+            _ => bail!(
+                "`{}` has {} tests `{name}`, and one is wanted",
+                self.executable.display(),
+                found.len()
+            ),
+        }
+    }
+}
+
+/// The paths of a program's tests, as it lists them.
+fn listed(executable: &Path) -> anyhow::Result<Vec<String>> {
+    let output = Command::new(executable).args(["--list", "--format=terse"]).output()?;
+    ensure!(output.status.success(), "`{}` does not list its tests", executable.display());
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
 /// Compiles the test targets of all exercises.
@@ -110,6 +176,7 @@ fn programs(
     #[derive(Deserialize)]
     struct Target {
         name: String,
+        kind: Vec<String>,
     }
     let mut programs = HashMap::new();
     for line in String::from_utf8(output.stdout)?.lines() {
@@ -118,10 +185,12 @@ fn programs(
             target: Some(target),
             executable: Some(executable),
         } = serde_json::from_str(line)?
+            && target.kind == ["test"]
         {
             let package = package_name(&manifest).context("a test has a package")?;
             let folder = manifest.parent().context("a manifest lies in a folder")?.into();
-            programs.insert((package, Some(target.name)), Program { executable, folder });
+            let tests = listed(&executable)?;
+            programs.insert((package, Some(target.name)), Program { executable, folder, tests });
         }
     }
     Ok(programs)
@@ -138,6 +207,10 @@ enum Verdict {
     PassesOpen,
     /// It fails while the exercise is open, but does not get to it.
     FailsElsewhere,
+    /// It still ran when its time was up, though all is solved.
+    EndlessSolved,
+    /// It still ran when its time was up, while the exercise was open.
+    EndlessOpen,
 }
 
 impl std::fmt::Display for Verdict {
@@ -147,6 +220,8 @@ impl std::fmt::Display for Verdict {
             Verdict::FailsSolved => "FAILS although solved",
             Verdict::PassesOpen => "PASSES although open",
             Verdict::FailsElsewhere => "FAILS open, but elsewhere",
+            Verdict::EndlessSolved => "DOES NOT END although solved",
+            Verdict::EndlessOpen => "DOES NOT END while open",
         })
     }
 }
@@ -157,45 +232,77 @@ fn verdict(
     test: &Test,
     exercise: &Exercise,
 ) -> anyhow::Result<(Verdict, String)> {
-    let (solved, said) = passes(program, test, None)?;
-    if !solved {
-        return Ok((Verdict::FailsSolved, said));
+    let path = program.path(&test.name)?;
+    let (solved, said) = run(program.command(path, None), LIMIT)?;
+    match solved {
+        Some(true) => {}
+        Some(false) => return Ok((Verdict::FailsSolved, said)),
+        None => return Ok((Verdict::EndlessSolved, said)),
     }
-    let (open, said) = passes(program, test, Some(&exercise.name))?;
+    let (open, said) = run(program.command(path, Some(&exercise.name)), LIMIT)?;
     let found = match open {
-        true => Verdict::PassesOpen,
-        false if said.contains(&exercise.think) => Verdict::Proved,
-        false => Verdict::FailsElsewhere,
+        Some(true) => Verdict::PassesOpen,
+        Some(false) if said.contains(&exercise.think) => Verdict::Proved,
+        Some(false) => Verdict::FailsElsewhere,
+        None => Verdict::EndlessOpen,
     };
     Ok((found, said))
 }
 
-/// Whether a test passes, and all that it printed.
-fn passes(program: &Program, test: &Test, open: Option<&str>) -> anyhow::Result<(bool, String)> {
-    let mut command = Command::new(&program.executable);
-    command.current_dir(&program.folder).arg(&test.name).env_remove(SWITCH);
-    // Tests of packages find their manifest's folder here, as cargo would have it.
-    command.env("CARGO_MANIFEST_DIR", &program.folder);
-    if let Some(name) = open {
-        command.env(SWITCH, name);
-    }
-    let output = command.output()?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    for line in said.lines() {
-        let Some((name, verdict)) =
-            line.strip_prefix("test ").and_then(|line| line.split_once(" ... "))
-        else {
-            continue;
-        };
-        let name = name.strip_suffix(" - should panic").unwrap_or(name);
-        if name.rsplit("::").next() == Some(&test.name) {
-            match verdict {
-                "ok" => return Ok((true, said)),
-                "FAILED" => return Ok((false, said)),
-                _ => {}
-            }
+/// Whether a test passes, if it ends in time, and all that it printed.
+fn run(mut command: Command, limit: Duration) -> anyhow::Result<(Option<bool>, String)> {
+    // A file takes whatever is written. A pipe would have to be emptied meanwhile.
+    let mut printed = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed.try_clone()?);
+    let began = Instant::now();
+    let mut child = command.spawn()?;
+    let passed = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status.success());
         }
+        if began.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let mut said = Vec::new();
+    printed.rewind()?;
+    printed.read_to_end(&mut said)?;
+    Ok((passed, String::from_utf8_lossy(&said).into_owned()))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
     }
-    bail!("`{}` has no test `{}` that ran:\n{said}", program.executable.display(), test.name)
+
+    #[test]
+    fn a_test_passes_or_fails_or_does_not_end() {
+        let run = |script: &str, limit| run(shell(script), Duration::from_millis(limit)).unwrap();
+        assert_eq!(run("echo a; echo b >&2", 60_000), (Some(true), "a\nb\n".into()));
+        assert_eq!(run("echo a; exit 101", 60_000), (Some(false), "a\n".into()));
+        // More than a pipe holds.
+        let (passed, said) = run("head -c 1000000 /dev/zero", 60_000);
+        assert_eq!((passed, said.len()), (Some(true), 1_000_000));
+        let began = Instant::now();
+        assert_eq!(run("exec sleep 60", 100), (None, String::new()));
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_test_is_found_by_its_last_name() {
+        let tests = ["a::holds", "b::holds_too", "c::twice", "d::twice"].map(String::from).to_vec();
+        let program = Program { executable: "x".into(), folder: "y".into(), tests };
+        let path = |name: &str| program.path(name).map(str::to_owned).map_err(|e| e.to_string());
+        assert_eq!(path("holds").unwrap(), "a::holds");
+        assert!(path("twice").unwrap_err().contains("has 2 tests `twice`"));
+        assert!(path("gone").unwrap_err().contains("has 0 tests `gone`"));
+    }
 }
