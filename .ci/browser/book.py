@@ -110,6 +110,7 @@ def questions(page: Page, most: int | None) -> int:
     for question in found:
         answer = question.get_attribute("data-answer")
         is_open = "q => q.querySelector('details').open"
+        said = question.get_by_role("status")
         typed = question.locator("input[type=text]")
         if typed.count():
             for given, right in [(str(float(answer) * 3 + 7), False), (answer, True)]:
@@ -117,14 +118,17 @@ def questions(page: Page, most: int | None) -> int:
                 typed.blur()
                 assert question.locator(".is-right").count() == right, f"{given} for {answer}"
                 assert question.evaluate(is_open) == right
+                assert said.text_content() == ("Right" if right else "Not right")
         else:
             wrong = question.locator(f"input:not([value='{answer}'])").first
             wrong.check()
             assert question.locator(".is-wrong").count() == 1
+            assert said.text_content() == "Not right"
             assert not question.evaluate(is_open), "a wrong answer does not tell the right one"
             question.locator(f"input[value='{answer}']").check()
             assert question.locator(".is-right").count() == 1
             assert question.evaluate(is_open)
+            assert said.text_content() == "Right"
     return len(found)
 
 

@@ -3,9 +3,11 @@
 
 for (const question of document.querySelectorAll(".question")) {
     const details = question.querySelector("details");
+    const said = question.querySelector(".said");
     const mark = (element, right) => {
         for (const marked of question.querySelectorAll(".is-right, .is-wrong")) marked.classList.remove("is-right", "is-wrong");
         element.classList.add(right ? "is-right" : "is-wrong");
+        said.textContent = right ? "Right" : "Not right";
         if (right) details.open = true;
     };
     for (const radio of question.querySelectorAll("input[type=radio]")) {
@@ -20,8 +22,10 @@ for (const question of document.querySelectorAll(".question")) {
     });
 }
 
-document.querySelectorAll(".predict").forEach((callout, index) => {
-    const key = `guess ${location.pathname} ${index}`;
+for (const callout of document.querySelectorAll(".predict")) {
+    // By what is asked: a guess stays with its question when a page gets another one.
+    const asked = [...callout.children].filter(child => child.tagName !== "DETAILS");
+    const key = `guess ${asked.map(child => child.textContent).join(" ").replace(/\s+/g, " ").trim()}`;
     const label = document.createElement("label");
     label.className = "guess";
     label.textContent = "Your guess (kept in this browser only)";
@@ -29,10 +33,6 @@ document.querySelectorAll(".predict").forEach((callout, index) => {
     text.rows = 1;
     try { text.value = localStorage.getItem(key) ?? ""; } catch { /* a browser may forbid storage */ }
     text.addEventListener("input", () => { try { localStorage.setItem(key, text.value); } catch { /* as above */ } });
-    // mdBook turns pages on arrow keys; not while someone writes.
-    text.addEventListener("keydown", event => event.stopPropagation());
     label.append(text);
     callout.insertBefore(label, callout.querySelector("details"));
-});
-
-for (const input of document.querySelectorAll(".typed input, .stepper input")) input.addEventListener("keydown", event => event.stopPropagation());
+}

@@ -28,8 +28,6 @@ for (const figure of document.querySelectorAll("figure.simulated")) {
             figure.classList.toggle("is-over", Boolean(problem));
         };
         form.addEventListener("input", ask);
-        // mdBook turns pages on arrow keys; not while someone chooses.
-        form.addEventListener("keydown", event => event.stopPropagation());
         ask();
         figure.dataset.runs = "";
     });

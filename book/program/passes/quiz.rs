@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::digits::grouped;
 use crate::html::{escape, from_markdown};
 use crate::page::{Fence, Findings, Page};
-use crate::place::Place;
+use crate::place::{Place, with_slashes};
 use crate::verified;
 
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
         let mut html = String::from("<section class=\"quiz\">");
         for (question, offset) in quiz.question.iter().zip(question_offsets(page, &fence)) {
             asked += 1;
-            match render(question, asked, place) {
+            match render(question, asked, page, place) {
                 Ok(made) => html += &made,
                 Err(message) => findings.problems.push(page.problem(offset, message)),
             }
@@ -86,17 +86,25 @@ fn question_offsets<'a>(page: &'a Page, fence: &'a Fence) -> impl Iterator<Item 
         .map(|(at, _)| fence.range.start + at)
 }
 
-fn render(question: &Question, number: usize, place: &Place) -> Result<String, String> {
+fn render(
+    question: &Question,
+    number: usize,
+    page: &Page,
+    place: &Place,
+) -> Result<String, String> {
+    // What a field is called by. When the book is printed, all pages are on one: the page's name tells theirs apart.
+    let file = with_slashes(page.file).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let id = format!("ask-{file}-{number}");
     let test = verified::find(place, &question.verified_by)?;
     test.must_say(&question.asserts)?;
     let (expected, field) = match &question.answer {
         Answer::Choice(answer) => {
-            (escape(&position(question, answer)?.to_string()), choices(question)?)
+            (escape(&position(question, answer)?.to_string()), choices(question, &id)?)
         }
         Answer::Number(value) if question.choices.is_empty() => {
             test.must_name(*value)?;
             let field = format!(
-                "<p class=\"typed\"><label><input type=\"text\" inputmode=\"decimal\" size=\"12\" aria-label=\"your answer\"> {}</label></p>",
+                "<p class=\"typed\"><label><input type=\"text\" inputmode=\"decimal\" size=\"12\" aria-labelledby=\"{id} {id}-unit\"> <span id=\"{id}-unit\">{}</span></label></p>",
                 escape(&question.unit)
             );
             (value.to_string(), field)
@@ -111,7 +119,7 @@ fn render(question: &Question, number: usize, place: &Place) -> Result<String, S
         Answer::Number(value) => format!("{} {}", grouped(*value), escape(&question.unit)),
     };
     Ok(format!(
-        "<div class=\"question\" data-answer=\"{expected}\" data-tolerance=\"{}\"><div class=\"ask\"><span class=\"ask-number\">{number}</span><div>{}</div></div>{field}\
+        "<div class=\"question\" data-answer=\"{expected}\" data-tolerance=\"{}\"><div class=\"ask\"><span class=\"ask-number\">{number}</span><div id=\"{id}\">{}</div></div>{field}<p class=\"said\" role=\"status\"></p>\
          <details class=\"answer\"><summary>Answer</summary><p><strong>{}.</strong> {}</p>\
          <p class=\"held\">Held by <code>cargo test -p {} {}</code><code class=\"asserts\">{}</code></p></details></div>",
         question.tolerance,
@@ -132,15 +140,17 @@ fn position(question: &Question, answer: &str) -> Result<usize, String> {
 
 /// Radio buttons, named after the question's test: a number would come again in other chapters, which are all on one
 /// page when the book is printed, and buttons of one name allow one choice.
-fn choices(question: &Question) -> Result<String, String> {
-    let (name, mut html) = (escape(&question.verified_by), String::from("<ul class=\"choices\">"));
+fn choices(question: &Question, id: &str) -> Result<String, String> {
+    let name = escape(&question.verified_by);
+    let mut html =
+        format!("<div role=\"radiogroup\" aria-labelledby=\"{id}\"><ul class=\"choices\">");
     for (value, choice) in question.choices.iter().enumerate() {
         let choice = from_markdown(choice)?;
         html += &format!(
             "<li><label><input type=\"radio\" name=\"{name}\" value=\"{value}\"> <span>{choice}</span></label></li>"
         );
     }
-    Ok(html + "</ul>")
+    Ok(html + "</ul></div>")
 }
 
 #[cfg(test)]
@@ -173,6 +183,32 @@ mod tests {
             out.contains("data-answer=\"1\"") && out.contains("name=\"a::counts_rows\""),
             "{out}"
         );
+    }
+
+    #[test]
+    fn fields_are_called_by_their_question_and_a_status_says_how_it_went() {
+        let made = |fields: &str| {
+            let text = quiz(&format!("{fields}\nverified_by = \"a::counts_rows\""));
+            try_pass(find, &text, &FILES).rewrite(&text)
+        };
+        let id = "ask-chapter-README-md-1";
+        for (fields, named) in [
+            (
+                "answer = 1500\nunit = \"rows\"",
+                format!("aria-labelledby=\"{id} {id}-unit\"> <span id=\"{id}-unit\">rows<"),
+            ),
+            (
+                "choices = [\"b\"]\nanswer = \"b\"",
+                format!("role=\"radiogroup\" aria-labelledby=\"{id}\""),
+            ),
+        ] {
+            let out = made(fields);
+            assert!(
+                out.contains(&named) && out.contains(&format!("<div id=\"{id}\">Rows, ")),
+                "{out}"
+            );
+            assert!(out.contains("<p class=\"said\" role=\"status\"></p>"), "{out}");
+        }
     }
 
     #[test]
