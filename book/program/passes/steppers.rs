@@ -176,7 +176,7 @@ mod tests {
         };
         let out = made(&trace(1));
         for expected in [
-            "W: 2 passes, 4 rows",
+            "role=\"img\" aria-label=\"W: 2 passes, 4 rows\">",
             "<span>3 in, 1 out</span><i class=\"is-prefill\" title=\"pass 1: 3 rows of the prompt\"></i><i></i></p>",
             "--passes: 2",
         ] {
@@ -217,7 +217,7 @@ mod tests {
             "Step 1 of 3: pass 1: requests 1 and 2 come in; of 9 blocks, requests hold 4, and 3 are kept for others",
             "Step 2 of 3: pass 3: request 2 gives up its place; ",
             "Step 3 of 3: pass 4: everybody is done; ",
-            "--passes: 4",
+            "--passes: 4\" role=\"img\" aria-label=\"pass 1: requests 1 and 2 come in; ",
             "<i class=\"is-prefill\" style=\"grid-column: 2 / 3\" title=\"pass 1: reads\"></i>\
              <i class=\"is-decode\" style=\"grid-column: 3 / 6\" title=\"passes 2 to 4: writes\"></i></p>",
             "<i class=\"is-out\" style=\"grid-column: 4 / 5\" title=\"pass 3: gives up its place\"></i></p>",

@@ -51,8 +51,10 @@ impl Trace {
         let rows: usize = all.map(|rows| rows.rows).sum();
         let passes = way.passes.len();
         let event = format!("{}: {passes} passes, {rows} rows", way.name);
-        let mut html =
-            format!("<div class=\"schedule\" style=\"--passes: {longest}\" role=\"img\">");
+        let mut html = format!(
+            "<div class=\"schedule\" style=\"--passes: {longest}\" role=\"img\" aria-label=\"{}\">",
+            escape(&event)
+        );
         for (request, (prompt, answer)) in self.requests.iter().enumerate() {
             html += &format!("<p><span>{prompt} in, {answer} out</span>");
             for (number, pass) in way.passes.iter().enumerate() {

@@ -111,8 +111,10 @@ impl Trace {
         );
         let event = format!("pass {}: {}; {pool}", number + 1, happened.join(", "));
         let passes = self.passes.len();
-        let mut html =
-            format!("<div class=\"schedule timeline\" style=\"--passes: {passes}\" role=\"img\">");
+        let mut html = format!(
+            "<div class=\"schedule timeline\" style=\"--passes: {passes}\" role=\"img\" aria-label=\"{}\">",
+            escape(&event)
+        );
         for request in &self.requests {
             let Usage { prompt_tokens, generated_tokens } = request.usage;
             html += &format!("<p><span>{prompt_tokens} in, {generated_tokens} out</span>");
