@@ -90,7 +90,8 @@ impl RopeScaling {
     ///
     /// Two are refused because they change frequencies as the text grows, so that keys cached early
     /// and queries made late would be turned by different ones: `dynamic`, and `longrope`, which
-    /// has one set of frequencies for short texts and another for long.
+    /// has one set of frequencies for short texts and another for long. (Families that have it choose
+    /// one of them as they are loaded, and do without this.)
     ///
     /// # Errors
     /// Another type, a field that would be ignored, or numbers that make no sense.
