@@ -17,6 +17,7 @@
 //! | `state.rs` | a snapshot for metrics and pictures |
 //! | `options.rs` | how an engine is set up |
 //! | `inbox.rs` | between the engine's thread and the others |
+//! | `outlet.rs` | where a request's events leave it |
 //! | `policy/` | who runs next: a pure function over plain data |
 //! | `step.rs` | one step: look, decide, run, tell |
 //! | `member.rs` | a request inside the engine |
@@ -47,6 +48,7 @@ mod lending;
 mod logprobs;
 mod member;
 mod options;
+mod outlet;
 mod pass;
 mod places;
 pub mod policy;

@@ -7,9 +7,10 @@
 
 use super::Engine;
 use super::event::Event;
-use super::inbox::{Inbox, Sent};
+use super::inbox::Inbox;
 use super::kv_events::KvEvents;
 use super::lending::{BlocksOf, Exchanged};
+use super::outlet::Sent;
 use super::request::{EngineRequest, Limits, Refused};
 use super::series::Series;
 use super::state::EngineState;

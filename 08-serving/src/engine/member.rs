@@ -3,7 +3,8 @@
 use super::elsewhere::Elsewhere;
 use super::event::{Event, TokenEvent, Usage};
 use super::form::Form;
-use super::inbox::{Inbox, Outlet, Submission};
+use super::inbox::{Inbox, Submission};
+use super::outlet::Outlet;
 use super::policy::Rank;
 use super::request::EngineRequest;
 use naive_decode::{Result, Sampler};
