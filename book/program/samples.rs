@@ -104,11 +104,27 @@ impl Series {
 
     /// The same at one point.
     pub(crate) fn at(&self, x: f64) -> Result<Summary, String> {
+        self.measured_at(x).map(summary)
+    }
+
+    /// How many times another series' samples these are at one point. Where both have as many they were measured in turns, and it
+    /// is the median of the turns' own ratios: a busy minute is in both halves of its ratio. Elsewhere it is that of the medians.
+    pub(crate) fn times(&self, other: &Series, x: f64) -> Result<f64, String> {
+        let (own, others) = (self.measured_at(x)?, other.measured_at(x)?);
+        Ok(if own.len() == others.len() {
+            let ratios: Vec<f64> = own.iter().zip(others).map(|(own, other)| own / other).collect();
+            summary(&ratios).median
+        } else {
+            summary(own).median / summary(others).median
+        })
+    }
+
+    fn measured_at(&self, x: f64) -> Result<&[f64], String> {
         let has = || self.points.iter().map(|(x, _)| x.to_string()).collect::<Vec<_>>().join(", ");
         self.points
             .iter()
             .find(|(at, _)| *at == x)
-            .map(|(_, samples)| summary(samples))
+            .map(|(_, samples)| samples.as_slice())
             .ok_or_else(|| format!("series `{}` has no point at {x}; it has {}", self.name, has()))
     }
 }
@@ -139,6 +155,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn turns_are_compared_one_by_one() {
+        let series = |samples: &[f64]| Series {
+            name: "a".into(),
+            unit: "ms".into(),
+            points: vec![(1.0, samples.to_vec())],
+        };
+        // The last turn's minute was a busy one.
+        let (a, b) = (series(&[2.0, 2.2, 9.0]), series(&[1.0, 2.0, 3.0]));
+        assert_eq!(a.times(&b, 1.0), Ok(2.0));
+        assert!(a.times(&b, 2.0).is_err());
+    }
+
+    #[test]
     fn samples_come_to_lowest_median_mean_and_highest() {
         let samples: Samples = serde_json::from_str(EXAMPLE).unwrap();
         let naive = samples.named("naive").unwrap();
@@ -148,6 +177,7 @@ mod tests {
         assert!(naive.at(65.0).unwrap_err().contains("64, 128"));
         assert!(samples.named("fast").err().unwrap().contains("`naive`, `cached`"));
         assert_eq!(naive.fewest(), 2);
+        assert_eq!(naive.times(samples.named("cached").unwrap(), 128.0), Ok(8.5));
         assert_eq!(samples.machine_line(), "Example 9, 2 cores, linux, 2026-11-20");
     }
 

@@ -48,10 +48,20 @@ def keep(options, machine, samples, **more):
             out.write("\n")
 
 
+def faster(kept, sides):
+    """The samples of whichever of these sides is the fastest, all rounds together."""
+    return max((kept[side] for side in sides), key=statistics.median)
+
+
+def ratio(ours, theirs):
+    """How many times as fast one side was: the median of the rounds' own ratios, as both had the same minute in each."""
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+
+
 def compare(options, loads, sides, sample):
     """Asks `sample(file, load, kept)` to add one sample of each side to what is kept, round by round; the first of
-    `sides` is the peer, and not every side need have every load. Samples go to the file that was named, medians to
-    the screen."""
+    `sides` is the peer in whichever ways it may be run, and not every side need have every load. Samples go to the file
+    that was named, medians and ratios to the screen."""
     files = dict(file.split("=", 1) for file in options.files)
     samples = {f"{name}: {load}": {} for name in files for load in loads}
     machine = None
@@ -62,6 +72,6 @@ def compare(options, loads, sides, sample):
                 print(f"round {turn + 1} of {options.rounds}: {name}, {load}", file=sys.stderr)
     keep(options, machine, samples, unit="tokens a second")
     for what, kept in samples.items():
-        first, *ours = [statistics.median(kept[side]) for side in sides if side in kept]
-        ratios = ", ".join(f"{rate:7.0f} ({rate / first:.2f}x)" for rate in ours)
-        print(f"{what:40} {first:7.0f} {ratios}")
+        peer, ours = faster(kept, sides[0]), [kept[side] for side in sides[1:] if side in kept]
+        ratios = ", ".join(f"{statistics.median(rates):7.0f} ({ratio(rates, peer):.2f}x)" for rates in ours)
+        print(f"{what:40} {statistics.median(peer):7.0f} {ratios}")

@@ -17,7 +17,7 @@ LOADS = {
     "decode, 32 together, depth 128": dict(prefill=0, decode=64, depth=128, batch=32),
 }
 
-SIDES = ["before", "after"]
+SIDES = [["before"], "after"]
 
 
 def main():
@@ -28,7 +28,7 @@ def main():
     after = options.ladder
 
     def sample(file, load, keep):
-        for side, options.ladder in zip(SIDES, [options.before, after]):
+        for side, options.ladder in zip(["before", "after"], [options.before, after]):
             report, one = beside.ladder(options, file, load, load["depth"], options.kv)
             _, rate = one["prefill_tokens_per_second"] + one["decode_tokens_per_second"]
             keep(side, rate)

@@ -25,7 +25,7 @@ LOADS = {
 }
 
 KEYS_AND_VALUES = ["bf16-fast", "bf16", "int8"]
-SIDES = ["OpenVINO GenAI"] + [f"here, {kv} keys and values" for kv in KEYS_AND_VALUES]
+SIDES = [["OpenVINO GenAI"]] + [f"here, {kv} keys and values" for kv in KEYS_AND_VALUES]
 
 
 def peer(options, file, load):
@@ -84,7 +84,7 @@ def main():
         return
 
     def sample(file, load, keep):
-        keep(SIDES[0], openvino(options, file, load))
+        keep(SIDES[0][0], openvino(options, file, load))
         for side, kv in zip(SIDES[1:], KEYS_AND_VALUES):
             rate, machine = ladder(options, file, load, kv)
             keep(side, rate)

@@ -134,10 +134,9 @@ def measure(options, models):
             print(f"round {turn + 1} of {options.rounds}: {name}", file=beside.sys.stderr)
     beside.keep(options, machine, samples, unit="tokens a second")
     for what, kept in samples.items():
-        middle = {side: beside.statistics.median(rates) for side, rates in kept.items()}
-        ours = middle.pop(OURS)
-        peers = ", ".join(f"{side} {rate:.0f} ({ours / rate:.2f}x)" for side, rate in middle.items())
-        print(f"{what:25} {ours:7.0f}; {peers}")
+        ours, median = kept.pop(OURS), beside.statistics.median
+        peers = ", ".join(f"{side} {median(rates):.0f} ({beside.ratio(ours, rates):.2f}x)" for side, rates in kept.items())
+        print(f"{what:25} {median(ours):7.0f}; {peers}")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ LOADS = {
     for programs, (count, nice) in PROGRAMS.items()
 }
 
-SIDES = ["llama.cpp", "here, before", "here"]
+SIDES = [["llama.cpp"], "here, before", "here"]
 
 
 class Others:
@@ -58,7 +58,7 @@ def main():
 
     def sample(file, load, keep):
         with Others(load["programs"], load["nice"]):
-            keep(SIDES[0], llama(options, file, load, "on"))
+            keep(SIDES[0][0], llama(options, file, load, "on"))
             for side, options.ladder in zip(SIDES[1:], [options.before, after]):
                 report, one = beside.ladder(options, file, load, load["depth"], "bf16")
                 keep(side, one["decode_tokens_per_second"][1])

@@ -58,7 +58,7 @@ fn ratio(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
     let (a, b) = series
         .split_once('/')
         .ok_or_else(|| format!("`{series}` should name two series, `A/B`"))?;
-    Ok(three_digits(samples.named(a)?.at(x)?.median / samples.named(b)?.at(x)?.median))
+    Ok(three_digits(samples.named(a)?.times(samples.named(b)?, x)?))
 }
 
 #[cfg(test)]
