@@ -91,21 +91,29 @@ impl GenerateArgs {
     fn ready(&self) -> Result<Ready> {
         let files = self.model.files()?;
         let prompt = encode(&files.tokenizer, &self.prompt)?;
-        let room = files.longest_context().saturating_sub(prompt.len());
-        let tokens = self.tokens.unwrap_or(TOKENS.min(room).max(1));
-        let capacity = prompt.len().saturating_add(tokens);
+        let capacity = prompt.len().saturating_add(self.tokens.unwrap_or(TOKENS));
         let room = |llama: &PlainLlama| Ok(text_room(llama, capacity));
         if let Some(on_gpu) = self.device.gpu(&files, None, None, room)? {
+            let tokens = self.tokens_within(on_gpu.llama.rope.positions(), prompt.len());
             let decoder = Box::new(on_gpu.decoder(&files)?);
             let ModelFiles { tokenizer, config, .. } = files;
             let end_tokens = config.end_tokens;
             return Ok(Ready { decoder, prompt, tokens, tokenizer, end_tokens });
         }
-        let loaded = Loaded::load(files)?;
+        // The last token is never fed back.
+        let loaded = Loaded::load(files, capacity - 1)?;
+        let tokens = self.tokens_within(loaded.model.context(), prompt.len());
         let settings = Settings { capacity, prefill_chunk: None, threads: None };
         let decoder = (kv_cache::CONTIGUOUS.start)(loaded.model.clone(), settings)?;
         let end_tokens = loaded.model.config.end_tokens.clone();
         Ok(Ready { decoder, prompt, tokens, tokenizer: loaded.tokenizer, end_tokens })
+    }
+
+    /// How many to generate after a prompt, by the context of the model as it was loaded. At least one, so that a prompt that
+    /// does not fit is refused.
+    fn tokens_within(&self, context: usize, prompt: usize) -> usize {
+        let room = context.saturating_add(1).saturating_sub(prompt);
+        self.tokens.unwrap_or(TOKENS.min(room).max(1))
     }
 }
 

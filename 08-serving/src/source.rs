@@ -23,20 +23,13 @@ pub struct Loaded {
 const MOST_STRETCH: usize = 8;
 
 impl Loaded {
-    /// Loads a model with the context that it was trained for, or that its config stretches it to.
+    /// Loads a model with the context that it was trained for, or that its config stretches it to; with room for `room` tokens
+    /// if the model has that much by itself.
     ///
     /// # Errors
     /// Whatever is wrong with the files.
-    pub fn open(model: &ModelArgs) -> Result<Self> {
-        Loaded::load(model.files()?)
-    }
-
-    /// The same of files that are open already.
-    ///
-    /// # Errors
-    /// As [`Loaded::open`].
-    pub fn load(files: ModelFiles) -> Result<Self> {
-        Loaded::new(files, |_| Ok(0))
+    pub fn load(files: ModelFiles, room: usize) -> Result<Self> {
+        Loaded::new(files, room, None)
     }
 
     /// Loads a model with room for a text and `more` tokens after it. A context longer than the
@@ -45,29 +38,26 @@ impl Loaded {
     /// # Errors
     /// Whatever is wrong with the files or the text, or a text longer than any stretching reaches.
     pub fn open_for(model: &ModelArgs, text: &str, more: usize) -> Result<Self> {
-        let room = |tokenizer: &Tokenizer| {
-            // The last token is never fed back.
-            Ok(encode(tokenizer, text)?.len().saturating_add(more).saturating_sub(1))
+        let files = model.files()?;
+        // The last token is never fed back.
+        let room = encode(&files.tokenizer, text)?.len().saturating_add(more).saturating_sub(1);
+        let scaling = match files.config.rope_scaling {
+            Some(_) => None,
+            None => stretch_to(room, files.longest_context())?,
         };
-        Loaded::new(model.files()?, room)
+        Loaded::new(files, room, scaling)
     }
 
-    fn new(mut files: ModelFiles, room: impl FnOnce(&Tokenizer) -> Result<usize>) -> Result<Self> {
-        let own = files.rope_scaling()?;
+    /// `scaling` is for models that bring none.
+    fn new(mut files: ModelFiles, room: usize, scaling: Option<RopeScaling>) -> Result<Self> {
+        let scaling = files.rope_scaling()?.or(scaling);
         files.config.rope_scaling = None;
         let mut options = LoadOptions::default();
-        let scaling = match own {
-            Some(own) => Some(own),
-            None => {
-                let (room, trained) = (room(&files.tokenizer)?, files.config.trained_context);
-                let reached = files.longest_context();
-                // Some models have frequencies of their own for long texts (Phi-3's longrope).
-                if room > trained && reached > trained {
-                    options.context = Some(reached);
-                }
-                stretch_to(room, reached)?
-            }
-        };
+        let (trained, reached) = (files.config.trained_context, files.longest_context());
+        // Some models have frequencies of their own for long texts (Phi-3's longrope).
+        if room > trained && reached > trained {
+            options.context = Some(reached);
+        }
         let mut model = files.load(options)?;
         if let Some(scaling) = scaling {
             scaling.stretch(&mut model);

@@ -75,3 +75,37 @@ fn a_model_with_frequencies_for_long_texts_takes_them_where_those_are_asked_for(
     let said = String::from_utf8(refused.unwrap().stderr).unwrap();
     assert!(said.contains("--max-model-len is 1025, expected at most 1024"), "{said}");
 }
+
+#[test]
+fn generate_has_the_room_of_the_model_that_it_loads() {
+    let directory = tempfile::tempdir().unwrap();
+    write_phi3(directory.path());
+    let generate = |prompt: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+        command.args(["generate", "--device", "cpu", "--prompt", prompt, "--model"]);
+        let output = command.arg(directory.path()).args(more).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    // How many tokens went in, and how many came out.
+    let counts = |(is_right, said): (bool, String)| {
+        assert!(is_right, "{said}");
+        let numbers = said.split_whitespace().filter_map(|word| word.parse().ok());
+        let numbers: Vec<usize> = numbers.take(2).collect();
+        (numbers[0], numbers[1])
+    };
+    // The prompt is within the short list's 256 tokens; what comes after it is not.
+    let prompt = "Once upon a time there was a little fox. ".repeat(14);
+    let (prompt_tokens, _) = counts(generate(&prompt, &[]));
+    assert!((57..=256).contains(&prompt_tokens), "{prompt_tokens}");
+    counts(generate(&prompt, &["--tokens", "700"]));
+    let refused = generate(&prompt, &["--tokens", "1000"]);
+    assert!(!refused.0 && refused.1.contains("do not fit"), "{}", refused.1);
+    // A stretching in the config is room, too: 512 tokens, twice.
+    let path = directory.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(DRAFT.config).unwrap();
+    config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 2.0});
+    std::fs::write(path, config.to_string()).unwrap();
+    std::fs::write(directory.path().join("model.safetensors"), DRAFT.weights).unwrap();
+    let (prompt_tokens, written) = counts(generate(&prompt.repeat(3), &[]));
+    assert!(prompt_tokens > 512 && written > 1, "{prompt_tokens} in, {written} out");
+}
