@@ -26,7 +26,7 @@ mod written;
 pub use bench::{Bench, World, noise};
 pub use checks::{causal, finite, one_call_equals_two, positions_are_slots, same_logits};
 pub use edit::{Checked, Edited};
-pub use print::print;
+pub use print::{print, shown};
 pub use report::{Check, Recall, Report, Score, Surprise, Text};
 pub use trial::{Side, Trial};
 pub use written::Written;

@@ -12,6 +12,7 @@ mod run;
 
 use crate::device::{Device, DeviceArgs, OnGpu, kv_on_gpu};
 use crate::packed::{Keep, load_packed};
+use crate::say::say;
 use anyhow::Result;
 use clap::Args;
 use flash_attention::packed::Weights;
@@ -140,12 +141,12 @@ fn measure(args: &BenchArgs, threads: usize) -> Result<()> {
         run.peak_bytes = peak_bytes();
         if !args.json {
             let gb = &report.bandwidth_gb_per_s[report.bandwidth_gb_per_s.len() - args.samples..];
-            print_run(&report.machine, &run, gb);
+            print_run(&report.machine, &run, gb)?;
         }
         report.runs.push(run);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?)?;
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! `ladder break`: every break-it of every rung.
 
+use crate::say::say;
 use anyhow::{Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
 use model_files::ModelArgs;
 use naive_decode::LoadOptions;
-use naive_decode::break_it::{Bench, BreakIt, print};
+use naive_decode::break_it::{Bench, BreakIt, shown};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -48,13 +49,13 @@ pub fn all() -> Vec<BreakIt> {
 /// A name that no break-it has, or whatever the break-it cannot do.
 pub fn run(args: &Args) -> Result<()> {
     match &args.name {
-        None if args.json => println!("{}", list_as_json()),
-        None => println!("{}\n\nRun one: cargo ladder break NAME", list_as_table()),
+        None if args.json => say!("{}", list_as_json())?,
+        None => say!("{}\n\nRun one: cargo ladder break NAME", list_as_table())?,
         Some(name) => {
             let report = (find(name)?.run)(&bench(&args.model)?)?;
             match args.json {
-                true => println!("{}", report.to_json()),
-                false => print(&report),
+                true => say!("{}", report.to_json())?,
+                false => say!("{}", shown(&report))?,
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::api::{Generation, fresh_seed};
 use crate::engine::{EngineHandle, EngineRequest, Refused};
+use crate::say::{self, say};
 use crate::served::{EngineArgs, Exchanging, Served};
 use crate::sizes::count;
 use crate::text::{Answer, Piece, Style};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use model_files::{ChatTemplate, Message, SamplingDefaults};
 use naive_decode::{Sampling, Tokenizer};
-use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
+use std::io::{BufRead, IsTerminal, stdin};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,13 +75,12 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
     let is_watched = stdin().is_terminal();
     if is_watched {
         end_answers_on_ctrl_c(conversation.answering.clone())?;
-        println!("{} listens; /new begins again, ctrl-c ends an answer, /quit ends\n", served.name);
+        say!("{} listens; /new begins again, ctrl-c ends an answer, /quit ends\n", served.name)?;
     }
     let mut lines = stdin().lock().split(b'\n');
     loop {
         if is_watched {
-            print!("> ");
-            stdout().flush()?;
+            say::text(format_args!("> "))?;
         }
         let Some(line) = lines.next().transpose()? else { return Ok(()) };
         let Ok(line) = String::from_utf8(line) else {
@@ -165,7 +165,6 @@ fn said(
     let mut ticket = ticket?;
     answering.store(true, Ordering::SeqCst);
     let mut whole = String::new();
-    let mut out = stdout().lock();
     loop {
         let event = ticket.blocking_recv().context("the engine is gone")?;
         let (written, is_last) = match answer.take(event)? {
@@ -173,12 +172,11 @@ fn said(
             Some(Piece::End(ending)) => (ending.last, true),
             Some(Piece::Prompt(_)) | None => continue,
         };
-        write!(out, "{}", written.text)?;
-        out.flush()?;
+        say::text(format_args!("{}", written.text))?;
         whole += &written.text;
         if is_last || !answering.load(Ordering::SeqCst) {
             answering.store(false, Ordering::SeqCst);
-            writeln!(out, "\n")?;
+            say!("\n")?;
             return Ok(whole);
         }
     }

@@ -4,6 +4,7 @@ mod report;
 mod run;
 
 use crate::rungs;
+use crate::say::{self, say};
 use crate::shapes::{self, Shape};
 use crate::source::Loaded;
 use anyhow::Result;
@@ -44,7 +45,7 @@ pub fn climb(args: &ClimbArgs) -> Result<()> {
     let prompt_tokens = loaded.encode(&prompt)?;
     let machine = MachineName::this();
     if !args.json {
-        print_header(&loaded, &machine, prompt_tokens.len(), args.tokens);
+        print_header(&loaded, &machine, prompt_tokens.len(), args.tokens)?;
     }
     let mut runs: Vec<(Rung, Run)> = Vec::new();
     for rung in rungs() {
@@ -52,19 +53,19 @@ pub fn climb(args: &ClimbArgs) -> Result<()> {
         // The text is the same on every rung; it is shown where there is time to read it.
         let aloud = !args.json && runs.is_empty();
         if aloud {
-            print!("{prompt}");
+            say::text(format_args!("{prompt}"))?;
         }
         let text = aloud.then(|| loaded.tokenizer.stream_after(&prompt_tokens));
         runs.push((rung, run::run(&rung, model, &prompt_tokens, args.tokens, text)?));
         if aloud {
-            println!("\n");
+            say!("\n")?;
         }
     }
     let (name, naive) = (&loaded.name, &runs[0].1.output);
     let report = |(rung, run): &(Rung, Run)| RungReport::new(rung, name, run, naive);
     let climbed: Vec<RungReport> = runs.iter().map(report).collect();
     if !args.json {
-        println!("{}\n", table(&climbed));
+        say!("{}\n", table(&climbed))?;
     }
     let others = match args.model.is_embedded() {
         true => climb_shapes(&prompt_tokens, args.tokens)?,
@@ -72,15 +73,15 @@ pub fn climb(args: &ClimbArgs) -> Result<()> {
     };
     if !args.json {
         if !others.is_empty() {
-            println!("{}\n", shapes_table(&others));
+            say!("{}\n", shapes_table(&others))?;
         }
-        print_ending();
+        print_ending()?;
     }
     let rungs: Vec<RungReport> = climbed.into_iter().chain(others).collect();
     let same = rungs.iter().all(RungReport::is_identical);
     if args.json {
         let report = Report { prompt, model: loaded.name, machine, rungs };
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?)?;
     }
     anyhow::ensure!(same, "a rung's output differs from the naive rung's: see the report above");
     Ok(())
@@ -104,9 +105,14 @@ fn default_prompt() -> String {
     format!("{}{}", world.prompt(), world.question(2))
 }
 
-fn print_header(loaded: &Loaded, machine: &MachineName, prompt: usize, tokens: usize) {
+fn print_header(
+    loaded: &Loaded,
+    machine: &MachineName,
+    prompt: usize,
+    tokens: usize,
+) -> Result<()> {
     let config = &loaded.model.config;
-    println!(
+    say!(
         "model    {}: {} layers, {} wide, {} heads, {} KV heads, {:.1} MB of weights",
         loaded.name,
         config.layers,
@@ -114,28 +120,28 @@ fn print_header(loaded: &Loaded, machine: &MachineName, prompt: usize, tokens: u
         config.heads,
         config.kv_heads,
         loaded.model.weight_bytes() as f64 / 1e6
-    );
-    println!("machine  {}, {} threads, {}", machine.cpu, machine.cores, machine.simd);
-    println!("task     {prompt} tokens of prompt, {tokens} to generate, greedy");
+    )?;
+    say!("machine  {}, {} threads, {}", machine.cpu, machine.cores, machine.simd)?;
+    say!("task     {prompt} tokens of prompt, {tokens} to generate, greedy")?;
     if let Some(scaling) = loaded.scaling {
-        println!(
+        say!(
             "context  {} tokens, {}x what the model was trained for, stretched with YaRN",
             loaded.model.context(),
             scaling.factor()
-        );
+        )?;
     }
-    println!();
+    say!("")
 }
 
-fn print_ending() {
-    println!("Rows are positions that went through the model. The last column is a hash of every");
-    println!("logit of every step: equal means that not one bit differs.\n");
-    println!("Next:");
-    println!(
+fn print_ending() -> Result<()> {
+    say!("Rows are positions that went through the model. The last column is a hash of every")?;
+    say!("logit of every step: equal means that not one bit differs.\n")?;
+    say!("Next:")?;
+    say!(
         "  cargo ladder break          what happens when a cache goes wrong, one fault at a time"
-    );
-    println!(
+    )?;
+    say!(
         "  cargo ladder generate --prompt \"Ada was at the mill with a red lantern.\" --temperature 0.8"
-    );
-    println!("  cargo book                  the book: how each rung works, and why");
+    )?;
+    say!("  cargo book                  the book: how each rung works, and why")
 }

@@ -1,12 +1,12 @@
 //! `ladder generate`: a prompt in, text out, as it comes.
 
 use crate::device::{DeviceArgs, text_room};
+use crate::say::{self, say};
 use crate::source::{Loaded, encode};
 use anyhow::Result;
 use clap::Args;
 use model_files::{ModelArgs, ModelFiles, PlainLlama};
 use naive_decode::{Decoder, Request, Sampler, Sampling, Settings, Tokenizer, generate as start};
-use std::io::Write;
 use std::time::Duration;
 
 /// What to generate, and how.
@@ -65,15 +65,13 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
     let request = Request { prompt: prompt.clone(), tokens, end_tokens };
     let mut times: Vec<Duration> = Vec::new();
     let steps = start(&mut *decoder, sampler, request)?;
-    let mut out = std::io::stdout().lock();
-    write!(out, "{}", args.prompt)?;
+    say::text(format_args!("{}", args.prompt))?;
     for step in steps {
         let step = step?;
         times.push(step.elapsed);
-        write!(out, "{}", text.push(step.token)?)?;
-        out.flush()?;
+        say::text(format_args!("{}", text.push(step.token)?))?;
     }
-    writeln!(out, "{}", text.finish())?;
+    say!("{}", text.finish())?;
     eprintln!("\n{}", speed(prompt.len(), &times));
     Ok(())
 }

@@ -20,6 +20,7 @@ mod parts;
 mod peers;
 pub mod tokens;
 
+use crate::say::say;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cuda_executor::Driver;
@@ -71,14 +72,14 @@ pub fn gpu_check(args: &GpuCheckArgs) -> Result<()> {
         let name = names(args, part.kind).into_iter().nth(part.index);
         let name = name.with_context(|| format!("there is no part {part}"))?;
         let outcome = run_part(args, part);
-        let outcome = outcome.unwrap_or_else(|error| Outcome::failed(&name, &format!("{error:#}")));
+        let outcome = outcome.or_else(|error| Outcome::failed(&name, &format!("{error:#}")))?;
         return write(out, parts::OUTCOME, &outcome);
     }
     let gpu = Driver::open()?;
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let machine = Machine::of(&gpu)?;
     let (major, minor) = machine.capability;
-    println!("{}, compute capability {major}.{minor}", machine.gpu);
+    say!("{}, compute capability {major}.{minor}", machine.gpu)?;
     write(out, "machine.json", &machine)?;
     // The parts' processes have the whole device.
     drop(gpu);
@@ -93,8 +94,8 @@ pub fn gpu_check(args: &GpuCheckArgs) -> Result<()> {
         };
         wrong.extend(parts::all(out, kind, &names(args, kind), run)?);
     }
-    println!("{}", peers::run(out, &bench::Shapes::for_a_gpu())?);
-    println!("written to {}", out.display());
+    say!("{}", peers::run(out, &bench::Shapes::for_a_gpu())?)?;
+    say!("written to {}", out.display())?;
     match wrong.first() {
         None => Ok(()),
         Some(first) => bail!("{} of the checks failed, the first: {first}", wrong.len()),
@@ -135,12 +136,12 @@ fn run_part(args: &GpuCheckArgs, Part { kind, index }: Part) -> Result<Outcome> 
     };
     Ok(match kind {
         Kind::Kernels => {
-            let checked = checked(&check::all()[index], &mut open()?);
+            let checked = checked(&check::all()[index], &mut open()?)?;
             Outcome { results: values(to_value(&checked)?), problem: checked.problem }
         }
         Kind::Tokens => {
             let tokens = tokens::compare(open()?, &models(args)[index].files()?)?;
-            println!("{}: {}", tokens.model, tokens.said());
+            say!("{}: {}", tokens.model, tokens.said())?;
             Outcome { problem: tokens.problem(), results: values(to_value(tokens)?) }
         }
         Kind::KernelsTimed => {
@@ -158,19 +159,22 @@ fn run_part(args: &GpuCheckArgs, Part { kind, index }: Part) -> Result<Outcome> 
 }
 
 /// Runs one check on a device, and says how it went. A device that fails fails its checks.
-pub fn checked(check: &check::Check, device: &mut dyn Gpu) -> Checked {
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn checked(check: &check::Check, device: &mut dyn Gpu) -> Result<Checked> {
     let name = check.name;
     if let Some(why) = check.left_out(device) {
-        println!("  left out  {name}: {why}");
-        return Checked { name, problem: None, left_out: Some(why), seconds: 0.0 };
+        say!("  left out  {name}: {why}")?;
+        return Ok(Checked { name, problem: None, left_out: Some(why), seconds: 0.0 });
     }
     let began = Instant::now();
     let problem = check.run(device).err().map(|problem| format!("{name}: {problem}"));
     match &problem {
-        None => println!("  right     {name}"),
-        Some(problem) => println!("  WRONG     {problem}"),
+        None => say!("  right     {name}")?,
+        Some(problem) => say!("  WRONG     {problem}")?,
     }
-    Checked { name, problem, left_out: None, seconds: began.elapsed().as_secs_f64() }
+    Ok(Checked { name, problem, left_out: None, seconds: began.elapsed().as_secs_f64() })
 }
 
 fn write(out: &Path, name: &str, what: &impl Serialize) -> Result<()> {

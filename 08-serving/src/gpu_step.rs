@@ -14,6 +14,7 @@ mod walk;
 
 pub use recording::{Moment, Recording};
 
+use crate::say::say;
 use anyhow::{Result, bail};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -46,15 +47,15 @@ pub struct GpuStepArgs {
 pub fn gpu_step(args: &GpuStepArgs) -> Result<()> {
     let Some(name) = args.kernel.as_deref().filter(|_| !args.list) else {
         match args.json {
-            true => println!("{:#}", json::list()),
-            false => println!("{}", list()),
+            true => say!("{:#}", json::list())?,
+            false => say!("{}", list())?,
         }
         return Ok(());
     };
     let recording = Recording::of(find(name)?)?;
     if args.json {
         let most = args.steps.unwrap_or(usize::MAX);
-        println!("{}", json::recording(&recording, most));
+        say!("{}", json::recording(&recording, most))?;
         return Ok(());
     }
     let is_watched = stdin().is_terminal() && stdout().is_terminal();
@@ -62,10 +63,10 @@ pub fn gpu_step(args: &GpuStepArgs) -> Result<()> {
         return walk::walk(&recording, &mut stdin().lock(), &mut stdout());
     }
     let steps = args.steps.unwrap_or(20).min(recording.moments.len());
-    println!("{}", draw::heading(&recording));
-    (0..steps).for_each(|at| println!("{}", draw::moment(&recording, at)));
+    say!("{}", draw::heading(&recording))?;
+    (0..steps).try_for_each(|at| say!("{}", draw::moment(&recording, at)))?;
     if steps == recording.moments.len() {
-        println!("{}", draw::counts(&recording));
+        say!("{}", draw::counts(&recording))?;
     }
     Ok(())
 }

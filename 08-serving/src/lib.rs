@@ -18,6 +18,7 @@
 //! | `load.rs` | requests as they might come to a server, seeded |
 //! | `models.rs` | `ladder models`: what can be run, and what it costs |
 //! | `packed.rs` | a model's files, packed for rung 04's kernels, and kept packed for the next start |
+//! | `say.rs` | what is said on standard output |
 //! | `serve.rs` | `ladder serve`: the server |
 //! | `served.rs` | a model behind an engine |
 //! | `shapes.rs` | models of other shapes, which rung 03 is shown on |
@@ -44,6 +45,7 @@ pub mod http;
 pub mod load;
 pub mod models;
 pub mod packed;
+mod say;
 pub mod serve;
 pub mod served;
 pub mod shapes;

@@ -7,6 +7,7 @@ mod known;
 mod memory;
 mod table;
 
+use crate::say::say;
 use anyhow::Result;
 use clap::Args;
 use memory::{Memory, memory};
@@ -75,11 +76,11 @@ enum Found {
 pub fn models(args: &ModelsArgs) -> Result<()> {
     let models = list(&args.paths)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&models)?);
+        say!("{}", serde_json::to_string_pretty(&models)?)?;
     } else {
-        println!("{}", table::table(&models));
-        table::problems(&models).iter().for_each(|problem| println!("cannot be run: {problem}"));
-        println!("{}", table::LEGEND);
+        say!("{}", table::table(&models))?;
+        table::problems(&models).iter().try_for_each(|problem| say!("cannot be run: {problem}"))?;
+        say!("{}", table::LEGEND)?;
     }
     Ok(())
 }

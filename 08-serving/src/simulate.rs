@@ -25,6 +25,7 @@ use crate::engine::policy::Budget;
 use crate::load::Load;
 use crate::load::sizes::{Size, Spread};
 use crate::packed::{Keep, load_packed};
+use crate::say::say;
 use crate::simulator::{
     Card, Deployment, Fitted, Hardware, KvMethod, PassTime, SimulatedModel, Speculation, Storage,
     Workload, simulate,
@@ -173,16 +174,16 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     let Load { prompt_tokens, answer_tokens, .. } = args.load;
     let bounds = deployment.bounds(prompt_tokens, answer_tokens)?;
     if !args.json {
-        report::print_bounds(&deployment, &bounds, prompt_tokens, answer_tokens);
+        report::print_bounds(&deployment, &bounds, prompt_tokens, answer_tokens)?;
     }
     let workload = args.workload(deployment.longest()?)?;
     let outcome = simulate(&deployment, &workload)?;
     match args.json {
         true => {
             let report = Report::new(&deployment, bounds, outcome);
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            say!("{}", serde_json::to_string_pretty(&report)?)?;
         }
-        false => report::print_outcome(&deployment, &outcome),
+        false => report::print_outcome(&deployment, &outcome)?,
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::engine::{Engine, EngineOptions};
 use crate::load::Load;
 use crate::load::sizes::MOST_REQUESTS;
 use crate::packed::{Keep, load_packed};
+use crate::say::say;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use flash_attention::packed::Weights;
@@ -89,6 +90,6 @@ pub fn trace(args: &TraceArgs) -> Result<()> {
     let engine = Engine::new(model, options).context("cannot set up the engine")?;
     let arrivals = args.load.arrivals(&files.tokenizer, engine.limits().context)?;
     let (timeline, _) = run(engine, &arrivals)?;
-    println!("{}", serde_json::to_string(&timeline)?);
+    say!("{}", serde_json::to_string(&timeline)?)?;
     Ok(())
 }

@@ -20,13 +20,18 @@ const MARK: char = '»';
 
 /// Prints the report, as wide as the terminal.
 pub fn print(report: &Report) {
+    println!("{}", shown(report));
+}
+
+/// The report as it is printed: as wide as the terminal, and with its colour where there is one.
+pub fn shown(report: &Report) -> String {
     let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(w, _)| w.0.into());
     let text = render(report, width.max(40));
     // Bold for the mark and what follows it on its line is all the colour there is.
     let bold = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     match bold {
-        true => println!("{}", text.replace(MARK, "\u{1b}[1;31m»\u{1b}[0m")),
-        false => println!("{text}"),
+        true => text.replace(MARK, "\u{1b}[1;31m»\u{1b}[0m"),
+        false => text,
     }
 }
 

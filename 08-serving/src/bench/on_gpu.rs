@@ -3,6 +3,7 @@
 use super::BenchArgs;
 use super::run::{Load, pass, prompts};
 use crate::device::OnGpu;
+use crate::say::say;
 use anyhow::Result;
 use cuda_executor::{CudaExecutor, Driver, Room};
 use kv_cache::{CachedExecutor, KvCache};
@@ -86,17 +87,17 @@ pub(super) fn measure(
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?)?;
         return Ok(());
     }
-    println!("{}: {:.1} MB of weights in bf16", report.gpu, report.weight_bytes as f64 / 1e6);
-    println!("  loaded in {:.0} ms", report.load_ms);
+    say!("{}: {:.1} MB of weights in bf16", report.gpu, report.weight_bytes as f64 / 1e6)?;
+    say!("  loaded in {:.0} ms", report.load_ms)?;
     for (what, rates) in [
         ("prefill", &report.prefill_tokens_per_second),
         ("decode ", &report.decode_tokens_per_second),
     ] {
         if !rates.is_empty() {
-            println!("  {what} {:.0} tokens/s", median(rates));
+            say!("  {what} {:.0} tokens/s", median(rates))?;
         }
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 use super::run::Run;
 use crate::packed::Came;
+use crate::say::say;
+use anyhow::Result;
 use naive_decode::measurement::{MachineName, median};
 use serde::Serialize;
 
@@ -23,22 +25,25 @@ pub(super) fn peak_bytes() -> Option<u64> {
 }
 
 /// Medians, and what part of the memory's bandwidth decoding came to.
-pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) {
+///
+/// # Errors
+/// If standard output cannot be written.
+pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) -> Result<()> {
     let gb = median(bandwidth);
-    println!(
+    say!(
         "{}, {}: {:.1} MB of weights, {}",
         machine.cpu,
         machine.simd,
         run.weight_bytes as f64 / 1e6,
         run.weights
-    );
+    )?;
     let came = match run.came {
         Came::Mapped => "mapped, packed before",
         Came::Packed | Came::PackedAndKept => "packed",
     };
-    println!("  loaded in {:.0} ms ({came}); memory reads {gb:.1} GB/s", run.load_ms);
+    say!("  loaded in {:.0} ms ({came}); memory reads {gb:.1} GB/s", run.load_ms)?;
     if !run.prefill_tokens_per_second.is_empty() {
-        println!("  prefill {:.0} tokens/s", median(&run.prefill_tokens_per_second));
+        say!("  prefill {:.0} tokens/s", median(&run.prefill_tokens_per_second))?;
     }
     if !run.decode_tokens_per_second.is_empty() {
         // Samples in pairs with the probe before them: the machine is not the same from one to the next.
@@ -48,9 +53,10 @@ pub(super) fn print_run(machine: &MachineName, run: &Run, bandwidth: &[f64]) {
         let (rate, part) = (median(&run.decode_tokens_per_second), median(&parts));
         let cached =
             if part > 1.0 { ", more than memory gave: a cache may hold a part" } else { "" };
-        println!(
+        say!(
             "  decode  {rate:.0} tokens/s, {:.0} % of the bandwidth for weights, keys and values{cached}",
             100.0 * part
-        );
+        )?;
     }
+    Ok(())
 }

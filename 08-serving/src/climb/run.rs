@@ -1,12 +1,13 @@
 //! One rung, run and timed.
 
+use crate::say;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use naive_decode::{
     Model, NaiveAttention, Pass, Request, Rung, Sampler, Sampling, Settings, Span, TokenStream,
     Want, argmax, generate,
 };
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,13 +58,12 @@ pub(super) fn run(
         run.total += step.elapsed;
         run.output.push(step.token, &step.logits);
         if let Some(text) = &mut text {
-            print!("{}", text.push(step.token)?);
-            std::io::stdout().flush()?;
+            say::text(format_args!("{}", text.push(step.token)?))?;
         }
         bar.inc(1);
     }
     if let Some(text) = text {
-        print!("{}", text.finish());
+        say::text(format_args!("{}", text.finish()))?;
     }
     bar.finish_and_clear();
     run.rows = decoder.rows();

@@ -16,6 +16,7 @@ mod work;
 
 pub use shapes::{Shape, Shapes};
 
+use crate::say::say;
 use anyhow::{Result, anyhow};
 use cuda_kernels::check::Bench;
 use cuda_kernels::{DeviceResult, Gpu};
@@ -54,7 +55,7 @@ pub fn all<G: Gpu>(open: &mut dyn FnMut() -> Result<G>, shapes: &Shapes) -> Resu
         for work in works(&mut gpu, shape, copies)? {
             let (name, seconds) = (work.name, samples(&mut device, &work, shapes.samples)?);
             let timed = Timed { name, shape, flops: shape.flops(), bytes: shape.bytes(), seconds };
-            println!("  {}", said(&timed));
+            say!("  {}", said(&timed))?;
             all.push(timed);
             // The borrow ends with each: the arrays stay where they are.
         }

@@ -1,5 +1,6 @@
 //! Decoding steps of whole models, timed: what launching costs, with graphs and without, and what a batch brings.
 
+use crate::say::say;
 use anyhow::{Result, bail};
 use cuda_executor::{CudaExecutor, Room, kv_bytes_per_token};
 use cuda_kernels::Gpu;
@@ -112,13 +113,13 @@ pub fn all<G: Gpu + 'static>(
                 let steps = timed(&mut executor, shape, batch)?;
                 let median = naive_decode::measurement::median(&steps.seconds);
                 let read = (steps.weight_bytes + steps.kv_bytes) as f64 / median / 1e9;
-                println!(
+                say!(
                     "  {}, {batch} at once, {}: {:.0} us a step, {:.0} tokens/s, reads {read:.0} GB/s",
                     shape.name,
                     if steps.with_graphs { "graphs" } else { "launches" },
                     median * 1e6,
                     batch as f64 / median,
-                );
+                )?;
                 all.push(steps);
             }
         }

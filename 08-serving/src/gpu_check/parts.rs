@@ -4,6 +4,7 @@
 //! waits for what never comes does not end at all. Either is then one part's failure, and the others run.
 
 use super::write;
+use crate::say::say;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -96,10 +97,13 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Nothing but that it failed, and why.
-    pub(super) fn failed(name: &str, problem: &str) -> Self {
-        println!("  FAILED    {name}: {problem}");
+    ///
+    /// # Errors
+    /// If standard output cannot be written.
+    pub(super) fn failed(name: &str, problem: &str) -> Result<Self> {
+        say!("  FAILED    {name}: {problem}")?;
         let results = vec![json!({ "name": name, "problem": problem })];
-        Outcome { problem: Some(format!("{name}: {problem}")), results }
+        Ok(Outcome { problem: Some(format!("{name}: {problem}")), results })
     }
 }
 
@@ -127,7 +131,7 @@ pub(super) fn all(
         };
         let outcome: Outcome = match ran.and_then(|()| left()) {
             Ok(outcome) => outcome,
-            Err(problem) => Outcome::failed(name, &problem),
+            Err(problem) => Outcome::failed(name, &problem)?,
         };
         wrong.extend(outcome.problem);
         results.extend(outcome.results);

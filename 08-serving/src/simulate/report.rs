@@ -1,9 +1,11 @@
 //! What was found, as a table and as JSON.
 
+use crate::say::say;
 use crate::simulator::words::{bytes, money, scaled, time};
 use crate::simulator::{
     Bounds, Deployment, Fitted, Hardware, Limit, Outcome, PassBound, PassTime, Quantiles,
 };
+use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
@@ -30,30 +32,39 @@ impl<'a> Report<'a> {
 }
 
 /// What the roofline allows.
-pub(super) fn print_bounds(deployment: &Deployment, bounds: &Bounds, prompt: usize, answer: usize) {
+///
+/// # Errors
+/// If standard output cannot be written.
+pub(super) fn print_bounds(
+    deployment: &Deployment,
+    bounds: &Bounds,
+    prompt: usize,
+    answer: usize,
+) -> Result<()> {
     let Deployment { model, hardware, .. } = deployment;
-    println!("model     {}: {} of weights", model.name, bytes(bounds.weight_bytes));
-    println!(
+    say!("model     {}: {} of weights", model.name, bytes(bounds.weight_bytes))?;
+    say!(
         "hardware  {}: {}, {}/s, {}FLOP/s, ridge point {:.1} FLOP a byte",
         hardware.name,
         bytes(hardware.memory_bytes),
         bytes(hardware.bytes_per_second),
         scaled(hardware.flops_per_second),
         bounds.ridge
-    );
-    println!(
+    )?;
+    say!(
         "cache     {} a token, {} for {prompt} + {answer} tokens: {} requests fit beside the weights",
         bytes(bounds.kv_bytes_per_token),
         bytes(bounds.kv_bytes_per_request),
         bounds.requests_that_fit
-    );
+    )?;
     if deployment.speculation.draft > 0 {
-        println!(
+        say!(
             "guesses   {:.2} tokens a step of one text, {:.2} times as fast",
-            bounds.tokens_per_step, bounds.speculative_speed_up
-        );
+            bounds.tokens_per_step,
+            bounds.speculative_speed_up
+        )?;
     }
-    println!("\nWhat the roofline allows:");
+    say!("\nWhat the roofline allows:")?;
     let mut table = table(["pass", "memory", "", "time", "bound by", "tokens/s", "cost of 1M"]);
     let row = |name: String, pass: &PassBound| {
         [
@@ -80,11 +91,14 @@ pub(super) fn print_bounds(deployment: &Deployment, bounds: &Bounds, prompt: usi
         };
         table.add_row(row(name, pass));
     }
-    println!("{table}");
+    say!("{table}")
 }
 
 /// What became of a run.
-pub(super) fn print_outcome(deployment: &Deployment, outcome: &Outcome) {
+///
+/// # Errors
+/// If standard output cannot be written.
+pub(super) fn print_outcome(deployment: &Deployment, outcome: &Outcome) -> Result<()> {
     let how = match &deployment.pass_time {
         PassTime::Roofline(_) => "every pass as the roofline allows: no real one is as fast".into(),
         PassTime::Measured(fitted) => format!(
@@ -96,38 +110,41 @@ pub(super) fn print_outcome(deployment: &Deployment, outcome: &Outcome) {
         ),
     };
     let Outcome { policy, requests, seconds, .. } = outcome;
-    println!("\nA run of {} requests, {policy} batches, {how}:", requests.len());
+    say!("\nA run of {} requests, {policy} batches, {how}:", requests.len())?;
     let mut table = table(["", "p50", "p95", "p99"]);
     for (name, Quantiles { p50, p95, p99 }) in
         [("time to first token", outcome.ttft), ("time per token after it", outcome.tpot)]
     {
         table.add_row([name.to_string(), time(p50), time(p95), time(p99)]);
     }
-    println!("{table}");
+    say!("{table}")?;
     let memory = outcome.memory;
-    println!(
+    say!(
         "{:.0} tokens/s, {:.2} requests/s; {seconds:.2} s in all, busy for {:.0} % of it",
         outcome.tokens_per_second,
         outcome.requests_per_second,
         100.0 * outcome.busy
-    );
-    println!(
+    )?;
+    say!(
         "{} passes of {:.1} rows and {:.1} requests; {} gave up a place",
-        outcome.passes, outcome.rows_per_pass, outcome.requests_per_pass, outcome.preemptions
-    );
+        outcome.passes,
+        outcome.rows_per_pass,
+        outcome.requests_per_pass,
+        outcome.preemptions
+    )?;
     if outcome.drafted_tokens > 0 {
-        println!("{} of {} guesses came true", outcome.accepted_tokens, outcome.drafted_tokens);
+        say!("{} of {} guesses came true", outcome.accepted_tokens, outcome.drafted_tokens)?;
     }
-    println!(
+    say!(
         "{} of weights and {} of keys and values at most (a pool of {}), of {}",
         bytes(memory.weights),
         bytes(memory.peak_kv),
         bytes(memory.pool),
         bytes(memory.of)
-    );
+    )?;
     match outcome.cost_per_million_tokens {
-        Some(_) => println!("a million tokens cost {}", money(outcome.cost_per_million_tokens)),
-        None => println!("what a million tokens cost depends on --price"),
+        Some(_) => say!("a million tokens cost {}", money(outcome.cost_per_million_tokens)),
+        None => say!("what a million tokens cost depends on --price"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ladder serve` as a process: its options, killed and started again, with a model from a hub; and `ladder chat`.
+//! `ladder serve` as a process: its options, killed and started again, with a model from a hub; and other commands.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | `chat.rs` | a conversation in the terminal |
 //! | `longrope.rs` | a model with frequencies of its own for long texts |
 //! | `hub.rs` | a model by its name on the hub |
+//! | `stdout.rs` | a standard output that cannot be written |
 #![cfg(unix)]
 
 mod chat;
@@ -18,3 +19,4 @@ mod options;
 mod prefill;
 mod restart;
 mod server;
+mod stdout;

@@ -1,0 +1,27 @@
+//! A standard output that cannot be written, as on a full disk.
+#![cfg(target_os = "linux")]
+
+use std::fs::OpenOptions;
+use std::process::Command;
+
+#[test]
+fn a_full_standard_output_is_said_in_one_line() {
+    for arguments in [
+        &["models"][..],
+        &["models", "--json"],
+        &["break"],
+        &["gpu-step", "--list"],
+        &["gpu-step", "argmax", "--steps", "1"],
+        &["generate", "--device", "cpu", "--prompt", "Once", "--tokens", "1"],
+        &["bench", "--device", "cpu", "--prefill", "1", "--decode", "0", "--samples", "1"],
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+        let output = command.args(arguments).stdout(full).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let words = "error: cannot write to standard output: No space left on device";
+        assert!(said.starts_with(words), "{arguments:?}: {said}");
+        assert_eq!(said.trim().lines().count(), 1, "{arguments:?}: {said}");
+    }
+}
