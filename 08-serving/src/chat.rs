@@ -6,7 +6,7 @@ use crate::say::{self, say};
 use crate::served::{EngineArgs, Exchanging, Served};
 use crate::sizes::count;
 use crate::text::{Answer, Piece, Style};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use model_files::{ChatTemplate, Message, SamplingDefaults};
 use naive_decode::{Sampling, Tokenizer};
@@ -52,7 +52,8 @@ struct Conversation<'a> {
 /// between answers the program.
 ///
 /// # Errors
-/// Whatever is wrong with the model, a model without a chat template, or parameters out of range.
+/// Whatever is wrong with the model, a model without a chat template, or parameters out of range. An engine that is gone, and
+/// standard output that cannot be written. Once all lines are read, and not in a terminal: lines without an answer.
 pub fn chat(args: &ChatArgs) -> Result<()> {
     // Nobody waits for a model to hear of it.
     Sampling { temperature: args.temperature.unwrap_or(0.0), ..Sampling::default() }.validate()?;
@@ -78,28 +79,34 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
         say!("{} listens; /new begins again, ctrl-c ends an answer, /quit ends\n", served.name)?;
     }
     let mut lines = stdin().lock().split(b'\n');
+    let mut unanswered = 0;
     loop {
         if is_watched {
             say::text(format_args!("> "))?;
         }
-        let Some(line) = lines.next().transpose()? else { return Ok(()) };
+        let Some(line) = lines.next().transpose()? else { break };
         let Ok(line) = String::from_utf8(line) else {
             eprintln!("that line is not UTF-8; say it again");
+            unanswered += 1;
             continue;
         };
         match line.trim() {
             "" => {}
-            "/quit" => return Ok(()),
+            "/quit" => break,
             "/new" => conversation.messages.clone_from(&beginning),
             said => {
                 conversation.messages.push(Message::new("user", said));
-                if let Err(problem) = conversation.answer() {
+                if let Err(problem) = conversation.answer()? {
                     conversation.messages.pop();
                     eprintln!("{problem:#}; /new begins again");
+                    unanswered += 1;
                 }
             }
         }
     }
+    // Who watches has seen it, and said something else.
+    ensure!(is_watched || unanswered == 0, "lines without an answer: {unanswered}, see above");
+    Ok(())
 }
 
 impl ChatArgs {
@@ -129,10 +136,16 @@ fn end_answers_on_ctrl_c(answering: Answering) -> Result<()> {
 }
 
 impl Conversation<'_> {
-    /// Prints an answer as it comes, and remembers it.
-    fn answer(&mut self) -> Result<()> {
+    /// Prints an answer as it comes, and remembers it; or says why this line has none.
+    ///
+    /// # Errors
+    /// If no other line would have one.
+    fn answer(&mut self) -> Result<Result<()>> {
         let Served { tokenizer, engine, end_tokens, .. } = self.served;
-        let prompt = self.template.encode(tokenizer, &self.messages, true)?;
+        let prompt = match self.template.encode(tokenizer, &self.messages, true) {
+            Ok(prompt) => prompt,
+            Err(problem) => return Ok(Err(problem.into())),
+        };
         let room = (engine.limits().context + 1).saturating_sub(prompt.len());
         let tokens = self.most_tokens.unwrap_or(room).min(room).max(1);
         let request = EngineRequest {
@@ -141,43 +154,47 @@ impl Conversation<'_> {
             ..EngineRequest::new(prompt.clone(), tokens)
         };
         let text = said(tokenizer, engine, end_tokens, &self.answering, request)?;
-        self.messages.push(Message::new("assistant", text));
-        Ok(())
+        Ok(text.map(|text| self.messages.push(Message::new("assistant", text))))
     }
 }
 
-/// Runs a request and prints its text as it comes, until it is done or nobody wants it any more.
+/// Runs a request and prints its text as it comes, until it is done or nobody wants it any more. Its text, or why it has none.
+///
+/// # Errors
+/// If the engine is gone, or standard output cannot be written.
 fn said(
     tokenizer: &Tokenizer,
     engine: &EngineHandle,
     end_tokens: &[u32],
     answering: &AtomicBool,
     request: EngineRequest,
-) -> Result<String> {
+) -> Result<Result<String>> {
     let style = Style::default();
     let mut answer = Answer::new(tokenizer, &request.prompt, &style, end_tokens, &[]);
-    let ticket = engine.submit(request).map_err(|refused| match refused {
-        Refused::TooLong { limit, .. } => {
-            anyhow::anyhow!("the conversation is longer than the {limit} tokens that fit")
+    let mut ticket = match engine.submit(request) {
+        Ok(ticket) => ticket,
+        Err(Refused::TooLong { limit, .. }) => {
+            return Ok(Err(anyhow!("the conversation is longer than the {limit} tokens that fit")));
         }
-        other => other.into(),
-    });
-    let mut ticket = ticket?;
+        Err(gone @ Refused::Ended) => return Err(gone.into()),
+        Err(other) => return Ok(Err(other.into())),
+    };
     answering.store(true, Ordering::SeqCst);
     let mut whole = String::new();
     loop {
         let event = ticket.blocking_recv().context("the engine is gone")?;
-        let (written, is_last) = match answer.take(event)? {
-            Some(Piece::Text(written)) => (written, false),
-            Some(Piece::End(ending)) => (ending.last, true),
-            Some(Piece::Prompt(_)) | None => continue,
+        let (written, is_last) = match answer.take(event) {
+            Ok(Some(Piece::Text(written))) => (written, false),
+            Ok(Some(Piece::End(ending))) => (ending.last, true),
+            Ok(Some(Piece::Prompt(_)) | None) => continue,
+            Err(problem) => return Ok(Err(problem.into())),
         };
         say::text(format_args!("{}", written.text))?;
         whole += &written.text;
         if is_last || !answering.load(Ordering::SeqCst) {
             answering.store(false, Ordering::SeqCst);
             say!("\n")?;
-            return Ok(whole);
+            return Ok(Ok(whole));
         }
     }
 }
@@ -206,7 +223,7 @@ mod tests {
         // As ctrl-c does, as soon as there is an answer to end.
         let stopper = std::thread::spawn(move || while !watched.swap(false, Ordering::SeqCst) {});
         let request = EngineRequest::new(prompt, 400);
-        let text = said(tokenizer, engine, &[], &answering, request).unwrap();
+        let text = said(tokenizer, engine, &[], &answering, request).unwrap().unwrap();
         stopper.join().unwrap();
         let tokens = tokenizer.encode(&text).unwrap().len();
         assert!(tokens < 400, "{tokens} tokens");
