@@ -13,7 +13,8 @@ use naive_decode::{Sampling, Tokenizer};
 use std::io::{BufRead, IsTerminal, stdin};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
 
 /// Whom to talk to, and how.
 #[derive(Debug, Clone, Args)]
@@ -35,8 +36,17 @@ pub struct ChatArgs {
     seed: Option<u64>,
 }
 
-/// Whether an answer is being written that ctrl-c is to end.
-type Answering = Arc<AtomicBool>;
+/// Whether an answer is under way that ctrl-c is to end.
+type Answering = Arc<watch::Sender<bool>>;
+
+/// Says so for as long as it lives.
+struct UnderWay<'a>(&'a Answering);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
+}
 
 /// A conversation under way.
 struct Conversation<'a> {
@@ -46,6 +56,7 @@ struct Conversation<'a> {
     sampling: Sampling,
     most_tokens: Option<usize>,
     answering: Answering,
+    runtime: Runtime,
 }
 
 /// Reads lines, answers each. `/new` begins again; end of input or `/quit` ends. In a terminal, ctrl-c ends the answer, and
@@ -72,6 +83,7 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
         sampling,
         most_tokens: args.tokens.map(NonZeroUsize::get),
         answering: Answering::default(),
+        runtime: Builder::new_current_thread().build()?,
     };
     let is_watched = stdin().is_terminal();
     if is_watched {
@@ -122,11 +134,11 @@ impl ChatArgs {
 
 /// Ctrl-c ends the answer that is being written; if none is, the program.
 fn end_answers_on_ctrl_c(answering: Answering) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("ctrl-c".into()).spawn(move || {
         runtime.block_on(async {
             while tokio::signal::ctrl_c().await.is_ok() {
-                if !answering.swap(false, Ordering::SeqCst) {
+                if !answering.send_replace(false) {
                     std::process::exit(130);
                 }
             }
@@ -153,7 +165,8 @@ impl Conversation<'_> {
             end_tokens: end_tokens.clone(),
             ..EngineRequest::new(prompt.clone(), tokens)
         };
-        let text = said(tokenizer, engine, end_tokens, &self.answering, request)?;
+        let said = said(tokenizer, engine, end_tokens, &self.answering, request);
+        let text = self.runtime.block_on(said)?;
         Ok(text.map(|text| self.messages.push(Message::new("assistant", text))))
     }
 }
@@ -162,11 +175,11 @@ impl Conversation<'_> {
 ///
 /// # Errors
 /// If the engine is gone, or standard output cannot be written.
-fn said(
+async fn said(
     tokenizer: &Tokenizer,
     engine: &EngineHandle,
     end_tokens: &[u32],
-    answering: &AtomicBool,
+    answering: &Answering,
     request: EngineRequest,
 ) -> Result<Result<String>> {
     let style = Style::default();
@@ -179,10 +192,17 @@ fn said(
         Err(gone @ Refused::Ended) => return Err(gone.into()),
         Err(other) => return Ok(Err(other.into())),
     };
-    answering.store(true, Ordering::SeqCst);
+    let mut watched = answering.subscribe();
+    answering.send_replace(true);
+    let _under_way = UnderWay(answering);
     let mut whole = String::new();
     loop {
-        let event = ticket.blocking_recv().context("the engine is gone")?;
+        // No event comes while the prompt is read, or another's.
+        let event = tokio::select! {
+            biased;
+            _ = watched.wait_for(|is_wanted| !is_wanted) => break,
+            event = ticket.recv() => event.context("the engine is gone")?,
+        };
         let (written, is_last) = match answer.take(event) {
             Ok(Some(Piece::Text(written))) => (written, false),
             Ok(Some(Piece::End(ending))) => (ending.last, true),
@@ -191,12 +211,12 @@ fn said(
         };
         say::text(format_args!("{}", written.text))?;
         whole += &written.text;
-        if is_last || !answering.load(Ordering::SeqCst) {
-            answering.store(false, Ordering::SeqCst);
-            say!("\n")?;
-            return Ok(Ok(whole));
+        if is_last {
+            break;
         }
     }
+    say!("\n")?;
+    Ok(Ok(whole))
 }
 
 #[cfg(test)]
@@ -210,23 +230,40 @@ mod tests {
         engine: EngineArgs,
     }
 
-    #[test]
-    fn an_answer_ends_where_it_is_when_nobody_wants_it_any_more() {
-        let served = Cli::parse_from(["chat", "--device", "cpu"])
-            .engine
-            .start(Exchanging::default())
-            .unwrap();
-        let Served { tokenizer, engine, .. } = &served;
+    fn served(more: &[&str]) -> Served {
+        let arguments = [&["chat", "--device", "cpu"], more].concat();
+        Cli::parse_from(arguments).engine.start(Exchanging::default()).unwrap()
+    }
+
+    /// An answer of 400 tokens that is ended as ctrl-c does, as soon as there is one to end.
+    fn ended_at_once(served: &Served) -> String {
+        let Served { tokenizer, engine, .. } = served;
         let prompt = tokenizer.encode("Once upon a time").unwrap();
         let answering = Answering::default();
         let watched = answering.clone();
-        // As ctrl-c does, as soon as there is an answer to end.
-        let stopper = std::thread::spawn(move || while !watched.swap(false, Ordering::SeqCst) {});
+        let stopper = std::thread::spawn(move || while !watched.send_replace(false) {});
         let request = EngineRequest::new(prompt, 400);
-        let text = said(tokenizer, engine, &[], &answering, request).unwrap().unwrap();
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let text = runtime.block_on(said(tokenizer, engine, &[], &answering, request));
         stopper.join().unwrap();
-        let tokens = tokenizer.encode(&text).unwrap().len();
+        assert!(!*answering.borrow());
+        text.unwrap().unwrap()
+    }
+
+    #[test]
+    fn an_answer_ends_where_it_is_when_nobody_wants_it_any_more() {
+        let served = served(&[]);
+        let tokens = served.tokenizer.encode(&ended_at_once(&served)).unwrap().len();
         assert!(tokens < 400, "{tokens} tokens");
-        assert!(!answering.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn an_answer_ends_before_its_first_word_too() {
+        let served = served(&["--max-num-seqs", "1"]);
+        let prompt = served.tokenizer.encode("Once upon a time").unwrap();
+        // It has the only place. Nobody reads it.
+        let before = served.engine.submit(EngineRequest::new(prompt, 400)).unwrap();
+        assert_eq!(ended_at_once(&served), "");
+        drop(before);
     }
 }
