@@ -13,8 +13,11 @@ use naive_decode::{Sampling, Tokenizer};
 use std::io::{BufRead, IsTerminal, stdin};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::ctrl_c;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Whom to talk to, and how.
 #[derive(Debug, Clone, Args)]
@@ -35,6 +38,9 @@ pub struct ChatArgs {
     #[arg(long)]
     seed: Option<u64>,
 }
+
+/// How long keys and values may take to get to their file at the end.
+const PUTTING_AWAY: Duration = Duration::from_secs(10);
 
 /// Whether an answer is under way that ctrl-c is to end.
 type Answering = Arc<watch::Sender<bool>>;
@@ -83,42 +89,16 @@ pub fn chat(args: &ChatArgs) -> Result<()> {
         sampling,
         most_tokens: args.tokens.map(NonZeroUsize::get),
         answering: Answering::default(),
-        runtime: Builder::new_current_thread().build()?,
+        runtime: Builder::new_current_thread().enable_time().build()?,
     };
     let is_watched = stdin().is_terminal();
     if is_watched {
-        end_answers_on_ctrl_c(conversation.answering.clone())?;
+        end_answers_on_ctrl_c(conversation.answering.clone(), served.engine.clone())?;
         say!("{} listens; /new begins again, ctrl-c ends an answer, /quit ends\n", served.name)?;
     }
-    let mut lines = stdin().lock().split(b'\n');
-    let mut unanswered = 0;
-    loop {
-        if is_watched {
-            say::text(format_args!("> "))?;
-        }
-        let Some(line) = lines.next().transpose()? else { break };
-        let Ok(line) = String::from_utf8(line) else {
-            eprintln!("that line is not UTF-8; say it again");
-            unanswered += 1;
-            continue;
-        };
-        match line.trim() {
-            "" => {}
-            "/quit" => break,
-            "/new" => conversation.messages.clone_from(&beginning),
-            said => {
-                conversation.messages.push(Message::new("user", said));
-                if let Err(problem) = conversation.answer()? {
-                    conversation.messages.pop();
-                    eprintln!("{problem:#}; /new begins again");
-                    unanswered += 1;
-                }
-            }
-        }
-    }
-    // Who watches has seen it, and said something else.
-    ensure!(is_watched || unanswered == 0, "lines without an answer: {unanswered}, see above");
-    Ok(())
+    let ended = conversation.lead(&beginning, is_watched);
+    conversation.runtime.block_on(put_away(&served.engine));
+    ended
 }
 
 impl ChatArgs {
@@ -132,13 +112,28 @@ impl ChatArgs {
     }
 }
 
-/// Ctrl-c ends the answer that is being written; if none is, the program.
-fn end_answers_on_ctrl_c(answering: Answering) -> Result<()> {
+/// Waits until keys and values are in their file, if they go to one: the process takes the engine's thread with it.
+async fn put_away(engine: &EngineHandle) {
+    engine.drain();
+    if timeout(PUTTING_AWAY, engine.drained()).await.is_err() {
+        let seconds = PUTTING_AWAY.as_secs();
+        eprintln!(
+            "some keys and values are not in their file: there was no time after {seconds} s"
+        );
+    }
+}
+
+/// Ctrl-c ends the answer that is being written; if none is, the program, and then a second one at once.
+fn end_answers_on_ctrl_c(answering: Answering, engine: EngineHandle) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("ctrl-c".into()).spawn(move || {
         runtime.block_on(async {
-            while tokio::signal::ctrl_c().await.is_ok() {
+            while ctrl_c().await.is_ok() {
                 if !answering.send_replace(false) {
+                    tokio::select! {
+                        () = put_away(&engine) => {}
+                        _ = ctrl_c() => {}
+                    }
                     std::process::exit(130);
                 }
             }
@@ -148,6 +143,39 @@ fn end_answers_on_ctrl_c(answering: Answering) -> Result<()> {
 }
 
 impl Conversation<'_> {
+    /// Answers line after line.
+    fn lead(&mut self, beginning: &[Message], is_watched: bool) -> Result<()> {
+        let mut lines = stdin().lock().split(b'\n');
+        let mut unanswered = 0;
+        loop {
+            if is_watched {
+                say::text(format_args!("> "))?;
+            }
+            let Some(line) = lines.next().transpose()? else { break };
+            let Ok(line) = String::from_utf8(line) else {
+                eprintln!("that line is not UTF-8; say it again");
+                unanswered += 1;
+                continue;
+            };
+            match line.trim() {
+                "" => {}
+                "/quit" => break,
+                "/new" => self.messages = beginning.to_vec(),
+                said => {
+                    self.messages.push(Message::new("user", said));
+                    if let Err(problem) = self.answer()? {
+                        self.messages.pop();
+                        eprintln!("{problem:#}; /new begins again");
+                        unanswered += 1;
+                    }
+                }
+            }
+        }
+        // Who watches has seen it, and said something else.
+        ensure!(is_watched || unanswered == 0, "lines without an answer: {unanswered}, see above");
+        Ok(())
+    }
+
     /// Prints an answer as it comes, and remembers it; or says why this line has none.
     ///
     /// # Errors

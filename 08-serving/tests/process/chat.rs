@@ -1,5 +1,7 @@
 //! `ladder chat`: a conversation over the terminal's lines.
 
+use crate::server::Server;
+use serde_json::json;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
@@ -67,4 +69,17 @@ fn a_wrong_parameter_is_one_line() {
     assert_eq!(output.status.code(), Some(1));
     assert!(problem.starts_with("error: temperature is -1"), "{problem}");
     assert_eq!(problem.trim().lines().count(), 1, "{problem}");
+}
+
+#[test]
+fn what_was_read_is_in_the_directory_when_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_directory = ["--kv-dir", folder.path().to_str().unwrap()];
+    let told = "Once upon a time there was a little fox who lived in the wood. ".repeat(8);
+    said(&chat(&[&with_directory[..], &["--tokens", "2"]].concat(), format!("{told}\n")));
+    let server = Server::start(&with_directory);
+    let body = json!({"messages": [{"role": "user", "content": told.trim()}], "max_tokens": 1});
+    let usage = server.post("/v1/chat/completions", &body)["usage"].clone();
+    let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    assert!(cached >= 80, "{usage}");
 }
