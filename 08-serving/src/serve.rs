@@ -246,7 +246,9 @@ fn log() -> Result<()> {
     })?;
     // A log that nobody reads any more is no reason to fail.
     let lines = tracing_subscriber::fmt::layer().with_target(false).log_internal_errors(false);
-    let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let has_colour = std::io::stderr().is_terminal() && !is_plain;
+    let lines = lines.with_ansi(has_colour).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(levels)).init();
     Ok(())
 }

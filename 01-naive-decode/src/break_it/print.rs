@@ -28,7 +28,8 @@ pub fn shown(report: &Report) -> String {
     let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(w, _)| w.0.into());
     let text = render(report, width.max(40));
     // Bold for the mark and what follows it on its line is all the colour there is.
-    let bold = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let bold = std::io::stdout().is_terminal() && !is_plain;
     match bold {
         true => text.replace(MARK, "\u{1b}[1;31m»\u{1b}[0m"),
         false => text,
