@@ -60,9 +60,9 @@ impl Measurement {
     /// What the example `measure_*` of a package measured on this machine.
     pub fn by(package: &str, example: &str, series: Vec<Series>) -> Self {
         let mut command = format!("cargo run --release -p {package} --example {example}");
-        let arguments = shown(std::env::args().skip(1));
+        let arguments = typed(std::env::args().skip(1));
         if !arguments.is_empty() {
-            command += &format!(" -- {}", arguments.join(" "));
+            command += &format!(" -- {arguments}");
         }
         Measurement { machine: MachineName::this(), command, series }
     }
@@ -95,9 +95,9 @@ impl Measurement {
     }
 }
 
-/// Arguments as another reader would type them: without the place that samples are written to, and files
-/// without the folders that they are in here.
-fn shown(arguments: impl Iterator<Item = String>) -> Vec<String> {
+/// Arguments as another reader would type them: without the place that samples are written to, files
+/// without the folders that they are in here, and in quotes where a shell would make something else of them.
+pub fn typed(arguments: impl Iterator<Item = String>) -> String {
     let mut shown = Vec::new();
     let mut arguments = arguments.filter(|argument| !argument.starts_with("--json="));
     while let Some(argument) = arguments.next() {
@@ -108,7 +108,16 @@ fn shown(arguments: impl Iterator<Item = String>) -> Vec<String> {
             _ => shown.push(argument),
         }
     }
-    shown
+    let quoted: Vec<String> = shown.into_iter().map(quoted).collect();
+    quoted.join(" ")
+}
+
+fn quoted(argument: String) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_=./,:+@%".contains(letter);
+    match !argument.is_empty() && argument.chars().all(is_plain) {
+        true => argument,
+        false => format!("'{}'", argument.replace('\'', r"'\''")),
+    }
 }
 
 impl MachineName {
@@ -162,10 +171,17 @@ mod tests {
 
     #[test]
     fn a_command_names_no_folder_of_this_machine() {
-        let typed = ["--model", "/home/me/x.gguf", "--json", "/tmp/out.json", "--words", "400"];
-        let command = shown(typed.iter().map(|argument| argument.to_string()));
-        assert_eq!(command, ["--model", "x.gguf", "--words", "400"]);
-        assert!(shown(["--json=a".to_string()].into_iter()).is_empty());
+        let arguments = ["--model", "/home/me/x.gguf", "--json", "/tmp/out.json", "--words", "400"];
+        let command = typed(arguments.iter().map(|argument| argument.to_string()));
+        assert_eq!(command, "--model x.gguf --words 400");
+        assert_eq!(typed(["--json=a".to_string()].into_iter()), "");
+    }
+
+    #[test]
+    fn what_a_shell_would_take_apart_is_in_quotes() {
+        let arguments = ["--model", "my models/x.gguf", "--texts", "it's $5", ""];
+        let command = typed(arguments.iter().map(|argument| argument.to_string()));
+        assert_eq!(command, r"--model 'my models/x.gguf' --texts 'it'\''s $5' ''");
     }
 
     #[test]

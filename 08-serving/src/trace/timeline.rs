@@ -6,7 +6,7 @@ use crate::engine::{
 };
 use crate::load::Arrival;
 use anyhow::{Result, bail};
-use naive_decode::measurement::MachineName;
+use naive_decode::measurement::{MachineName, typed};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -83,8 +83,7 @@ pub fn run(mut engine: Engine, arrivals: &[Arrival]) -> Result<(Timeline, Vec<Ve
     }
     let requests = followed.iter().map(Followed::timeline).collect::<Result<_>>()?;
     let tokens = followed.into_iter().map(|followed| followed.tokens).collect();
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let command = format!("cargo ladder {}", arguments.join(" "));
+    let command = format!("cargo ladder {}", typed(std::env::args().skip(1)));
     let machine = MachineName::this();
     let kind = "timeline";
     Ok((Timeline { kind, machine, command, policy, limits, blocks, requests, passes }, tokens))
