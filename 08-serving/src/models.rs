@@ -95,7 +95,8 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
         let found = models_in(path)?;
         anyhow::ensure!(
             !found.is_empty(),
-            "{}: holds no model, expected a config.json, .gguf files, or directories of models",
+            "{}: holds no model, expected a .gguf or .safetensors file, or a directory with a config.json, .gguf files or \
+             directories of models",
             path.display()
         );
         for path in found {
@@ -132,7 +133,11 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
 
 /// The models at a path: itself, if it is one, or what lies in it.
 fn models_in(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_file() || path.join("config.json").exists() {
+    if path.is_file() {
+        let is_weights = path.extension().is_some_and(|it| it == "gguf" || it == "safetensors");
+        return Ok(is_weights.then(|| path.to_owned()).into_iter().collect());
+    }
+    if path.join("config.json").exists() {
         return Ok(vec![path.to_owned()]);
     }
     let io = |source| naive_decode::Error::Io { path: path.to_owned(), source };

@@ -309,6 +309,10 @@ fn models_are_listed_wherever_they_are() {
     let empty = tempfile::tempdir().unwrap();
     let output = models(&cache, &[empty.path().to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("holds no model, expected"));
+    std::fs::write(empty.path().join("README.md"), "a model").unwrap();
+    let output = models(&cache, &[empty.path().join("README.md").to_str().unwrap()]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("README.md: holds no model"));
     let output = models(&cache, &["no such place"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read no such place"));
