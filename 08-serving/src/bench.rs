@@ -80,6 +80,10 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     for (what, found) in [("batch", args.batch), ("samples", args.samples)] {
         anyhow::ensure!(found > 0, "{what} is 0, expected at least 1");
     }
+    anyhow::ensure!(
+        args.prefill > 0 || args.decode > 0,
+        "prefill and decode are both 0, expected at least 1 token of one of them"
+    );
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = args.threads.unwrap_or(cores);
     anyhow::ensure!(

@@ -335,3 +335,9 @@ fn break_its_take_other_models_or_say_why_not() {
     }
     assert_refused(&["break", "wrong-layer", "--model", "nothing"], &["nothing"]);
 }
+
+#[test]
+fn a_measurement_of_nothing_is_refused() {
+    let words = ["prefill and decode are both 0, expected at least 1 token"];
+    assert_refused(&["bench", "--prefill", "0", "--decode", "0"], &words);
+}
