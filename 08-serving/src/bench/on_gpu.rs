@@ -8,7 +8,7 @@ use anyhow::Result;
 use cuda_executor::{CudaExecutor, Driver, Room};
 use kv_cache::{CachedExecutor, KvCache};
 use model_files::ModelFiles;
-use naive_decode::measurement::median;
+use naive_decode::measurement::{MachineName, median};
 use naive_decode::{Executor, Want};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -16,9 +16,16 @@ use std::time::{Duration, Instant};
 /// Rows of a pass of a prompt, at most.
 const ROWS: usize = 2048;
 
-/// What was measured.
+/// Everything that one call measured: in the same places as on the processor.
 #[derive(Debug, Serialize)]
 struct Report {
+    machine: MachineName,
+    runs: [Run; 1],
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+struct Run {
     gpu: String,
     weights: &'static str,
     kv: &'static str,
@@ -55,7 +62,7 @@ pub(super) fn measure(
     let gpu = on_gpu.gpu.name()?;
     let room = on_gpu.room;
     let mut executor = on_gpu.executor(files)?;
-    let mut report = Report {
+    let mut measured = Run {
         gpu,
         weights: "bf16",
         kv: "bf16",
@@ -79,22 +86,23 @@ pub(super) fn measure(
         }
         if load.prefill > 0 {
             let tokens = (load.prefill * load.batch) as f64;
-            report.prefill_tokens_per_second.push(tokens / prefill.as_secs_f64());
+            measured.prefill_tokens_per_second.push(tokens / prefill.as_secs_f64());
         }
         if load.decode > 0 {
             let tokens = (load.decode * load.batch) as f64;
-            report.decode_tokens_per_second.push(tokens / decode.as_secs_f64());
+            measured.decode_tokens_per_second.push(tokens / decode.as_secs_f64());
         }
     }
     if args.json {
+        let report = Report { machine: MachineName::this(), runs: [measured] };
         say!("{}", serde_json::to_string_pretty(&report)?)?;
         return Ok(());
     }
-    say!("{}: {:.1} MB of weights in bf16", report.gpu, report.weight_bytes as f64 / 1e6)?;
-    say!("  loaded in {:.0} ms", report.load_ms)?;
+    say!("{}: {:.1} MB of weights in bf16", measured.gpu, measured.weight_bytes as f64 / 1e6)?;
+    say!("  loaded in {:.0} ms", measured.load_ms)?;
     for (what, rates) in [
-        ("prefill", &report.prefill_tokens_per_second),
-        ("decode ", &report.decode_tokens_per_second),
+        ("prefill", &measured.prefill_tokens_per_second),
+        ("decode ", &measured.decode_tokens_per_second),
     ] {
         if !rates.is_empty() {
             say!("  {what} {:.0} tokens/s", median(rates))?;
