@@ -10,13 +10,24 @@ const by = (id) => document.getElementById(id);
 let messages = [];
 let running = null;
 
+// Changes the log. Whoever was at its end is at its end again; whoever reads further up stays there. Nothing but the log
+// is scrolled: elsewhere on the page somebody may be looking at the engine.
+function write(change) {
+  const log = by("log");
+  // Heights are rounded, and what is scrolled is not.
+  const follows = log.scrollHeight - log.clientHeight - log.scrollTop < 2;
+  change();
+  if (follows) log.scrollTop = log.scrollHeight;
+}
+
 function turn(role, text) {
   const element = document.createElement("div");
   element.className = "turn " + role;
   element.textContent = text;
-  by("log").querySelector(".hint")?.remove();
-  by("log").append(element);
-  element.scrollIntoView({ block: "nearest" });
+  write(() => {
+    by("log").querySelector(".hint")?.remove();
+    by("log").append(element);
+  });
   return element;
 }
 
@@ -82,12 +93,13 @@ async function answer() {
       const choice = event.choices[0];
       const { reasoning_content: thought = "", content = "" } = choice?.delta ?? {};
       if (thought || content) {
-        if (first === null) element.append(thoughts, said);
         first ??= performance.now() - begun;
         text += content;
-        thoughts.textContent += thought;
-        said.textContent = thoughts.textContent && text ? "\n\n" + text : text;
-        element.scrollIntoView({ block: "nearest" });
+        write(() => {
+          if (!said.isConnected) element.append(thoughts, said);
+          thoughts.textContent += thought;
+          said.textContent = thoughts.textContent && text ? "\n\n" + text : text;
+        });
       }
       end = choice?.finish_reason ?? end;
     }
@@ -117,14 +129,15 @@ async function answer() {
   if (first !== null) parts.push(`first text after ${first.toFixed(0)} ms`);
   if (end && end !== "stop") parts.push(end);
   note.textContent = parts.join(", ");
-  element.append(note);
-  element.scrollIntoView({ block: "nearest" });
+  write(() => element.append(note));
 }
 
 function send() {
   const said = by("said").value.trim();
   if (!said || running) return;
   by("said").value = "";
+  // Whoever says something wants to see what is answered.
+  by("log").scrollTop = by("log").scrollHeight;
   messages.push({ role: "user", content: said });
   turn("user", said);
   answer();

@@ -95,6 +95,43 @@ def stop(page: Page) -> None:
         assert page.is_enabled("#send") and page.locator(".turn.wrong").count() == 0
 
 
+def stays(page: Page) -> None:
+    """Reads further up, in the conversation and then elsewhere on the page, while an answer comes; whoever is at the
+    conversation's end sees it."""
+    # An answer whose pieces come when they are to.
+    page.evaluate("""() => {
+      const own = window.fetch;
+      window.fetch = async () => {
+        window.fetch = own;
+        return new Response(new ReadableStream({ start(pieces) {
+          const data = (text) => JSON.stringify({ choices: [{ delta: { content: text } }] });
+          window.say = (text) => pieces.enqueue(new TextEncoder().encode(`data: ${data(text)}\\n\\n`));
+          window.fall_silent = () => pieces.close();
+        } }));
+      };
+    }""")
+    page.focus("#said")
+    page.keyboard.type("Count.\n")
+    page.wait_for_function("() => window.say")
+    long, seen = "line\n" * 100, "n => document.querySelector('.turn.assistant:last-child span')?.textContent.length === n"
+    left = "(() => { const log = document.getElementById('log'); return log.scrollHeight - log.clientHeight - log.scrollTop; })()"
+    for piece in [1, 2]:
+        page.evaluate("text => say(text)", long)
+        page.wait_for_function(seen, arg=piece * len(long))
+        assert page.evaluate(left) < 2, "the end of an answer is not seen"
+    place = page.evaluate("""() => {
+      document.getElementById("log").scrollTop = 10;
+      document.getElementById("engine").scrollIntoView();
+      return [document.getElementById("log").scrollTop, scrollY];
+    }""")
+    page.evaluate("text => say(text)", long)
+    page.wait_for_function(seen, arg=3 * len(long))
+    page.evaluate("fall_silent()")
+    page.wait_for_selector("#stop:disabled", state="attached")
+    now = page.evaluate("[document.getElementById('log').scrollTop, scrollY]")
+    assert now == place, f"who reads further up is moved from {place} to {now}"
+
+
 def moves(page: Page) -> None:
     """Sees the engine work."""
     page.wait_for_selector("#passes .preempted", state="attached")
@@ -167,6 +204,7 @@ def look(page: Page, address: str, shot: pathlib.Path | None) -> None:
             page.screenshot(path=shot, full_page=True)
     page.wait_for_function("() => document.getElementById('running').textContent === '0'")
     fits(page)
+    stays(page)
     keys(page)
     assert not problems, "; ".join(problems)
 
