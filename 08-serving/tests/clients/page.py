@@ -178,6 +178,19 @@ def keys(page: Page) -> None:
     assert page.locator(".turn").count() == 0, "a new conversation is empty"
 
 
+def refuses(page: Page) -> None:
+    """Sends what is out of range, from parameters that are folded away, and sees the server say so."""
+    assert page.locator("details[open]").count() == 0
+    page.evaluate("document.getElementById('temperature').value = '0.75', document.getElementById('tokens').value = '0'")
+    page.fill("#said", "Who are you?")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.click("#send")
+    assert sent.value.post_data_json["temperature"] == 0.75
+    page.wait_for_selector(".turn.wrong")
+    assert "max_tokens" in page.text_content(".turn.wrong"), page.text_content(".turn.wrong")
+    assert page.input_value("#said") == "Who are you?", "what was refused can be sent again"
+
+
 def fits(page: Page) -> None:
     width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert width <= screen, f"{width} pixels wide on a screen of {screen}"
@@ -207,6 +220,7 @@ def look(page: Page, address: str, shot: pathlib.Path | None) -> None:
     stays(page)
     keys(page)
     assert not problems, "; ".join(problems)
+    refuses(page)
 
 
 def main() -> int:
