@@ -298,16 +298,21 @@ function show(state) {
 }
 
 let last = null;
-const stream = new EventSource("state");
-stream.onmessage = (event) => {
-  last = JSON.parse(event.data);
-  by("link").textContent = last.draining ? "shutting down" : "connected";
-  by("link").className = "";
-  show(last);
-};
-stream.onerror = () => {
-  by("link").textContent = "connection lost, trying again";
-  by("link").className = "lost";
-};
+function watch() {
+  const stream = new EventSource("state");
+  stream.onmessage = (event) => {
+    last = JSON.parse(event.data);
+    by("link").textContent = last.draining ? "shutting down" : "connected";
+    by("link").className = "";
+    show(last);
+  };
+  stream.onerror = () => {
+    by("link").textContent = "connection lost, trying again";
+    by("link").className = "lost";
+    // After an answer that is no stream, such as a proxy's while the server starts, the browser does not try again.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(watch, 3000);
+  };
+}
+watch();
 new ResizeObserver(() => last && show(last)).observe(by("engine"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => last && cells(last));

@@ -191,6 +191,14 @@ def refuses(page: Page) -> None:
     assert page.input_value("#said") == "Who are you?", "what was refused can be sent again"
 
 
+def returns(page: Page) -> None:
+    """Finds no place at first, and then one."""
+    page.route("**/state", lambda route: route.fulfill(status=503), times=1)
+    page.reload()
+    page.wait_for_function("() => document.getElementById('link').className === 'lost'")
+    page.wait_for_function("() => document.getElementById('link').textContent === 'connected'")
+
+
 def fits(page: Page) -> None:
     width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert width <= screen, f"{width} pixels wide on a screen of {screen}"
@@ -221,6 +229,7 @@ def look(page: Page, address: str, shot: pathlib.Path | None) -> None:
     keys(page)
     assert not problems, "; ".join(problems)
     refuses(page)
+    returns(page)
 
 
 def main() -> int:
