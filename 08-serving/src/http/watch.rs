@@ -28,7 +28,7 @@ struct Told<'a> {
     recent: Recent,
 }
 
-/// The engine's state, whenever it has changed.
+/// The engine's state, whenever it has changed. The last one says that the server ends.
 #[utoipa::path(
     get, path = "/state", tag = "server",
     responses((status = 200, description = "Events, each the engine's state as JSON", content_type = "text/event-stream")),
@@ -36,21 +36,26 @@ struct Told<'a> {
 pub(super) async fn state(State(app): State<Arc<App>>) -> impl IntoResponse {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let events = unfold((app, ticks, String::new()), async |(app, mut ticks, mut last)| {
+    let events = unfold(Some((app, ticks, String::new())), async |watching| {
+        let (app, mut ticks, mut last) = watching?;
         loop {
-            tokio::select! {
-                () = app.draining() => return None,
-                _ = ticks.tick() => {}
+            let ends = tokio::select! {
+                () = app.draining() => true,
+                _ = ticks.tick() => false,
+            };
+            let mut engine = app.engine.state();
+            if ends {
+                // The engine tells it with its next pass, and where it has nothing to do there is none.
+                Arc::make_mut(&mut engine).draining = true;
             }
-            let engine = app.engine.state();
             let (model, context) = (app.name.as_str(), app.limits().context);
             let recent = app.metrics.recent();
             let json =
                 serde_json::to_string(&Told { model, context, engine: &engine, recent }).ok()?;
-            if json != last {
+            if ends || json != last {
                 last.clone_from(&json);
                 let event: Result<Event, Infallible> = Ok(Event::default().data(json));
-                return Some((event, (app, ticks, last)));
+                return Some((event, (!ends).then_some((app, ticks, last))));
             }
         }
     });

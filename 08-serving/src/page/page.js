@@ -307,8 +307,11 @@ function watch() {
     show(last);
   };
   stream.onerror = () => {
-    by("link").textContent = "connection lost, trying again";
-    by("link").className = "lost";
+    // One that said that it shuts down is not lost.
+    if (!last?.draining) {
+      by("link").textContent = "connection lost, trying again";
+      by("link").className = "lost";
+    }
     // After an answer that is no stream, such as a proxy's while the server starts, the browser does not try again.
     if (stream.readyState === EventSource.CLOSED) setTimeout(watch, 3000);
   };

@@ -199,6 +199,14 @@ def returns(page: Page) -> None:
     page.wait_for_function("() => document.getElementById('link').textContent === 'connected'")
 
 
+def parts(page: Page) -> None:
+    """Sees the server end, which is not a connection that was lost."""
+    page.wait_for_function("() => document.getElementById('link').textContent === 'shutting down'")
+    # Until the browser has tried again, in vain.
+    page.wait_for_event("requestfailed", lambda request: request.url.endswith("/state"))
+    assert page.text_content("#link") == "shutting down"
+
+
 def fits(page: Page) -> None:
     width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert width <= screen, f"{width} pixels wide on a screen of {screen}"
@@ -235,18 +243,27 @@ def look(page: Page, address: str, shot: pathlib.Path | None) -> None:
 def main() -> int:
     shots = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
     grounds, failed = {}, 0
-    with served(sys.argv[1]) as address, sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        for width, scheme in SCREENS:
-            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-            try:
-                look(page, address + "/", shots and shots / f"page-{width}-{scheme}.png")
-                grounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            except (AssertionError, Error) as problem:
-                failed += 1
-                print(f"{width} pixels, {scheme}: {problem}", file=sys.stderr)
-            page.close()
+        with served(sys.argv[1]) as address:
+            for width, scheme in SCREENS:
+                page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                try:
+                    look(page, address + "/", shots and shots / f"page-{width}-{scheme}.png")
+                    grounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+                except (AssertionError, Error) as problem:
+                    failed += 1
+                    print(f"{width} pixels, {scheme}: {problem}", file=sys.stderr)
+                page.close()
+            page = browser.new_page()
+            page.goto(address)
+            page.wait_for_selector("#link:text('connected')")
+        try:
+            parts(page)
+        except (AssertionError, Error) as problem:
+            failed += 1
+            print(f"as the server ends: {problem}", file=sys.stderr)
         browser.close()
     if len(set(grounds.values())) != 2:
         failed += 1

@@ -96,9 +96,11 @@ fn a_server_that_ends_finishes_what_it_has_and_takes_no_more() {
     under_way.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("data: [DONE]"), "{rest}");
     assert_eq!(server.engine.state().counters.full_length, 4);
-    // The stream of states has no end of its own.
+    // The stream of states has no end of its own, and says why it ends.
     watching.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    watching.read_to_string(&mut String::new()).unwrap();
+    let mut states = String::new();
+    watching.read_to_string(&mut states).unwrap();
+    assert!(states.contains("\"draining\":true"), "{states}");
     assert!(std::net::TcpStream::connect(server.address).is_err());
 }
 
