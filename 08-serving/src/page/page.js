@@ -114,14 +114,17 @@ async function answer() {
     turn("wrong", problem.message);
     end = "failed";
   }
-  if (!text && end === "failed") {
+  if (text) {
+    messages.push({ role: "assistant", content: text });
+  } else {
     // What was not answered was not said: it can be sent again.
-    element.remove();
     const unsaid = messages.pop().content;
     by("said").value ||= unsaid;
-    return;
+    if (end === "failed") {
+      element.remove();
+      return;
+    }
   }
-  messages.push({ role: "assistant", content: text });
   const note = document.createElement("small");
   const parts = [];
   if (usage) parts.push(`${usage.prompt_tokens} tokens in, ${usage.completion_tokens} out`);

@@ -80,12 +80,14 @@ def stop(page: Page) -> None:
     """Stops an answer, by key and by button."""
     for by_key in [True, False]:
         answers = page.locator(".turn.assistant").count()
+        if not by_key:
+            page.route("**/v1/chat/completions", lambda _: None, times=1)
         page.focus("#said")
         page.keyboard.type("Tell me a long tale.")
         page.keyboard.press("Enter")
         page.wait_for_function("n => document.querySelectorAll('.turn.assistant').length > n", arg=answers)
         if by_key:
-            # In the middle of its text; the other one before it has begun, or soon after.
+            # In the middle of its text; the other one before it has begun.
             page.wait_for_function("() => [...document.querySelectorAll('.turn.assistant')].at(-1).textContent.length > 20")
             page.keyboard.press("Escape")
         else:
@@ -93,6 +95,13 @@ def stop(page: Page) -> None:
         page.wait_for_function("n => document.querySelectorAll('.turn.assistant small').length > n", arg=answers)
         assert page.locator(".turn.assistant small").last.text_content().endswith("stopped")
         assert page.is_enabled("#send") and page.locator(".turn.wrong").count() == 0
+    assert page.input_value("#said") == "Tell me a long tale.", "what was not answered can be sent again"
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.click("#send")
+    roles = [message["role"] for message in sent.value.post_data_json["messages"]]
+    assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"], roles
+    assert all(message["content"] for message in sent.value.post_data_json["messages"])
+    page.wait_for_selector("#stop:disabled", state="attached")
 
 
 def stays(page: Page) -> None:
