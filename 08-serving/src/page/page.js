@@ -35,10 +35,11 @@ function request() {
   const system = by("system").value.trim();
   const body = {
     messages: system ? [{ role: "system", content: system }, ...messages] : [...messages],
-    temperature: Number(by("temperature").value),
     stream: true,
     stream_options: { include_usage: true },
   };
+  // What is not filled in is the model's own, or the server's.
+  if (by("temperature").value) body.temperature = Number(by("temperature").value);
   if (by("tokens").value) body.max_tokens = Number(by("tokens").value);
   if (by("seed").value) body.seed = Number(by("seed").value);
   return body;

@@ -165,6 +165,7 @@ def begin_anew(page: Page) -> None:
     with page.expect_request("**/v1/chat/completions") as sent:
         page.keyboard.press("Enter")
     assert sent.value.post_data_json["messages"] == [{"role": "user", "content": "Who are you?"}]
+    assert sent.value.post_data_json.keys() == {"messages", "stream", "stream_options"}, "what nobody chose is not sent"
     page.wait_for_selector(".turn.assistant small")
     assert page.locator(".turn").count() == 2, page.text_content("#log")
 
