@@ -59,6 +59,11 @@ class Load:
             thread.join()
 
 
+def fill_in(page: Page, name: str, value: str) -> None:
+    """A parameter, folded away or not."""
+    page.evaluate("([name, value]) => { document.getElementById(name).value = value; }", [name, value])
+
+
 def chat(page: Page) -> None:
     """Asks by key, and sees the answer grow."""
     assert page.evaluate("document.activeElement.id") == "said", "one can type at once"
@@ -80,8 +85,9 @@ def stop(page: Page) -> None:
     """Stops an answer, by key and by button."""
     for by_key in [True, False]:
         answers = page.locator(".turn.assistant").count()
+        held = []
         if not by_key:
-            page.route("**/v1/chat/completions", lambda _: None, times=1)
+            page.route("**/v1/chat/completions", lambda route: held.append(route), times=1)
         page.focus("#said")
         page.keyboard.type("Tell me a long tale.")
         page.keyboard.press("Enter")
@@ -94,6 +100,8 @@ def stop(page: Page) -> None:
             page.click("#stop")
         page.wait_for_function("n => document.querySelectorAll('.turn.assistant small').length > n", arg=answers)
         assert page.locator(".turn.assistant small").last.text_content().endswith("stopped")
+        for route in held:
+            route.abort()
         assert page.is_enabled("#send") and page.locator(".turn.wrong").count() == 0
     assert page.input_value("#said") == "Tell me a long tale.", "what was not answered can be sent again"
     with page.expect_request("**/v1/chat/completions") as sent:
@@ -161,9 +169,11 @@ def begin_anew(page: Page) -> None:
     page.wait_for_function("() => document.querySelector('.turn.assistant')?.textContent.length > 20")
     assert page.is_enabled("#stop"), "the answer is still under way"
     page.click("#new")
+    fill_in(page, "temperature", "")
     page.keyboard.type("Who are you?")
     with page.expect_request("**/v1/chat/completions") as sent:
         page.keyboard.press("Enter")
+    fill_in(page, "temperature", "0")
     assert sent.value.post_data_json["messages"] == [{"role": "user", "content": "Who are you?"}]
     assert sent.value.post_data_json.keys() == {"messages", "stream", "stream_options"}, "what nobody chose is not sent"
     page.wait_for_selector(".turn.assistant small")
@@ -191,7 +201,8 @@ def keys(page: Page) -> None:
 def refuses(page: Page) -> None:
     """Sends what is out of range, from parameters that are folded away, and sees the server say so."""
     assert page.locator("details[open]").count() == 0
-    page.evaluate("document.getElementById('temperature').value = '0.75', document.getElementById('tokens').value = '0'")
+    fill_in(page, "temperature", "0.75")
+    fill_in(page, "tokens", "0")
     page.fill("#said", "Who are you?")
     with page.expect_request("**/v1/chat/completions") as sent:
         page.click("#send")
@@ -233,6 +244,8 @@ def look(page: Page, address: str, shot: pathlib.Path | None) -> None:
     page.on("request", lambda r: r.url.startswith((address, "data:")) or problems.append(f"asked for {r.url}"))
     page.goto(address, wait_until="load")
     page.wait_for_function("() => document.getElementById('link').textContent === 'connected'")
+    # The likeliest tale is a long one.
+    fill_in(page, "temperature", "0")
     chat(page)
     with Load(address):
         moves(page)
