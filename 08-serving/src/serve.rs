@@ -246,9 +246,12 @@ fn log() -> Result<()> {
     })?;
     // A log that nobody reads any more is no reason to fail.
     let lines = tracing_subscriber::fmt::layer().with_target(false).log_internal_errors(false);
-    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let has_colour = std::io::stderr().is_terminal() && !is_plain;
-    let lines = lines.with_ansi(has_colour).with_writer(std::io::stderr);
+    let lines = lines.with_writer(std::io::stderr);
+    // On a terminal it has its colours, unless NO_COLOR is set.
+    let lines = match std::io::stderr().is_terminal() {
+        true => lines,
+        false => lines.with_ansi(false),
+    };
     tracing_subscriber::registry().with(lines.with_filter(levels)).init();
     Ok(())
 }

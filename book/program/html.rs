@@ -13,7 +13,8 @@ pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A short piece of Markdown, with maths and links to chapters, as HTML on one line, without the paragraph around it if there is just one.
+/// A short piece of Markdown, with maths and links to chapters, as HTML on one line, without the paragraph around it if there is
+/// just one.
 pub(crate) fn from_markdown(text: &str) -> Result<String, String> {
     let page = Page { file: Path::new(""), text };
     let mut findings = Findings::default();

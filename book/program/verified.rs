@@ -75,9 +75,9 @@ impl Test {
 fn package_folder(place: &Place, package: &str) -> Option<PathBuf> {
     // Only a manifest that has the name somewhere is worth parsing.
     let is_package = |folder: &Path| {
-        let manifest = folder.join("Cargo.toml");
-        fs::read_to_string(&manifest).is_ok_and(|text| text.contains(package))
-            && package_name(&manifest).as_deref() == Some(package)
+        fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|manifest| {
+            manifest.contains(package) && package_name(&manifest).as_deref() == Some(package)
+        })
     };
     fs::read_dir(&place.root)
         .ok()?
@@ -85,9 +85,9 @@ fn package_folder(place: &Place, package: &str) -> Option<PathBuf> {
         .find(|folder| is_package(folder))
 }
 
-/// The package that a manifest is of, if it is one's.
-pub(crate) fn package_name(manifest: &Path) -> Option<String> {
-    let table: toml::Table = fs::read_to_string(manifest).ok()?.parse().ok()?;
+/// The package that a manifest's text is of, if it is one's.
+pub(crate) fn package_name(manifest: &str) -> Option<String> {
+    let table: toml::Table = manifest.parse().ok()?;
     Some(table.get("package")?.get("name")?.as_str()?.into())
 }
 

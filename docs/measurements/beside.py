@@ -7,6 +7,9 @@ import statistics
 import subprocess
 import sys
 
+# llama.cpp's two ways, of which the faster one counts.
+LLAMA = ["llama.cpp, flash attention on", "llama.cpp, flash attention off"]
+
 
 def parser(description):
     """Options that every comparison has."""

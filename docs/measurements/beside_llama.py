@@ -21,7 +21,7 @@ LOADS = {
 }
 
 # Unless told otherwise llama.cpp keeps keys and values as f16; bf16 is as wide, and what the kernels here are for.
-SIDES = [["llama.cpp, flash attention on", "llama.cpp, flash attention off"], "here, bf16 keys and values", "here, f32 keys and values"]
+SIDES = [beside.LLAMA, "here, bf16 keys and values", "here, f32 keys and values"]
 
 # Eight bits for each, and a scale, where keys and values count. llama.cpp keeps values so with flash attention only.
 EIGHT_BITS = ["llama.cpp, q8_0 keys and values", "here, int8 keys and values"]

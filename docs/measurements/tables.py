@@ -12,13 +12,12 @@ import re
 import statistics
 import sys
 
-from beside import faster, ratio
+from beside import LLAMA, faster, ratio
 
 PAGE = pathlib.Path(__file__).with_name("benches.md")
 TABLE = re.compile(r"<!-- (\S+\.json) -->\n\n(\|.*\n)(\|.*\n)((?:\|.*\n)*)")
 # What a column is called, and what its samples are, where that is not the same.
 CALLED = {"OpenVINO": ["OpenVINO GenAI"], "here": ["here, bf16 keys and values"]}
-LLAMA = ["llama.cpp, flash attention on", "llama.cpp, flash attention off"]
 
 
 def samples_of(column, kept):

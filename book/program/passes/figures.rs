@@ -209,7 +209,8 @@ fn shares(measure: &Measure, series: &[&Series]) -> Result<String, String> {
     Ok(html + "</tbody></table>")
 }
 
-/// The rows and figures that a grid has in common: names before `: `, and what stands after it. With it go the series of its cells.
+/// The rows and figures that a grid has in common: names before `: `, and what stands after it. With it go the series of its
+/// cells.
 fn grid<'a>(measure: &Measure, samples: &'a Samples) -> Result<(String, Vec<&'a Series>), String> {
     let Some(rows) = &measure.series else {
         return Err("a grid names its rows in `series`".into());

@@ -4,6 +4,7 @@
 //! Tests are compiled once, with every exercise behind a switch that a variable throws.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -187,7 +188,8 @@ fn programs(
         } = serde_json::from_str(line)?
             && target.kind == ["test"]
         {
-            let package = package_name(&manifest).context("a test has a package")?;
+            let package =
+                package_name(&fs::read_to_string(&manifest)?).context("a test has a package")?;
             let folder = manifest.parent().context("a manifest lies in a folder")?.into();
             let tests = listed(&executable)?;
             programs.insert((package, Some(target.name)), Program { executable, folder, tests });
