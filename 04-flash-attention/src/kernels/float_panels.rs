@@ -1,10 +1,12 @@
-//! Weights that are floats: `[k][16 outputs]`, of BF16 `[k / 2][16 outputs][2]`, and each output one chain of
+//! Weights that are floats: `[k][16 outputs]`, of BF16 and FP8 `[k / 2][16 outputs][2]`, and each output one chain of
 //! multiply-adds in ascending `k`, the same chain as rung 01's whatever the weights' width.
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
 use super::activations::GROUP;
-use super::{Kernel, LINE, Lanes, PREFETCH, PanelsAt, RowsAt, Simd, prefetch};
+use super::{
+    Kernel, LINE, Lanes, PREFETCH, PREFETCH_FAR, PanelsAt, RowsAt, Simd, prefetch, prefetch_far,
+};
 use std::marker::PhantomData;
 
 /// Outputs in a panel.
@@ -23,6 +25,8 @@ pub(crate) unsafe trait Float {
     /// Most panels side by side for one row where they come from memory, which sends one stretch faster than two. But one
     /// panel is one chain of multiply-adds: of narrow weights it takes fewer bytes in a second than a core could read.
     const BESIDE: usize = if Self::BYTES > 1 { 1 } else { 4 };
+    /// How far ahead of their multiplication weights are asked for.
+    const AHEAD: usize = if Self::BYTES > 1 { PREFETCH } else { PREFETCH_FAR };
     /// What a tile's weights are multiplied by, for each output.
     type Scales<V: Lanes>: Copy;
 
@@ -67,6 +71,10 @@ pub(crate) struct Eighth;
 impl Eighth {
     /// Where a tile's scales begin.
     pub(crate) const SCALES: usize = GROUP * OUTPUTS;
+    /// Scales are smaller: times [`Eighth::UP`] they are floats of 32 bits, too.
+    pub(crate) const SCALES_END: f32 = 256.0;
+    /// How many times as large a weight is as the float of 32 bits that it is widened to.
+    const UP: f32 = f32::from_bits((120 + 127) << 23);
 }
 
 // SAFETY: sixteen times four bytes.
@@ -140,13 +148,22 @@ unsafe impl Float for Eighth {
     #[inline(always)]
     unsafe fn scales<V: Lanes>(tile: *const u8) -> V {
         // SAFETY: the caller vouches for the tile and the instructions.
-        unsafe { V::from_f16(tile.add(Self::SCALES).cast()).times(V::splat(256.0)) }
+        unsafe { V::from_f16(tile.add(Self::SCALES).cast()).times(V::splat(Self::UP)) }
     }
 
     #[inline(always)]
     unsafe fn load<V: Lanes>(at: *const u8, scales: V) -> V {
         // SAFETY: passed on.
-        unsafe { V::from_e4m3(at).times(scales) }
+        unsafe { Self::load_pair(at, scales)[0] }
+    }
+
+    #[inline(always)]
+    unsafe fn load_pair<V: Lanes>(at: *const u8, scales: V) -> [V; 2] {
+        // SAFETY: passed on.
+        unsafe {
+            let [first, second] = V::from_e4m3_pairs(at.cast());
+            [first.times(scales), second.times(scales)]
+        }
     }
 }
 
@@ -205,10 +222,15 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                         tiles[p] = first.wrapping_add(p * panel_bytes);
                         scales[p] = F::scales::<V>(tiles[p]);
                     }
+                    // What comes after a panel's end lies after those that are met beside it.
+                    let mut ahead = F::AHEAD;
+                    if tile * F::TILE + ahead >= panel_bytes {
+                        ahead += (P - 1) * panel_bytes;
+                    }
                     // Where a pair is less than a cache line, a whole tile is asked for; wider ones pair by pair.
                     if pair_bytes < LINE {
                         for tile in tiles {
-                            ask_for(tile.wrapping_add(PREFETCH), F::TILE);
+                            ask_for::<F>(tile.wrapping_add(ahead), F::TILE);
                         }
                     }
                     let (pairs, last) = columns.as_chunks::<2>();
@@ -217,7 +239,7 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                         for p in 0..P {
                             let at = tiles[p].add(i * pair_bytes);
                             if pair_bytes >= LINE {
-                                ask_for(at.wrapping_add(PREFETCH), pair_bytes);
+                                ask_for::<F>(at.wrapping_add(ahead), pair_bytes);
                             }
                             [weights[0][p], weights[1][p]] = F::load_pair::<V>(at, scales[p]);
                         }
@@ -264,10 +286,11 @@ unsafe fn add_products<V: Lanes, const P: usize, const R: usize>(
     }
 }
 
-/// Asks for some bytes from `at` on.
+/// Asks for some bytes from `at` on: of narrow weights, which take longer to widen than to send, into the second cache.
 #[inline(always)]
-fn ask_for(at: *const u8, bytes: usize) {
+fn ask_for<F: Float>(at: *const u8, bytes: usize) {
     for line in (0..bytes).step_by(LINE) {
-        prefetch(at.wrapping_add(line));
+        let line = at.wrapping_add(line);
+        if F::BYTES > 1 { prefetch(line) } else { prefetch_far(line) }
     }
 }

@@ -42,21 +42,27 @@ pub(crate) trait Lanes: Copy {
     unsafe fn from_bf16_pairs(at: *const u16) -> [Self; 2];
     /// Sixteen floats of 16 bits of IEEE 754.
     unsafe fn from_f16(at: *const u16) -> Self;
-    /// Sixteen E4M3 numbers, each a 256th of what it stands for. That is how far the exponent of a 16-bit float
-    /// with the same bits is off, and such a float is widened by one instruction.
+    // ANCHOR: widen_fp8
+    /// Sixteen pairs of E4M3 numbers: the firsts, and the seconds, each 2^-120 of what it stands for. That is how far the
+    /// exponent of a float of 32 bits with the same bits is off. Numbers too small for E4M3's exponent are so for a float's, too,
+    /// and mean the same there.
     #[inline(always)]
-    unsafe fn from_e4m3(at: *const u8) -> Self {
-        // SAFETY: the caller vouches for sixteen bytes.
-        let codes = unsafe { at.cast::<[u8; 16]>().read_unaligned() };
-        // Sign, exponent and significand to where a float of 16 bits has them: `s eeee mmm` to `s 0eeee mmm0000000`.
-        // (A loop, as `map` may become a call, and take four times as long.)
-        let mut halves = [0; 16];
-        for (half, code) in halves.iter_mut().zip(codes) {
-            *half = (i16::from(code as i8) << 7) as u16 & 0xbf80;
+    unsafe fn from_e4m3_pairs(at: *const u16) -> [Self; 2] {
+        // `s eeee mmm` becomes `s 0000eeee mmm0…`.
+        const KEPT: i32 = 0x87f0_0000_u32 as i32;
+        // SAFETY: the caller vouches for sixteen pairs.
+        let pairs = unsafe { at.cast::<[i16; 16]>().read_unaligned() };
+        let mut floats = [[0i32; 16]; 2];
+        for (i, pair) in pairs.into_iter().enumerate() {
+            // The second is the upper half, and what is above that is copies of its sign.
+            let pair = i32::from(pair);
+            floats[0][i] = (pair << 24) >> 4 & KEPT;
+            floats[1][i] = pair << 12 & KEPT;
         }
-        // SAFETY: sixteen numbers of 16 bits, and the caller vouches for the instructions.
-        unsafe { Self::from_f16(halves.as_ptr()) }
+        // SAFETY: sixteen numbers of 32 bits each, and the caller vouches for the instructions.
+        unsafe { floats.map(|floats| Self::from_f32(floats.as_ptr().cast())) }
     }
+    // ANCHOR_END: widen_fp8
     /// Integers, rounded to the nearest floats, ties to even: below 2^24 in size as they are.
     unsafe fn from_ints(ints: Self::Ints) -> Self;
     /// Writes sixteen floats.

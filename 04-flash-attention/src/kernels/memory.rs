@@ -4,8 +4,8 @@
 /// to answer in time, near enough that little of it is past the end of a thread's share.
 pub(super) const PREFETCH: usize = 4096;
 
-/// The same where panels come one after another, into the second cache: there one stretch of memory has to keep as many
-/// requests under way as several do side by side.
+/// The same into the second cache, where panels come one after another: there one stretch of memory has to keep as many
+/// requests under way as several do side by side. So do weights of FP8, which take long to widen.
 pub(super) const PREFETCH_FAR: usize = 16 << 10;
 
 /// The same for rows that, if they do `wait`, are so few that all their time goes to waiting for memory. Where that sends one

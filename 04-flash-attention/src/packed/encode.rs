@@ -155,6 +155,6 @@ fn nibble(bytes: &[u8], i: usize) -> u8 {
     (bytes[i % 16] >> (4 * (i / 16))) & 15
 }
 
-fn half_at(block: &[u8], at: usize) -> f32 {
+pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }

@@ -1,8 +1,9 @@
 //! What a weight may be stored as.
 
-use super::encode::{self, INT8_SCALE, int8_scale};
+use super::encode::{self, INT8_SCALE, half_at, int8_scale};
 use crate::kernels::activations::GROUP;
 use crate::kernels::digits::MOST_INPUTS;
+use crate::kernels::float_panels::Eighth;
 use half::{bf16, f16};
 use naive_decode::{Error, Result};
 use rayon::prelude::*;
@@ -121,7 +122,7 @@ impl Format {
             Format::F16 | Format::Q4_1 => halves(1.0),
             Format::Q4_0 => halves(8.0),
             Format::Q8_0 => halves(127.0),
-            Format::Fp8 => halves(448.0),
+            Format::Fp8 => (448.0 * 255.9375, range(448.0 * 255.875)), // of a scale that is rounded to less than 256
             Format::Bf16 | Format::Bf16Fast => {
                 (f32::from_bits(0x7f7f_8000), range(bf16::MAX.to_f32()))
             }
@@ -261,13 +262,18 @@ impl<'a> Rows<'a> {
             return Err(Error::invalid(what, bytes.len(), expected));
         }
         let rows = Rows { format, outputs, inputs, bytes };
-        match rows.first_odd() {
-            None => Ok(rows),
-            Some(odd) => {
-                let what = format!("a number of a {} matrix", format.name());
-                Err(Error::invalid(what, odd, "finite"))
+        if let Some(odd) = rows.first_odd() {
+            let what = format!("a number of a {} matrix", format.name());
+            return Err(Error::invalid(what, odd, "finite"));
+        }
+        if format == Format::Fp8 {
+            let mut scales = rows.bytes.as_chunks::<34>().0.iter().map(|block| half_at(block, 0));
+            if let Some(scale) = scales.find(|scale| scale.abs() >= Eighth::SCALES_END) {
+                let expected = format!("less than {} in size", Eighth::SCALES_END);
+                return Err(Error::invalid("a scale of a fp8 matrix", scale, expected));
             }
         }
+        Ok(rows)
     }
 
     /// Rows of a row-major `[outputs][inputs]` matrix of floats.

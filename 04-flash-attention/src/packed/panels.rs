@@ -43,7 +43,7 @@ impl Format {
             Format::F16 => spread::<2>(row, lane, panel),
             Format::Bf16 | Format::Bf16Fast => spread::<4>(row, lane, panel),
             Format::Fp8 => tiles::<{ Eighth::TILE }, 34>(row, panel, |tile, block| {
-                spread::<1>(&block[2..], lane, &mut tile[..Eighth::SCALES]);
+                spread::<2>(&block[2..], lane, &mut tile[..Eighth::SCALES]);
                 tile[Eighth::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
             }),
             Format::Int8 => {
@@ -82,7 +82,7 @@ impl Format {
             Format::F16 => gather::<2>(panel, lane, row),
             Format::Bf16 | Format::Bf16Fast => gather::<4>(panel, lane, row),
             Format::Fp8 => tiles_back::<{ Eighth::TILE }, 34>(panel, row, |tile, block| {
-                gather::<1>(&tile[..Eighth::SCALES], lane, &mut block[2..]);
+                gather::<2>(&tile[..Eighth::SCALES], lane, &mut block[2..]);
                 block[..2].copy_from_slice(&tile[Eighth::SCALES + 2 * lane..][..2]);
             }),
             Format::Int8 => {

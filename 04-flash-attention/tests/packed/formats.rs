@@ -7,6 +7,7 @@ use flash_attention::threads::Pool;
 use gqa_mla::quantized::from_e4m3;
 use half::{bf16, f16};
 use naive_decode::{Isa, Linear};
+use ndarray::Array2;
 use proptest::prelude::*;
 
 fn simd() -> Simd {
@@ -78,7 +79,12 @@ proptest! {
         let inputs = 32 * blocks;
         let count = outputs * format.row_bytes(inputs);
         // No byte above 0x7b: no 16- or 32-bit number among them is infinite or none.
-        let bytes: Vec<u8> = numbers(count, seed).iter().map(|x| ((x + 1.0) * 61.0) as u8).collect();
+        let numbers = numbers(count, seed);
+        let mut bytes: Vec<u8> = numbers.iter().map(|x| ((x + 1.0) * 61.0) as u8).collect();
+        if format == Format::Fp8 {
+            // The upper byte of a scale, which is to be less than 256.
+            bytes.iter_mut().skip(1).step_by(34).for_each(|byte| *byte &= 0x3f);
+        }
         let stored = Rows::stored(format, outputs, inputs, bytes.clone()).unwrap();
         let (pool, memory) = (Pool::new(threads), Memory::new(threads));
         let linear = PackedLinear::from_rows(&stored, simd(), &pool, &memory).unwrap();
@@ -188,6 +194,10 @@ fn bad_rows_are_refused() {
     let mut bytes = vec![0; Format::Fp8.row_bytes(32)];
     bytes[20] = 0xff;
     assert!(said(Format::Fp8, 1, 32, bytes).ends_with("is NaN, expected finite"));
+    let mut bytes = vec![0; Format::Fp8.row_bytes(32)];
+    bytes[..2].copy_from_slice(&half::f16::from_f32(-256.0).to_le_bytes());
+    let large = said(Format::Fp8, 1, 32, bytes);
+    assert_eq!(large, "a scale of a fp8 matrix is -256, expected less than 256 in size");
     let (pool, memory) = (Pool::new(1), Memory::new(1));
     let few = PackedLinear::from_floats(Format::F32, &[0.0; 5], 2, 3, simd(), &pool, &memory);
     let said = few.err().unwrap().to_string();
@@ -239,6 +249,25 @@ fn int8_rows_are_as_long_as_their_sums_allow() {
     }
 }
 
+/// Below the smallest normal number of E4M3 as above it, with the smallest scale and the largest.
+#[test]
+fn every_code_of_fp8_is_multiplied_as_what_it_stands_for() {
+    let codes: Vec<u8> =
+        (0..=u8::MAX).map(|code| if code & 0x7f == 0x7f { 0 } else { code }).collect();
+    let x = Array2::<f32>::eye(32);
+    for scale in [f16::from_bits(1), f16::from_f32(0.75), f16::from_f32(-255.875)] {
+        let blocks = codes.chunks_exact(32).map(|codes| [&scale.to_le_bytes(), codes].concat());
+        let rows = Rows::stored(Format::Fp8, 8, 32, blocks.collect::<Vec<_>>().concat()).unwrap();
+        let expected = codes.iter().map(|&code| from_e4m3(code) * scale.to_f32());
+        let expected = Array2::from_shape_vec((8, 32), expected.collect()).unwrap();
+        for simd in Simd::available() {
+            let (pool, memory) = (Pool::new(1), Memory::new(1));
+            let packed = PackedLinear::from_rows(&rows, simd, &pool, &memory).unwrap();
+            assert_eq!(packed.apply(x.view()), expected.t(), "{simd:?}, {scale}");
+        }
+    }
+}
+
 #[test]
 fn weights_that_a_format_cannot_hold_are_refused() {
     let bf16_end = f32::from_bits(0x7f7f_8000);
@@ -247,7 +276,7 @@ fn weights_that_a_format_cannot_hold_are_refused() {
         (Format::Q4_1, 65_520.0, "from -6.5504e4 to 6.5504e4"),
         (Format::Q4_0, 8.0 * 65_520.0, "from -5.24032e5 to 5.24032e5"),
         (Format::Q8_0, 127.0 * 65_520.0, "from -8.319008e6 to 8.319008e6"),
-        (Format::Fp8, 448.0 * 65_520.0, "from -2.9345792e7 to 2.9345792e7"),
+        (Format::Fp8, 448.0 * 255.9375, "from -1.14632e5 to 1.14632e5"),
         (Format::Bf16, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
         (Format::Bf16Fast, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
     ] {
