@@ -33,8 +33,8 @@ pub const UNIFIED_RANGE: RangeInclusive<i32> = 0..=64;
 /// be rescaled, and none waits for another's.
 ///
 /// A split whose scores do not fit it is done again the usual way. The number of those is returned too. As any
-/// maximum is only a power of two in every sum, the answers are the same bits, but for what is cut off as too small: see
-/// [`Online::move_maximum`].
+/// maximum is only a power of two in every sum, the answers are the same bits, but for what is cut off as too small (see
+/// [`Online::move_maximum`]) and for values so large that 2^64 of one are infinite.
 pub fn unified_maximum(
     head: &Head,
     workers: usize,

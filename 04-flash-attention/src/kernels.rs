@@ -238,7 +238,7 @@ pub(crate) const TILE_ROWS: usize = 16;
 #[derive(Clone, Copy)]
 pub(crate) struct PanelsAt<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Whether a cache has them, as likely as not: of others, those that follow are asked for.
+    /// Whether a cache has them, as likely as not. Kernels of few instructions a weight ask only for what follows others.
     pub(crate) near: bool,
     /// Whether pairs of inputs are crossed, for the fast mode of BF16.
     pub(crate) crossed: bool,

@@ -6,7 +6,7 @@ use crate::{attend_heads, standard};
 use naive_decode::kernels::{add_norm, silu_gate};
 use naive_decode::numerics::rms_norm;
 use naive_decode::{
-    Config, DenseLinear, Isa, LayerSpec, Linear, Result, Rope, Span, Tensors, Want,
+    Config, DenseLinear, Error, Isa, LayerSpec, Linear, Result, Rope, Span, Tensors, Want,
 };
 use ndarray::{Array2, Array3, s};
 use std::collections::HashMap;
@@ -56,8 +56,12 @@ impl Program {
     /// Reads the weights that a graph names.
     ///
     /// # Errors
-    /// If one is missing or has another shape.
+    /// If one is missing or has another shape, or the graph does not begin with its input.
     pub fn new(graph: Graph, config: &Config, tensors: Tensors, isa: Isa) -> Result<Self> {
+        if !graph.nodes().first().is_some_and(|first| matches!(first.op, Op::Input)) {
+            let found = format!("{} operations", graph.nodes().len());
+            return Err(Error::invalid("a graph to run", found, "its input first"));
+        }
         let (mut linears, mut norms) = (HashMap::new(), HashMap::new());
         for node in graph.nodes() {
             match &node.op {

@@ -76,6 +76,7 @@ impl Eighth {
     /// How many times as large a weight is as the float of 32 bits that it is widened to.
     const UP: f32 = f32::from_bits((120 + 127) << 23);
 }
+const _: () = assert!(Eighth::SCALES_END.next_down() * Eighth::UP < f32::INFINITY);
 
 // SAFETY: sixteen times four bytes.
 unsafe impl Float for Single {
@@ -135,7 +136,8 @@ unsafe impl Float for Half {
     }
 }
 
-// SAFETY: sixteen bytes, and sixteen scales of two bytes each after 32 times sixteen.
+// SAFETY: sixteen times two bytes, which a tile has of the last pair even if it is half, as tiles are always whole; and
+// sixteen scales of two bytes each after 32 times sixteen.
 unsafe impl Float for Eighth {
     const BYTES: usize = 1;
     const TILE: usize = Self::SCALES + 2 * OUTPUTS;
@@ -223,10 +225,8 @@ impl<F: Float, const P: usize, const R: usize> Kernel for Multiply<'_, F, P, R> 
                         scales[p] = F::scales::<V>(tiles[p]);
                     }
                     // What comes after a panel's end lies after those that are met beside it.
-                    let mut ahead = F::AHEAD;
-                    if tile * F::TILE + ahead >= panel_bytes {
-                        ahead += (P - 1) * panel_bytes;
-                    }
+                    let ends = (tile * F::TILE + F::AHEAD) / panel_bytes;
+                    let ahead = F::AHEAD + ends * (P - 1) * panel_bytes;
                     // Where a pair is less than a cache line, a whole tile is asked for; wider ones pair by pair.
                     if pair_bytes < LINE {
                         for tile in tiles {

@@ -60,7 +60,9 @@ pub(crate) trait Lanes: Copy {
             floats[1][i] = pair << 12 & KEPT;
         }
         // SAFETY: sixteen numbers of 32 bits each, and the caller vouches for the instructions.
-        unsafe { floats.map(|floats| Self::from_f32(floats.as_ptr().cast())) }
+        unsafe {
+            [Self::from_f32(floats[0].as_ptr().cast()), Self::from_f32(floats[1].as_ptr().cast())]
+        }
     }
     // ANCHOR_END: widen_fp8
     /// Integers, rounded to the nearest floats, ties to even: below 2^24 in size as they are.

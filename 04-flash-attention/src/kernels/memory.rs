@@ -5,7 +5,8 @@
 pub(super) const PREFETCH: usize = 4096;
 
 /// The same into the second cache, where panels come one after another: there one stretch of memory has to keep as many
-/// requests under way as several do side by side. So do weights of FP8, which take long to widen.
+/// requests under way as several do side by side. Also for FP8, whose panels lie side by side: they take longer to widen than
+/// to send.
 pub(super) const PREFETCH_FAR: usize = 16 << 10;
 
 /// The same for rows that, if they do `wait`, are so few that all their time goes to waiting for memory. Where that sends one

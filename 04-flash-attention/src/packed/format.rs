@@ -1,6 +1,7 @@
 //! What a weight may be stored as.
 
 use super::encode::{self, INT8_SCALE, half_at, int8_scale};
+use super::linear::check;
 use crate::kernels::activations::GROUP;
 use crate::kernels::digits::MOST_INPUTS;
 use crate::kernels::float_panels::Eighth;
@@ -110,10 +111,10 @@ impl Format {
         Ok(())
     }
 
-    /// Checks that no weight, in rows of `inputs`, is infinite or none, or becomes so in this format.
+    /// Checks that no weight, in rows of `inputs`, is infinite or none, or larger than this format can have it.
     ///
     /// # Errors
-    /// If one is or does.
+    /// If one is.
     pub(super) fn check_weights(self, weights: &[f32], inputs: usize) -> Result<()> {
         // From halfway to what would be the next number on, a weight is rounded to infinity. So is a scale, of which the
         // largest weight of a group is so many; any weight may be the smallest of its group, which is kept as it is.
@@ -122,11 +123,17 @@ impl Format {
             Format::F16 | Format::Q4_1 => halves(1.0),
             Format::Q4_0 => halves(8.0),
             Format::Q8_0 => halves(127.0),
-            Format::Fp8 => (448.0 * 255.9375, range(448.0 * 255.875)), // of a scale that is rounded to less than 256
+            // Scales are smaller, in steps of an eighth. From halfway on one is rounded to what it must not be.
+            Format::Fp8 => {
+                let scales = |below: f32| 448.0 * (Eighth::SCALES_END - below);
+                (scales(0.0625), range(scales(0.125)))
+            }
             Format::Bf16 | Format::Bf16Fast => {
                 (f32::from_bits(0x7f7f_8000), range(bf16::MAX.to_f32()))
             }
-            Format::F32 | Format::Int8 => (f32::INFINITY, "finite".into()),
+            // 127 of its 127th, which is rounded, are more.
+            Format::Int8 => (f32::MAX, range(f32::MAX.next_down())),
+            Format::F32 => (f32::INFINITY, "finite".into()),
         };
         let is_odd = |weight: &f32| weight.is_nan() || weight.abs() >= end;
         // To the end of a row even if one is odd: many numbers are then looked at together.
@@ -213,13 +220,13 @@ fn blocks_back<const N: usize>(
 #[derive(Debug, Clone)]
 pub struct Rows<'a> {
     /// What the bytes are.
-    pub format: Format,
+    pub(crate) format: Format,
     /// Rows.
-    pub outputs: usize,
+    pub(crate) outputs: usize,
     /// Weights of a row.
-    pub inputs: usize,
+    pub(crate) inputs: usize,
     /// `[outputs]` rows of [`Format::row_bytes`].
-    pub bytes: Cow<'a, [u8]>,
+    pub(crate) bytes: Cow<'a, [u8]>,
 }
 
 impl<'a> Rows<'a> {
@@ -237,8 +244,8 @@ impl<'a> Rows<'a> {
     /// Rows as some file stores them.
     ///
     /// # Errors
-    /// If the bytes are not `outputs` rows of whole blocks, a number is infinite or none, or rows are too long for the
-    /// format.
+    /// If the bytes are not `outputs` rows of whole blocks, a number is infinite or none, a scale is too large for the
+    /// format, or rows are too long for it.
     pub fn stored(
         format: Format,
         outputs: usize,
@@ -286,7 +293,7 @@ impl<'a> Rows<'a> {
         outputs: usize,
         inputs: usize,
     ) -> Result<Rows<'static>> {
-        format.check_weights(weights, inputs)?;
+        check(format, weights, outputs, inputs)?;
         let row_bytes = format.row_bytes(inputs);
         let mut bytes = vec![0; weights.len() / inputs.max(1) * row_bytes];
         for (row, to) in weights.chunks(inputs.max(1)).zip(bytes.chunks_exact_mut(row_bytes.max(1)))
@@ -294,6 +301,11 @@ impl<'a> Rows<'a> {
             format.encode(row, to);
         }
         Rows::stored(format, outputs, inputs, bytes)
+    }
+
+    /// `[outputs]` rows of [`Format::row_bytes`].
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The first number, or scale of numbers, that is infinite or none.

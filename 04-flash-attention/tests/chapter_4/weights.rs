@@ -13,6 +13,9 @@ fn bits_of_a_weight_are_time() {
     assert_eq!([32.0, 16.0].map(|bits| megabytes(bits).round()), [538.0, 269.0]);
     assert_eq!((10.0 * megabytes(8.5)).round() / 10.0, 142.9);
     assert_eq!([5.0, 4.5].map(|bits| megabytes(bits).round()), [84.0, 76.0]);
+    let stored = |format: Format| format.row_bytes(64) as f64 / 8.0;
+    let formats = [Format::F32, Format::Bf16, Format::Q8_0, Format::Q4_1, Format::Q4_0];
+    assert_eq!(formats.map(stored), [32.0, 16.0, 8.5, 5.0, 4.5]);
     // Tokens a second if 50 GB of weights can be read in one.
     let rate = |bits: f64| (50e3 / megabytes(bits)).round();
     assert_eq!([32.0, 16.0, 8.5, 4.5].map(rate), [93.0, 186.0, 350.0, 661.0]);
@@ -52,7 +55,7 @@ fn int8_by_hand() {
     let mut row = [0.0; 32];
     row[..4].copy_from_slice(&weights);
     let stored = Rows::encoded(Format::Q8_0, &row, 1, 32).unwrap();
-    let stored: Vec<i32> = stored.bytes[2..6].iter().map(|&code| i32::from(code as i8)).collect();
+    let stored: Vec<i32> = stored.bytes()[2..6].iter().map(|&code| i32::from(code as i8)).collect();
     assert_eq!(stored, [32, -64, 16, 127]);
     assert_eq!(codes(&[activations]), [[127, 42, -85, 21]]);
     let sum: i32 = stored.iter().zip(codes(&[activations])[0]).map(|(w, x)| w * x).sum();

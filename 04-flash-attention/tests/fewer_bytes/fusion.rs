@@ -102,6 +102,13 @@ fn run(graph: Graph, isa: Isa) -> (Array2<f32>, Counted) {
 }
 
 #[test]
+fn a_graph_without_its_input_is_no_program() {
+    let no_input = Program::new(Graph::new(), &config(), &random_tensors(3), Isa::SCALAR);
+    let said = no_input.err().unwrap().to_string();
+    assert_eq!(said, "a graph to run is 0 operations, expected its input first");
+}
+
+#[test]
 fn a_fused_graph_gives_the_same_bits_in_fewer_sweeps() {
     let graph = llama(&config(), 0..LAYERS);
     let (expected, before) = run(graph.clone(), Isa::SCALAR);

@@ -78,12 +78,12 @@ proptest! {
     ) {
         let inputs = 32 * blocks;
         let count = outputs * format.row_bytes(inputs);
-        // No byte above 0x7b: no 16- or 32-bit number among them is infinite or none.
-        let numbers = numbers(count, seed);
-        let mut bytes: Vec<u8> = numbers.iter().map(|x| ((x + 1.0) * 61.0) as u8).collect();
+        // Sign aside no byte is above 0x7b: no number among them is infinite or none.
+        let byte = |x: &f32| ((x + 1.0) * 61.0) as u8 | (x.to_bits() as u8) << 7;
+        let mut bytes: Vec<u8> = numbers(count, seed).iter().map(byte).collect();
         if format == Format::Fp8 {
             // The upper byte of a scale, which is to be less than 256.
-            bytes.iter_mut().skip(1).step_by(34).for_each(|byte| *byte &= 0x3f);
+            bytes.iter_mut().skip(1).step_by(34).for_each(|byte| *byte &= 0xbf);
         }
         let stored = Rows::stored(format, outputs, inputs, bytes.clone()).unwrap();
         let (pool, memory) = (Pool::new(threads), Memory::new(threads));
@@ -277,6 +277,7 @@ fn weights_that_a_format_cannot_hold_are_refused() {
         (Format::Q4_0, 8.0 * 65_520.0, "from -5.24032e5 to 5.24032e5"),
         (Format::Q8_0, 127.0 * 65_520.0, "from -8.319008e6 to 8.319008e6"),
         (Format::Fp8, 448.0 * 255.9375, "from -1.14632e5 to 1.14632e5"),
+        (Format::Int8, f32::MAX, "from -3.4028233e38 to 3.4028233e38"),
         (Format::Bf16, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
         (Format::Bf16Fast, bf16_end, "from -3.3895314e38 to 3.3895314e38"),
     ] {

@@ -126,6 +126,7 @@ impl Entry {
         };
         is_size(self.outputs)
             && is_size(self.inputs)
+            && format.check_inputs(self.inputs).is_ok()
             && self.shares.len() == header.threads
             && self.shares.iter().enumerate().all(fits)
     }
@@ -139,4 +140,35 @@ fn prefix_checksum(prefix: &[u8], json: &[u8]) -> [u8; 32] {
 
 pub(super) fn hexadecimal(bytes: &[u8; 32]) -> String {
     blake3::Hash::from_bytes(*bytes).to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::digits::MOST_INPUTS;
+
+    #[test]
+    fn a_matrix_whose_sums_may_overflow_is_not_sound() {
+        let header = Header {
+            sources: String::new(),
+            weights: String::new(),
+            threads: 1,
+            length: usize::MAX,
+            matrices: Vec::new(),
+        };
+        let is_sound = |inputs| {
+            let length = share_bytes(Format::Int8, 16, inputs, 1, 0).expect("it fits 64 bits");
+            let entry = Entry {
+                name: "matrix".into(),
+                format: "int8".into(),
+                as_stored: false,
+                outputs: 16,
+                inputs,
+                shares: vec![[0, length]],
+                checksum: String::new(),
+            };
+            entry.is_sound(&header)
+        };
+        assert!(is_sound(MOST_INPUTS) && !is_sound(MOST_INPUTS + 1));
+    }
 }
