@@ -25,7 +25,7 @@ pub enum Format {
     /// The same, and activations are rounded to it, for the instructions for BF16 that some processors have. Sums come
     /// about otherwise than in all other formats of floats.
     Bf16Fast,
-    /// FP8: E4M3, a byte each, and a 16-bit scale for every 32; 8.5 bits a weight.
+    /// FP8: E4M3, a byte each, and a 16-bit scale below 256 for every 32; 8.5 bits a weight.
     Fp8,
     /// INT8: a byte each, and one 32-bit scale for a row; 8 bits a weight. Activations have fifteen bits, and one scale for a
     /// row, too.
