@@ -116,7 +116,7 @@ pub struct PrefixRow {
     pub tokens: usize,
     /// Blocks that they lie in.
     pub blocks: Vec<u32>,
-    /// When it was last used, counted in lookups and insertions.
+    /// When it was last used, counted in lookups and insertions that came to a tree.
     pub used: u64,
 }
 

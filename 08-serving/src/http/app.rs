@@ -201,6 +201,14 @@ impl App {
         *self.draining.borrow()
     }
 
+    /// Why an answer was ended before there was anything of it: its time was up, or the server's is.
+    pub(super) fn not_done(&self) -> ApiError {
+        match self.is_draining() {
+            true => ApiError::draining(),
+            false => ApiError::late(),
+        }
+    }
+
     /// Waits until [`App::drain`] is called.
     pub async fn draining(&self) {
         // The sender lives as long as this.

@@ -88,7 +88,7 @@ async fn hidden(app: Arc<App>, taken: Result<Taken, ApiError>) -> Result<Vec<f32
         match event {
             Some(Event::Embedding(hidden)) => found = Some(hidden),
             Some(Event::Finished { reason: FinishReason::Deadline, .. }) => {
-                break Err(ApiError::late());
+                break Err(app.not_done());
             }
             Some(Event::Finished { .. }) => {
                 break found.ok_or_else(|| ApiError::failed("an input has no embedding"));

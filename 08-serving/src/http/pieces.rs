@@ -106,7 +106,7 @@ async fn follow(
             Some(Event::Finished { reason: FinishReason::Deadline, usage })
                 if usage.generated_tokens == 0 && hopes.fetch_sub(1, Ordering::Relaxed) == 1 =>
             {
-                Err(ApiError::late())
+                Err(app.not_done())
             }
             Some(event) => {
                 clock.see(&event, ticket.sent_at());

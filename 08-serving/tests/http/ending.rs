@@ -2,16 +2,38 @@
 
 use super::server::{STORY, Server};
 use serde_json::{Value, json};
+use serving::engine::EngineOptions;
+use serving::engine::policy::{Budget, Continuous, Plan, Policy, State};
 use std::io::{BufRead, BufReader};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Lets a pass take a hundredth of a second and more: nobody writes 480 tokens while a test looks on.
+struct Slow;
+
+impl Policy for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn schedule(&self, state: &State, budget: Budget) -> Plan {
+        std::thread::sleep(Duration::from_millis(10));
+        Continuous.schedule(state, budget)
+    }
+}
+
+/// A slow server in which so many run, and which waits as long for them when it ends.
+fn slow(running: usize, drain_in: Duration) -> Server {
+    let change = move |options: &mut EngineOptions| {
+        (options.running, options.draft, options.rows) = (running, 0, 16);
+        options.policy = Arc::new(Slow);
+    };
+    Server::start_with(change, |app| app.with_drain_in(drain_in))
+}
 
 #[test]
 fn whoever_has_not_come_to_run_by_then_may_ask_somebody_else() {
-    let change = |options: &mut serving::engine::EngineOptions| {
-        (options.running, options.draft, options.rows) = (1, 0, 16);
-    };
-    let drain_in = Duration::from_millis(50);
-    let mut server = Server::start_with(change, |app| app.with_drain_in(drain_in));
+    let mut server = slow(1, Duration::from_millis(50));
     let body = |stream: bool| json!({"prompt": STORY, "max_tokens": 480, "ignore_eos": true, "stream": stream});
     let _runs = server.send("/v1/completions", &body(true));
     server.wait_until("it runs", |server| server.engine.state().running == 1);
@@ -24,18 +46,16 @@ fn whoever_has_not_come_to_run_by_then_may_ask_somebody_else() {
     for said in [whole, stream] {
         assert!(said[0].contains("503"), "{said:?}");
         assert!(said.iter().any(|line| line == "retry-after: 1"), "{said:?}");
-        assert!(said.last().unwrap().contains("service_unavailable_error"), "{said:?}");
+        let why = said.last().unwrap();
+        assert!(why.contains("service_unavailable_error"), "{said:?}");
+        assert!(why.contains("the server is shutting down"), "no answer's time was up: {said:?}");
     }
 }
 
 #[test]
 fn answers_that_are_not_done_in_time_end_where_they_are() {
     let drain_in = Duration::from_millis(50);
-    // Slow enough that nothing is done by then.
-    let change = |options: &mut serving::engine::EngineOptions| {
-        (options.running, options.draft, options.rows) = (4, 0, 16);
-    };
-    let mut server = Server::start_with(change, |app| app.with_drain_in(drain_in));
+    let mut server = slow(4, drain_in);
     let body = |stream: bool| json!({"prompt": STORY, "max_tokens": 480, "ignore_eos": true, "stream": stream, "n": 2});
     let stream = server.send("/v1/completions", &body(true));
     let whole = server.send("/v1/completions", &body(false));

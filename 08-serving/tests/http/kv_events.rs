@@ -113,7 +113,7 @@ fn only_a_server_that_is_told_to_tells() {
 #[test]
 fn whoever_may_not_ask_is_told_nothing_and_what_keys_say_is_nobody_elses() {
     let keys = Keys::new(["ada-s-key"]).unwrap();
-    let server = Server::start_with(|_| {}, |app| app.with_keys(keys).with_kv_events(true));
+    let mut server = Server::start_with(|_| {}, |app| app.with_keys(keys).with_kv_events(true));
     server.get("/kv-events").is_refused(401, None);
     let key = ("authorization", "Bearer ada-s-key");
     let body = json!({"prompt": (100..140).collect::<Vec<u64>>(), "max_tokens": 1}).to_string();
@@ -122,9 +122,15 @@ fn whoever_may_not_ask_is_told_nothing_and_what_keys_say_is_nobody_elses() {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let head = "authorization: Bearer ada-s-key\r\nhost: here";
     write!(stream, "GET /kv-events HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
-    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let mut lines = BufReader::new(stream).lines();
-    let data: Vec<String> =
-        lines.by_ref().map_while(Result::ok).filter(|l| l.starts_with("data: ")).collect();
-    assert!(data.len() == 1 && data[0].contains("begin"), "{data:?}");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let mut data = lines.filter(|line| line.starts_with("data: "));
+    let first = data.next().unwrap();
+    assert!(first.contains("begin"), "{first}");
+    // Neither what was there before nor what comes now.
+    let body = json!({"prompt": (200..240).collect::<Vec<u64>>(), "max_tokens": 1}).to_string();
+    assert_eq!(server.post_with("/v1/completions", &body, &headers).status, 200);
+    std::thread::sleep(Duration::from_millis(200));
+    server.end();
+    assert_eq!(data.next(), None);
 }

@@ -204,7 +204,7 @@ fn the_log_has_what_it_is_asked_for() {
 
 #[test]
 fn an_answer_ends_when_its_time_is_up() {
-    let server = Server::start(&["--timeout", "0.05"]);
+    let server = Server::start(&["--timeout", "1"]);
     let body =
         json!({"prompt": "Once upon a time", "max_tokens": 500, "ignore_eos": true, "n": 64});
     let answer = server.post("/v1/completions", &body);
@@ -212,7 +212,7 @@ fn an_answer_ends_when_its_time_is_up() {
     assert_eq!(choices.len(), 64, "{answer}");
     assert!(choices.iter().all(|choice| choice["finish_reason"] == "length"), "{answer}");
     let written = answer["usage"]["completion_tokens"].as_u64().unwrap();
-    assert!(written < 64 * 500, "no server writes {written} tokens in a twentieth of a second");
+    assert!(written < 64 * 500, "no server writes {written} tokens in a second");
 }
 
 /// Many systems let a process have few files at first; a connection is one.
