@@ -148,7 +148,9 @@ impl PagedCache {
     /// write, rollback and parking are as ever. Attention is the device's; the cache's own `attend` refuses.
     ///
     /// # Errors
-    /// If `tokens` of a block is not a power of two from 1 to 256, or there is no block, or more than can be numbered.
+    /// If `tokens` of a block is not a power of two from 1 to 256; there are no layers, or some have no heads or no numbers, or
+    /// cannot be kept so; the memory's blocks do not have the bytes that these layers need; or there is no block, or more
+    /// than can be numbered.
     pub fn elsewhere(
         memory: Box<dyn BlockMemory>,
         layers: &[KvSize],

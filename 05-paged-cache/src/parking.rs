@@ -146,8 +146,8 @@ impl PagedCache {
     ///
     /// # Errors
     /// If it was parked by a cache with other blocks; [`Error::Capacity`] if the pool has fewer free blocks than
-    /// [`Parked::blocks`]; whatever the tier says if it cannot be read at all, or a device that cannot be written.
-    /// Nothing has then changed.
+    /// [`Parked::blocks`], or the sequence is longer than one of this cache may be; whatever the tier says if it cannot
+    /// be read at all, or a device that cannot be written. Nothing has then changed.
     pub fn unpark(&mut self, parked: &Parked, tier: &mut dyn Tier) -> Result<usize> {
         let form = Form::of(self.layout());
         if parked.form != form {

@@ -14,7 +14,8 @@
 //! PagedAttention" (2023), section 3.1. Their figure 2 found tokens in 20 to 38 % of a memory
 //! in one piece, and in 96 % of one in blocks. Here the same allocators serve the same trace, step by step:
 //! one token for every running request, who comes first is served first. In blocks, a slot is reserved or lost only
-//! in the last block of a request: 15 at worst, where a block has 16.
+//! in the last block of a request, 15 at worst where a block has 16; and where the memory is no multiple of a block,
+//! what is left over counts as external.
 //!
 //! | File | Holds |
 //! |---|---|

@@ -52,7 +52,7 @@ pub struct RadixTree<H = Chain> {
     roots: HashMap<Salt, NodeId>,
     /// The leaves, by the last use of their last block.
     leaves: Queue<NodeId>,
-    /// Lookups and insertions so far: the only time there is.
+    /// Lookups and insertions so far that came to a tree: the only time there is.
     now: u64,
     statistics: Statistics,
 }

@@ -1,6 +1,6 @@
 //! What is evicted goes to slower tiers, and comes back when it is asked for.
 //!
-//! The pool is the fastest memory, and the smallest. A block that has to leave it is copied to every tier
+//! The pool is the fastest memory, and the smallest. A block that has to leave it is offered to every tier
 //! first, such as host memory and a file, under its name. A lookup that comes to the end of what is in the
 //! pool goes on by name in the tiers, fastest first, and brings back block after block until one is nowhere.
 //!
@@ -167,7 +167,7 @@ impl<P: PrefixCache> Tiered<P> {
     // ANCHOR_END: keep
 
     // ANCHOR: evict
-    /// As [`PrefixCache::evict`], but what goes is in every tier before it is free.
+    /// As [`PrefixCache::evict`], but what goes has been offered to every tier before it is free.
     pub fn evict(&mut self, wanted: usize, blocks: &mut Blocks, memory: &dyn BlockBytes) -> usize {
         let (tiers, changes) = (&mut self.tiers, &mut self.changes);
         self.cache.evict(wanted, blocks, &mut |evicted| {

@@ -13,7 +13,8 @@ const BLOCK: usize = 16;
 /// The request gives up its blocks, and is computed again: the prompt and what it had generated.
 ///
 /// The last token of a text is usually the one that is fed next, and not in the cache yet. The broken side
-/// takes that for granted when the text fills its blocks, and leaves it out.
+/// takes that for granted when the text fills its blocks, and leaves it out. But the one that is fed next comes
+/// after this text: what is lost is the word before the last.
 fn preempted(scene: &mut Scene, side: Side) -> Result<()> {
     let sequence = scene.sequence;
     scene.cache().close(sequence)?;
@@ -31,7 +32,7 @@ pub const DROPPED_AT_EDGE: BreakIt = BreakIt {
     name: "dropped-at-edge",
     package: "paged-cache",
     cites: &["GeeeekExplorer/nano-vllm#217"],
-    symptom: "after it had to wait, a request goes on as if it had not said its last word; one in sixteen does",
+    symptom: "after it had to wait, a request goes on without the word before its last; one in sixteen does",
     guard: "what comes back has as many tokens in the cache as it had before",
     weaker_test: Some(
         "a request that is preempted inside a block goes on with the naive loop's logits",

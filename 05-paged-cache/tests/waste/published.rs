@@ -88,7 +88,7 @@ fn whether_4_percent_is_true_depends_on_lengths_and_blocks() {
     // Conversations: up to blocks of 32. Short instructions: up to 8, and 16 waste twice that.
     assert!(long[5] < 0.04 && long[6] > 0.04, "{long:?}");
     assert!(short[3] < 0.04 && (0.06..0.09).contains(&short[4]), "{short:?}");
-    // Half a block for each request, whatever its length.
+    // Half a block for each request, as texts are longer than a block.
     let half_a_block = paged(&SHAREGPT, 16).running * 7.5 / MEMORY as f64;
     assert!((long[4] / half_a_block - 1.0).abs() < 0.05, "{} {half_a_block}", long[4]);
 }

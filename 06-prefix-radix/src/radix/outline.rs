@@ -16,7 +16,7 @@ pub struct Branch<'a> {
     pub tokens: &'a [u32],
     /// Blocks that they lie in.
     pub blocks: Vec<BlockId>,
-    /// When its last block was last used, counted in lookups and insertions.
+    /// When its last block was last used, counted in lookups and insertions that came to a tree.
     pub used: u64,
 }
 

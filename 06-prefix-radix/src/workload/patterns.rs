@@ -1,4 +1,7 @@
 //! Five ways in which requests share.
+//!
+//! Instructions and examples of fixed length are whole blocks of 16. So what the tree finds inside a block, and hashed
+//! blocks do not, shows only where texts part elsewhere: in the tree of thought.
 
 use super::Request;
 use super::texts::Texts;
