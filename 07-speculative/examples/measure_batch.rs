@@ -128,6 +128,8 @@ fn cycle(
     let mut trees = Vec::new();
     let mut pass = Pass::default();
     for text in &mut running {
+        // No deeper than the text may still grow: the pass adds a token of its own.
+        let depth = depth.min(text.prompt + TOKENS - text.context.len() - 1);
         let tree = text.proposer.propose(&text.context, depth, &mut text.sampler)?;
         pass.spans.push(tree.span(text.sequence, &text.context)?);
         trees.push(tree);

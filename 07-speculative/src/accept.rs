@@ -36,6 +36,9 @@ pub type Rule = fn(&mut Sampler, &mut Vec<u32>, &DraftTree, ArrayView2<f32>) -> 
 ///
 /// # Errors
 /// Those of [`Sampler::distribution`].
+///
+/// # Panics
+/// If there are too few rows, or the logits' vocabulary lacks a node's token or is not what it was drawn from.
 pub fn accept(
     sampler: &mut Sampler,
     context: &mut Vec<u32>,
@@ -75,17 +78,40 @@ pub fn accept(
 // ANCHOR: residual
 /// `p` becomes `max(0, p - q)`, scaled to sum to one.
 fn subtract(p: &mut [f32], token: u32, q: Option<&[f32]>) {
-    match q {
-        None => p[token as usize] = 0.0,
-        Some(q) => p.iter_mut().zip(q).for_each(|(p, q)| *p = (*p - q).max(0.0)),
-    }
-    let total: f64 = p.iter().map(|&p| f64::from(p)).sum();
+    let left = |id: usize, p: f32| match q {
+        None if id == token as usize => 0.0,
+        None => p,
+        Some(q) => (p - q[id]).max(0.0),
+    };
+    let total: f64 = p.iter().enumerate().map(|(id, &p)| f64::from(left(id, p))).sum();
+    // Where nothing is left, `p` stays as it was: rounding alone can lead here, and what comes next must still be
+    // a token that the target may say.
     if total > 0.0 {
-        p.iter_mut().for_each(|p| *p = (f64::from(*p) / total) as f32);
-    } else {
-        // What was refused was all there was, to the last bit: rounding alone can lead here, and then
-        // any token of the draft's is as good as the one that was refused.
-        p[token as usize] = 1.0;
+        p.iter_mut().enumerate().for_each(|(id, p)| *p = (f64::from(left(id, *p)) / total) as f32);
     }
 }
 // ANCHOR_END: residual
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Node;
+    use naive_decode::Sampling;
+    use ndarray::Array2;
+    use std::sync::Arc;
+
+    /// The target says one token, to the last bit. So does the draft, but for a trace of another, and drew that.
+    #[test]
+    fn where_rounding_leaves_nothing_the_target_still_says_what_comes() {
+        let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+        let mut sampler = Sampler::new(sampling).unwrap();
+        let q: Arc<[f32]> = Arc::from([1.0, 1e-9]);
+        let mut tree = DraftTree::empty();
+        tree.add(Node { token: 1, parent: None, drawn_from: Some(q) });
+        let said = [0.0, f32::NEG_INFINITY];
+        let logits = Array2::from_shape_vec((2, 2), [said, said].concat()).unwrap();
+        assert_eq!(sampler.distribution(&said, &[0]).unwrap(), [1.0, 0.0]);
+        let accepted = accept(&mut sampler, &mut vec![0], &tree, logits.view()).unwrap();
+        assert_eq!(accepted, Accepted { path: Vec::new(), next: 0 });
+    }
+}

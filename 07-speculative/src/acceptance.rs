@@ -2,7 +2,7 @@
 
 use crate::usual::LATEST;
 
-/// Passes between the first probes, and the most there will be.
+/// Of so many passes the last is a probe, and those before it are plain: at first, and at most.
 const FIRST_PAUSE: u32 = 8;
 const LONGEST_PAUSE: u32 = 128;
 
@@ -21,7 +21,7 @@ pub struct Acceptance {
     kept: Vec<Option<f64>>,
     /// By depth: how often there has been one.
     seen: Vec<u32>,
-    /// Passes until the next probe, and the pause after it.
+    /// Passes until the next probe, which is the last of them, and how many there were when the count began.
     until_probe: u32,
     pause: u32,
 }

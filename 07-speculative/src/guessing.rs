@@ -24,7 +24,8 @@ pub struct GuessingDecoder<P, E = CpuExecutor<PagedCache>> {
     pub(crate) executor: E,
     pub(crate) sequence: usize,
     proposer: P,
-    /// Asked for by proposers that draw; this one's guesses are compared, not weighed.
+    /// Asked for by proposers that draw. It is greedy, so they name what they find likeliest: guesses are compared here, and
+    /// not weighed.
     sampler: Sampler,
     depth: usize,
     capacity: usize,

@@ -20,8 +20,9 @@ pub const LENGTH: usize = 3;
 
 const TEXTS: usize = 20_000;
 
-/// With 20 to 63 degrees of freedom, chi-square over their number is above this in fewer than one of a thousand tries, and
-/// from 38 on in fewer than one of a hundred thousand.
+/// Chi-square over the number of degrees of freedom is above this in two of a thousand tries if there are 16 of them, in
+/// fewer than one of a thousand from 20 on, and in fewer than one of a hundred thousand from 38 on. There are 63 at most;
+/// samplers that leave tokens out have fewer.
 pub const BOUND: f64 = 2.3;
 
 /// Logits after a text: always the same, and different for every text and speaker.
@@ -156,23 +157,52 @@ pub fn chi_square(
         expected = longer;
     }
     // Texts that hardly ever come are counted together, as chi-square asks.
-    let (mut sum, mut cells, mut rare) = (0.0, 0.0f64, (0.0, 0.0));
+    let (mut cells, mut rare) = (Vec::new(), (0.0, 0.0));
     for (text, chance) in &expected {
         let found = counts.remove(&text[1..]).unwrap_or(0) as f64;
         let chance = chance * texts as f64;
-        if chance < 10.0 {
-            if chance == 0.0 && found > 0.0 {
-                return Ok(f64::INFINITY);
-            }
-            rare = (rare.0 + found, rare.1 + chance);
-            continue;
+        if chance == 0.0 && found > 0.0 {
+            return Ok(f64::INFINITY);
         }
-        sum += (found - chance) * (found - chance) / chance;
-        cells += 1.0;
+        match chance < 10.0 {
+            true => rare = (rare.0 + found, rare.1 + chance),
+            false => cells.push((found, chance)),
+        }
     }
-    if rare.1 >= 10.0 {
-        sum += (rare.0 - rare.1) * (rare.0 - rare.1) / rare.1;
-        cells += 1.0;
+    // If all of them together hardly ever come, they go with the rarest of the others.
+    let rarest = cells.iter_mut().min_by(|a, b| a.1.total_cmp(&b.1));
+    match rarest.filter(|_| rare.1 < 10.0) {
+        Some(cell) => *cell = (cell.0 + rare.0, cell.1 + rare.1),
+        None => cells.push(rare),
     }
-    Ok(sum / (cells - 1.0).max(1.0))
+    let off = |(found, chance): &(f64, f64)| (found - chance) * (found - chance) / chance;
+    let sum: f64 = cells.iter().map(off).sum();
+    Ok(sum / (cells.len() as f64 - 1.0).max(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chi-square of a thousand texts that begin with 0, 1 and 2 so often, where 983, 12 and 5 are expected to.
+    fn found(counts: [usize; 3]) -> f64 {
+        let begin = (0..).zip(counts).flat_map(|(first, count): (u32, usize)| vec![first; count]);
+        let mut texts = begin.map(|first| vec![first, 0, 0]);
+        let law = |text: &[u32]| -> Result<Vec<f32>> {
+            Ok(match text.len() {
+                1 => vec![0.983, 0.012, 0.005],
+                _ => vec![1.0, 0.0, 0.0],
+            })
+        };
+        chi_square(1000, || Ok(texts.next().expect("a thousand of them")), law).unwrap()
+    }
+
+    #[test]
+    fn texts_that_hardly_ever_come_are_counted_too() {
+        assert!(found([983, 12, 5]) < 0.01);
+        let often = found([948, 12, 40]);
+        assert!(often > 10.0 * BOUND, "{often}");
+        let never = chi_square(9, || Ok(vec![1, 0, 0]), |_| Ok(vec![1.0, 0.0])).unwrap();
+        assert_eq!(never, f64::INFINITY);
+    }
 }

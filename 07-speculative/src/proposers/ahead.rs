@@ -1,9 +1,9 @@
 //! Drafting on while the target verifies.
 //!
 //! A drafter has nothing to do while its target verifies, and the target nothing while it drafts. So the
-//! drafter goes on as if all of its tokens were kept, and begins the next draft behind the last of them. If
-//! that comes true, the next draft is there when the target is done; if not, it is thrown away (speculative
-//! speculative decoding, Kumar et al. 2026).
+//! drafter goes on as if all of its tokens were kept, guesses the token that the target adds to them, and begins the
+//! next draft behind that. If all of it comes true, the next draft is there when the target is done; if not, it is
+//! thrown away (speculative speculative decoding, Kumar et al. 2026).
 
 use crate::proposer::{FromText, Proposer};
 use crate::tree::{DraftTree, Node};

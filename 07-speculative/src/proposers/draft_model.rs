@@ -79,7 +79,7 @@ impl Proposer for DraftModel {
 
     /// Runs the prompt, as the target has. What goes wrong is said when the first draft is made.
     fn read(&mut self, prompt: &[u32], _start: usize) {
-        if prompt.len() <= self.executor.model.context() {
+        if (1..=self.executor.model.context()).contains(&prompt.len()) {
             let _ = self.follow(prompt);
         }
     }

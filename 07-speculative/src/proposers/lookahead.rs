@@ -74,8 +74,7 @@ impl Proposer for Lookahead {
         // Nothing is known about places never asked about: any token of the text will do to begin with.
         let unknown = context.iter().copied().cycle().skip(context.len() / 2);
         self.window.extend(unknown.take(depth.saturating_sub(self.window.len())));
-        self.window.truncate(depth);
-        let end = tree.add_chain(None, &self.window);
+        let end = tree.add_chain(None, &self.window[..depth]);
         self.window_nodes = end.map_or(Vec::new(), |end| tree.path(end));
         Ok(tree)
     }
@@ -100,7 +99,67 @@ impl Proposer for Lookahead {
             verdict.path.iter().map(|&n| verdict.tree.nodes()[n].token).collect();
         let text = &verdict.context[verdict.context.len().saturating_sub(RUN + 1)..];
         self.keep_all(&[text, &latest, &[verdict.next]].concat());
-        self.window = answers.get(come..).unwrap_or_default().to_vec();
+        // Places further on, that were not asked about, keep what was guessed.
+        let further = self.window.get(answers.len()..).unwrap_or_default();
+        let guesses = [&answers[..], further].concat();
+        self.window = guesses.get(come..).unwrap_or_default().to_vec();
     }
     // ANCHOR_END: learn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accept::accept;
+    use naive_decode::Sampling;
+    use ndarray::Array2;
+
+    const VOCAB: usize = 6;
+
+    /// A cycle under a target that says `says(place, token)` after the token in a place; gives how many guesses are kept.
+    fn cycle(
+        lookahead: &mut Lookahead,
+        context: &mut Vec<u32>,
+        depth: usize,
+        says: impl Fn(usize, u32) -> usize,
+    ) -> usize {
+        let mut sampler = Sampler::new(Sampling::default()).unwrap();
+        let tree = lookahead.propose(context, depth, &mut sampler).unwrap();
+        let last = context.len() - 1;
+        let mut answers = vec![says(last, context[last])];
+        for (node, depth) in tree.nodes().iter().zip(tree.depths()) {
+            answers.push(says(last + depth, node.token));
+        }
+        let one_hot = |(row, token): (usize, usize)| f32::from(u8::from(answers[row] == token));
+        let logits = Array2::from_shape_fn((answers.len(), VOCAB), one_hot);
+        let accepted = accept(&mut sampler, context, &tree, logits.view()).unwrap();
+        let (path, next, logits) = (&accepted.path[..], accepted.next, logits.view());
+        lookahead.learn(&Verdict { context: &context[..], tree: &tree, path, next, logits });
+        context.extend(path.iter().map(|&node| tree.nodes()[node].token));
+        context.push(next);
+        path.len()
+    }
+
+    #[test]
+    fn runs_that_the_text_has_had_are_proposed_again() {
+        // Counts, and begins again.
+        let counts = |_: usize, token: u32| (token as usize + 1) % VOCAB;
+        let (mut lookahead, mut context) = (Lookahead::new(), vec![0]);
+        let kept: Vec<usize> =
+            (0..12).map(|_| cycle(&mut lookahead, &mut context, 4, counts)).collect();
+        // From the second round on.
+        assert_eq!(kept, [[0; 6], [4; 6]].concat());
+        assert!(context.iter().enumerate().all(|(at, &token)| token as usize == at % VOCAB));
+    }
+
+    #[test]
+    fn answers_take_the_guesses_place_and_wait_there_while_nothing_is_asked() {
+        // Says the same in a place whatever stands before it: every answer is right.
+        let place = |place: usize, _: u32| (place + 1) % VOCAB;
+        let (mut lookahead, mut context) = (Lookahead::new(), vec![0]);
+        let kept = [3, 0, 2].map(|depth| cycle(&mut lookahead, &mut context, depth, place));
+        assert_eq!(kept, [0, 0, 2]);
+        assert_eq!(context, [0, 1, 2, 3, 4, 5]);
+        assert!(!lookahead.pool.contains_key(&2), "the window alone has guessed");
+    }
 }

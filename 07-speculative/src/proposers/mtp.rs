@@ -32,7 +32,8 @@ const LATEST_ROWS: usize = 32;
 /// A block of multi-token prediction, with a paged cache of its own.
 ///
 /// Row `j` of its cache was made of the target's hidden state of token `j` and of token `j + 1`. It has no rows
-/// for what the target did not run here: where a text began with a prefix hit, the block sees less far back.
+/// for what the target did not run here: where a text began with a prefix hit, the block sees less far back. So it
+/// does where more than `LATEST_ROWS` rows have come without a draft: it begins anew with the latest of those.
 ///
 /// Invariant: `first + held + pending.nrows() + 1 == text.len()`, if the text is not empty.
 pub struct Mtp {
@@ -125,7 +126,7 @@ impl Mtp {
     // ANCHOR_END: follow
 
     /// Leaves out all but the last rows that have come since: after a long time without a draft, running them all would
-    /// cost more than they tell.
+    /// cost more than they tell. Rows follow each other without a gap, so what the cache holds goes too.
     fn skip(&mut self) {
         let Some(skipped) = self.pending.nrows().checked_sub(LATEST_ROWS).filter(|&n| n > 0) else {
             return;

@@ -110,6 +110,16 @@ fn guesses_that_the_model_does_not_know_are_left_out() {
 }
 
 #[test]
+fn an_empty_prompt_is_read_and_nothing_is_guessed_behind_it() {
+    let model = random(16, 1);
+    let mut draft = DraftModel::new(model.clone(), &model).unwrap();
+    let mut sampler = Sampler::new(Sampling::default()).unwrap();
+    draft.read(&[], 0);
+    assert!(draft.propose(&[], 3, &mut sampler).unwrap().is_empty());
+    assert_eq!(draft.propose(&[1, 2], 3, &mut sampler).unwrap().len(), 3);
+}
+
+#[test]
 fn a_tree_of_more_nodes_than_there_are_numbers_is_the_largest_of_them() {
     let model = random(16, 1);
     let nodes = |widths: &[usize], depth: usize| {

@@ -4,6 +4,7 @@ use crate::models::{Tapped, draft, encode, medusa, mtp, plain, random, tapped};
 use naive_decode::{Model, Request, Sampler, Sampling, Settings, generate};
 use paged_cache::{PagedCache, Room};
 use speculative::proposers::{Ahead, DraftModel, Lookahead, PromptLookup};
+use speculative::tasks::Task;
 use speculative::{
     Adaptive, Depth, GuessingDecoder, Nothing, Proposer, Speculation, with_room_for_trees,
 };
@@ -94,6 +95,24 @@ fn greedy_text_of_a_trained_pair_is_plain_decodings() {
         let request = Request { prompt: encode(prompt), tokens: 40, end_tokens: vec![] };
         let all = || all(&target, &draft, &request.prompt);
         check(&target.0, all, &request, &Sampling::default());
+    }
+}
+
+/// Whoever proposes nothing would pass every other test here.
+#[test]
+fn everybody_guesses_something_that_is_kept() {
+    let (target, draft) = (tapped(), draft());
+    // Questions and answers: every guesser brings two tokens a pass and more.
+    let prompt = encode(&Task::Recall.prompt(0));
+    for proposer in all(&target, &draft, &prompt) {
+        let name = proposer.name();
+        let cache = with_room_for_trees(&target.0, target.0.context()).unwrap();
+        let sampler = Sampler::new(Sampling::default()).unwrap();
+        let request = Request { prompt: prompt.clone(), tokens: 96, end_tokens: vec![] };
+        let (model, depth) = (target.0.clone(), Depth::Fixed(4));
+        let text = Speculation::new(model, cache, proposer, sampler, depth, request).unwrap();
+        let kept: usize = text.map(|cycle| cycle.unwrap().kept).sum();
+        assert_eq!(kept > 0, name != "nothing", "{name} has kept {kept}");
     }
 }
 
