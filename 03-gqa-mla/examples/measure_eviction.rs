@@ -1,4 +1,4 @@
-//! What is lost when less is kept: perplexity and recall against the kept fraction, method by
+//! What is lost when less is kept: surprise and recall against the kept fraction, method by
 //! method.
 //!
 //!     cargo run --release -p gqa-mla --example measure_eviction
@@ -85,18 +85,18 @@ impl Bench {
         Ok(Bench { model: Arc::new(files.load(options)?), tokenizer: files.tokenizer })
     }
 
-    /// One method at every fraction: perplexity, recall, and recall by position.
+    /// One method at every fraction: surprise, recall, and recall by position.
     fn measure(&self, method: &Method, bar: &ProgressBar) -> Result<Vec<Series>> {
         let name = |what: &str| format!("{}: {what}", method.name);
         let empty =
             |what, unit: &str| Series { name: name(what), unit: unit.into(), points: vec![] };
-        let mut perplexity = empty("perplexity", "nats");
+        let mut surprise = empty("surprise", "nats");
         let mut with_prompt = empty("recall, asked in the prompt", "%");
         let mut later = empty("recall, asked later", "%");
         let mut by_position = empty("recall by position", "%");
         for fraction in FRACTIONS {
             let tales = (0..TALES).map(|tale| self.nats(method, fraction, tale));
-            perplexity.points.push((fraction, tales.collect::<Result<_>>()?));
+            surprise.points.push((fraction, tales.collect::<Result<_>>()?));
             let worlds = (0..WORLDS)
                 .map(|number| self.recall(method, fraction, number))
                 .collect::<Result<Vec<_>>>()?;
@@ -118,7 +118,7 @@ impl Bench {
             }
             bar.inc(1);
         }
-        Ok(vec![perplexity, with_prompt, later, by_position])
+        Ok(vec![surprise, with_prompt, later, by_position])
     }
 
     /// Mean surprise of the second half of a tale, in nats.
@@ -240,7 +240,8 @@ impl Bench {
         Ok(series)
     }
 
-    /// A long stream through small windows: surprise within the trained length, and past it.
+    /// A long stream through small windows, which are full when scoring begins: surprise up to a tale's
+    /// length, which is within the trained 512, and from there on, most of it past that.
     fn streams(&self) -> Result<Vec<Series>> {
         let window = |sinks| {
             let budget = Budget::Entries(STREAM_WINDOW);
@@ -334,7 +335,7 @@ fn of<'a>(series: &'a [Series], what: &'a str) -> impl Iterator<Item = (&'a str,
 
 fn print_fractions(series: &[Series]) {
     for (what, title) in [
-        ("perplexity", "surprise of the second half of a tale, nats a token"),
+        ("surprise", "surprise of the second half of a tale, nats a token"),
         (
             "recall, asked in the prompt",
             "right answers, percent; the question is part of the prompt",
@@ -348,7 +349,7 @@ fn print_fractions(series: &[Series]) {
         let header = ["method".to_owned()].into_iter();
         let mut table = table(header.chain(FRACTIONS.map(|f| f.to_string())).collect());
         for (name, series) in of(series, what) {
-            let decimals = if what == "perplexity" { 3 } else { 0 };
+            let decimals = if what == "surprise" { 3 } else { 0 };
             let cells = series.points.iter().map(|(_, s)| format!("{:.decimals$}", mean(s)));
             table.add_row([name.to_owned()].into_iter().chain(cells));
         }

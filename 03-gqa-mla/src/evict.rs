@@ -19,7 +19,8 @@
 //! **Within a pass** every row sees what was held before it and the rows before it; nothing is
 //! dropped until the pass is committed. So a prompt fed in one pass is read in full, and then
 //! reduced; fed in chunks, its later chunks already see a reduced cache. In between, memory holds
-//! the budget and one chunk ([`EvictingCache::peak_bytes`]).
+//! the budget and one chunk ([`EvictingCache::peak_bytes`]). [`SnapKv`] alone chooses once, at the
+//! prompt's end: it holds the whole prompt until then, and afterwards whatever comes.
 //!
 //! **The prompt** of a sequence is what is fed up to and including the first pass that wants
 //! logits: whoever feeds more than one chunk wants none before the last.

@@ -52,7 +52,8 @@ pub struct Quality {
     /// scales and windows included. What an eviction policy remembers is not.
     pub allocated_bytes: usize,
     /// Bytes that a token still takes at a text's end, on average over all its tokens: less than it
-    /// added if the cache evicts.
+    /// added if the cache evicts, and never more. What is set aside whatever the text's length, as KIVI's
+    /// rows that wait, is in `allocated_bytes` only.
     pub kept_bytes_per_token: f64,
     /// One for each text.
     pub texts: Vec<TextQuality>,

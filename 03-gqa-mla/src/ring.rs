@@ -30,8 +30,8 @@ pub struct Room {
     pub capacity: usize,
     /// Sequences.
     pub sequences: usize,
-    /// Places in each ring beyond its window. A sequence can be rolled back by as many tokens from
-    /// the longest it has been; without any, it can only be emptied once its windows are full.
+    /// Places in each ring beyond its window. A sequence can be rolled back by as many tokens and one
+    /// more from the longest it has been: the next token's window has that token itself in it.
     pub spare: usize,
 }
 
@@ -41,8 +41,8 @@ pub struct Room {
 /// They move into the rings in `commit`: a pass that fails leaves everything as it was, and one
 /// that is longer than a window needs no larger ring.
 ///
-/// Invariant: each layer that makes keys and values holds the last `window` tokens of every
-/// sequence, or all of them if it has no window or they are fewer.
+/// Invariant: each layer that makes keys and values holds what the next token of every sequence sees
+/// before it: the last `window - 1` tokens, or all of them if it has no window or they are fewer.
 pub struct HybridCache<S = ContiguousStore> {
     /// By layer; none for one that shares another's.
     layers: Vec<Option<Layer<S>>>,

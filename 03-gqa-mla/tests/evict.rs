@@ -329,6 +329,23 @@ fn dropped_ranges_are_gone_from_every_head_and_do_not_come_back() {
 }
 
 #[test]
+fn dropping_what_no_head_holds_bars_no_way_back() {
+    let mut cache = cache(CAPACITY, Sinks::NONE);
+    feed(&mut cache, &text(20), 20);
+    cache.drop_range(0, 5..12).unwrap();
+    feed(&mut cache, &[1, 2, 3], 1);
+    // Nothing at all, and what is gone already.
+    cache.drop_range(0, 20..20).unwrap();
+    cache.drop_range(0, 6..10).unwrap();
+    cache.truncate(0, 21).unwrap();
+    // A token that is held does bar it.
+    cache.drop_range(0, 20..21).unwrap();
+    feed(&mut cache, &[1], 1);
+    assert!(cache.truncate(0, 20).is_err());
+    cache.truncate(0, 21).unwrap();
+}
+
+#[test]
 fn a_pass_that_fails_half_way_leaves_nothing_behind() {
     // Infinite keys in the second layer: the first has then written and voted already.
     let mut model = small_model(Element::F32);

@@ -2,8 +2,8 @@
 //!
 //! Whoever has written the notes can forget the block: the answers are in both. This is the task on which
 //! compaction is judged, in the manner of Memento (Microsoft Research 2026), where a model summarises each
-//! finished block of its text and keeps only the summary in its cache. What the notes leave out, the weather and
-//! the walks between the facts, is lost with the block.
+//! finished block of its text and keeps only the summary in its cache. What the notes leave out, the sentences of
+//! a tale between the facts, is lost with the block.
 //!
 //! ```
 //! use embedded_models::notes::NotedWorld;

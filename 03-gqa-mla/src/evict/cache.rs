@@ -151,8 +151,11 @@ impl<P: Evict> EvictingCache<P> {
             return Err(Error::invalid(what, format!("{slots:?}"), expected));
         }
         let sequence = &mut self.sequences[sequence];
-        sequence.dropped_at = held;
-        sequence.heads.iter_mut().for_each(|head| head.drop_slots(&slots, held));
+        for head in &mut sequence.heads {
+            if head.drop_slots(&slots, held) {
+                sequence.dropped_at = held;
+            }
+        }
         Ok(())
     }
 
@@ -206,7 +209,9 @@ impl<P: Evict> KvCache for EvictingCache<P> {
         }
         self.lengths.truncate(sequence, length);
         let sequence = &mut self.sequences[sequence];
-        sequence.heads.iter_mut().for_each(|head| head.drop_slots(&(length..usize::MAX), length));
+        for head in &mut sequence.heads {
+            head.drop_slots(&(length..usize::MAX), length);
+        }
         sequence.prompt = prompt.filter(|&prompt| prompt <= length && length > 0);
         if length == 0 {
             sequence.dropped_at = 0;

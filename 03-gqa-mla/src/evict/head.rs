@@ -96,11 +96,13 @@ impl<P: Evict> Head<P> {
         chosen.is_some()
     }
 
-    /// Drops the entries of some slots.
-    pub(super) fn drop_slots(&mut self, dropped: &Range<usize>, length: usize) {
+    /// Drops the entries of some slots. Whether there were any.
+    pub(super) fn drop_slots(&mut self, dropped: &Range<usize>, length: usize) -> bool {
         let places: Vec<usize> =
             (0..self.committed).filter(|&place| !dropped.contains(&self.slots[place])).collect();
+        let lost = places.len() < self.committed;
         self.keep(&places, length);
+        lost
     }
 
     fn keep(&mut self, places: &[usize], length: usize) {

@@ -7,9 +7,10 @@ use super::shared;
 /// numbers is just in range.
 ///
 /// One scale for each vector is the *vector-wise* quantisation of LLM.int8() (Dettmers et al. 2022,
-/// arXiv 2208.07339, section 3.1), applied to the cache. Symmetric, because then a score is one integer
-/// dot product times one scale: no zero point has to be carried through the sum. It costs half a step
-/// of the range where numbers are all of one sign; with 255 steps that is little.
+/// arXiv 2208.07339, section 3.1), applied to the cache. Symmetric, because then a score is one dot
+/// product times one scale: no zero point has to be carried through the sum. (Queries stay f32 here, and
+/// codes are widened to meet them.) Where numbers are all of one sign, half of all codes are never used.
+/// That costs one bit of eight.
 ///
 /// Layout: the scale in half precision, then D codes.
 pub struct Int8 {

@@ -51,12 +51,12 @@ impl<S: Store> Layer<S> {
         longest.saturating_sub(self.places())
     }
 
-    /// Shortest length, but for 0, that such a sequence can be rolled back to: the window before it
-    /// must still be there.
+    /// Shortest length, but for 0, that such a sequence can be rolled back to: what the next token's
+    /// window holds besides itself must still be there.
     pub(super) fn shortest(&self, longest: usize) -> usize {
         match self.first_held(longest) {
             0 => 0,
-            first => first + self.window.unwrap_or(0),
+            first => first + self.window.unwrap_or(0).saturating_sub(1),
         }
     }
     // ANCHOR_END: held

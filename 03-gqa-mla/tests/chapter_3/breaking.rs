@@ -1,11 +1,14 @@
 //! Breaking and measuring.
 
-use super::{feed, naive, text, windows::windowed};
+use super::windows::{sharing, windowed};
+use super::{feed, naive, text};
 use gqa_mla::faults::RollsEarly;
+use gqa_mla::fit::{PUBLISHED, PublishedModel};
 use gqa_mla::quality;
 use gqa_mla::quantized::{Codec, Int8};
-use gqa_mla::{HybridCache, Room};
+use gqa_mla::{HybridCache, Room, makers};
 use kv_cache::ContiguousStore;
+use naive_decode::KvSize;
 
 #[test]
 fn divergence_by_hand() {
@@ -48,9 +51,16 @@ fn a_full_window_shows_at_the_65th_token() {
 
 #[test]
 fn factors_multiply() {
-    let slots = (1.0 + 3.0 / 32.0) / 4.0;
-    let times: f64 = 4.0 * (16.0 / 4.25) * 2.0 / slots;
-    assert_eq!(times.round(), 110.0);
-    let full = 2.0 * 32.0 * 32.0 * 128.0 * 2.0 * 32_768.0;
-    assert_eq!((full / times / 1e6).round(), 156.0);
+    // Six layers with a window, two without, four times over; every other one reads its neighbour's.
+    let windows: Vec<_> = (0..32).map(|layer| (layer % 8 < 6).then_some(1_024)).collect();
+    let shares: Vec<_> = (0..32usize).map(|layer| (layer % 2 == 1).then(|| layer - 1)).collect();
+    let makers = makers(&sharing(&windows, &shares)).unwrap();
+    let request = |layers, heads, window, bits| {
+        let kv = KvSize { heads, key_dim: 128, value_dim: 128 };
+        PublishedModel { layers, kv, window, ..PUBLISHED[0] }.kv_bytes(32_768, bits)
+    };
+    let full = request(32, 32, None, 16.0);
+    let kept: f64 = makers.iter().flatten().map(|made| request(1, 8, made.window, 4.25)).sum();
+    assert_eq!((full / kept).round(), 110.0);
+    assert_eq!([full / 1e8, kept / 1e6].map(f64::round), [172.0, 156.0]);
 }

@@ -6,9 +6,13 @@ use naive_decode::{Element, KvSize, Rope};
 
 const V3: &[u8] = include_bytes!("../configs/deepseek_v3.json");
 
+fn v3_config() -> MlaConfig {
+    MlaConfig::from_json("deepseek_v3.json", V3).unwrap()
+}
+
 /// What DeepSeek-V3 keeps of a token in one layer.
 fn v3(form: Form) -> KvSize {
-    MlaConfig::from_json("deepseek_v3.json", V3).unwrap().kv(form)
+    v3_config().kv(form)
 }
 
 fn bytes(size: KvSize, tokens: usize) -> f64 {
@@ -50,12 +54,17 @@ fn absorbed_attention_does_more_with_fewer_bytes() {
 
 #[test]
 fn what_going_up_for_every_token_would_cost() {
-    let up = 2.0 * 512.0 * 128.0 * 256.0;
-    assert_eq!((up / 1e5_f64).round() / 10.0, 33.6);
-    assert_eq!((up * 4_096.0 * 61.0 / 1e11).round() / 10.0, 8.4);
+    let config = v3_config();
+    let (heads, latent) = (config.model.heads, config.kv_lora_rank);
+    // A latent to the content of all heads' keys and to their values, in FLOP.
+    let up = (2 * latent * heads * (config.qk_nope_head_dim + config.v_head_dim)) as f64;
+    assert_eq!((up / 1e5).round() / 10.0, 33.6);
+    let of_a_text = up * 4_096.0 * config.model.layers as f64;
+    assert_eq!((of_a_text / 1e11).round() / 10.0, 8.4);
     // Two factors, or their product.
-    assert_eq!(128.0 * 128.0 * (1_536.0 + 512.0), 33_554_432.0);
-    assert_eq!(128.0 * 1_536.0 * 512.0, 100_663_296.0);
+    let queries = config.q_lora_rank.unwrap();
+    assert_eq!(heads * config.qk_nope_head_dim * (queries + latent), 33_554_432);
+    assert_eq!(heads * queries * latent, 100_663_296);
 }
 
 /// `matrix [outputs][inputs]` times a vector.

@@ -58,7 +58,7 @@ fn memory_is_flat_where_every_layer_has_a_window() {
 }
 
 #[test]
-fn a_ring_is_rolled_back_as_far_as_its_spare_places_and_no_further() {
+fn a_ring_is_rolled_back_by_one_token_more_than_its_spare_places_and_no_further() {
     let model = model(128, Element::F32);
     let says = |cache: &mut HybridCache, length, words: &str| {
         assert_eq!(cache.truncate(0, length).unwrap_err().to_string(), words);
@@ -71,22 +71,23 @@ fn a_ring_is_rolled_back_as_far_as_its_spare_places_and_no_further() {
         51,
         "length to truncate sequence 0 to is 51, expected at most 50, what it holds",
     );
-    let too_far = "length to truncate sequence 0 to is 44, expected 0, or 45 to 50: \
-         the rings have let go of the window before token 45";
-    says(&mut cache, 44, too_far);
+    let too_far = "length to truncate sequence 0 to is 43, expected 0, or 44 to 50: \
+         the rings have let go of the window before token 44";
+    says(&mut cache, 43, too_far);
     assert_eq!(cache.len(0), 50, "as it was");
-    for length in [48, 45] {
+    for length in [48, 44] {
         cache.truncate(0, length).unwrap();
         cache.check_integrity().unwrap();
         let other = run(&model, &mut cache, length, &[9, 8]);
         let expected = naive(&model, &[&tokens[..length], &[9, 8]].concat());
+        assert_eq!(other.row(0), expected.row(length));
         assert_eq!(other.row(1), expected.row(length + 1));
         cache.truncate(0, length).unwrap();
     }
     // What has been let go stays so: the rollback is counted from where the sequence once was.
-    let now = "length to truncate sequence 0 to is 44, expected 0, or 45 to 45: \
-         the rings have let go of the window before token 45";
-    says(&mut cache, 44, now);
+    let now = "length to truncate sequence 0 to is 43, expected 0, or 44 to 44: \
+         the rings have let go of the window before token 44";
+    says(&mut cache, 43, now);
     cache.reset(0).unwrap();
     assert_eq!(cache.len(0), 0);
     // Nothing has been let go before the ring is full: any rollback will do.
@@ -94,6 +95,13 @@ fn a_ring_is_rolled_back_as_far_as_its_spare_places_and_no_further() {
     cache.truncate(0, 1).unwrap();
     let found = run(&model, &mut cache, 1, &tokens[1..50]);
     assert_eq!(found.row(48), naive(&model, &tokens).row(49));
+    // Without spare places, by one token.
+    let mut tight = ring(&model, 128, 1, 0);
+    run(&model, &mut tight, 0, &tokens);
+    tight.truncate(0, 48).unwrap_err();
+    tight.truncate(0, 49).unwrap();
+    let found = run(&model, &mut tight, 49, &tokens[49..]);
+    assert_eq!(found.row(0), naive(&model, &tokens).row(49));
     for (cache, words) in [
         (cache.truncate(1, 0), "sequence is 1, expected below 1, the number of sequences kept"),
         (cache.reset(7), "sequence is 7, expected below 1, the number of sequences kept"),
