@@ -117,7 +117,7 @@ impl Model {
 
     // ANCHOR: layers
     fn run_layers(&self, pass: &Pass, attention: &mut dyn Attention) -> Result<Hidden> {
-        let positions = pass.positions();
+        let (positions, wanted) = (pass.positions(), pass.wanted());
         // x: [rows, hidden], the residual stream
         let tokens: Vec<usize> =
             pass.spans.iter().flat_map(|span| span.tokens.iter().map(|&t| t as usize)).collect();
@@ -149,15 +149,25 @@ impl Model {
             })?;
             let Block { window, scale, score_cap, .. } = *block;
             let layer = LayerSpec { index, kv_layer: *kv_layer, window, scale, score_cap };
-            let attended =
+            let mut attended =
                 attention.attend(layer, pass, projected.q.view(), kv.k.view(), kv.v.view())?;
+            if index + 1 == self.blocks.len() && self.residual.leaves_unread() {
+                if wanted.is_empty() {
+                    break;
+                }
+                attended = attended.select(Axis(0), &wanted);
+                x = x.select(Axis(0), &wanted);
+            }
             let attended = block.projection.output(attended);
             let h = self.add_norm(&mut x, Some(attended), &block.feed_forward_norm);
             made = Some(block.feed_forward.apply(h.view()));
         }
         // Only the rows that somebody will read go through the head, the widest matrix of all.
-        let wanted = |rows: Array2<f32>| rows.select(Axis(0), &pass.wanted());
-        Ok(self.add_norm(&mut wanted(x), made.map(wanted), &self.final_norm))
+        let read = |rows: Array2<f32>| match rows.nrows() == wanted.len() {
+            true => rows,
+            false => rows.select(Axis(0), &wanted),
+        };
+        Ok(self.add_norm(&mut read(x), made.map(read), &self.final_norm))
     }
     // ANCHOR_END: layers
 
@@ -203,7 +213,7 @@ impl Model {
                 return Err(Error::Capacity {
                     what: "the model's context".into(),
                     capacity: self.context(),
-                    asked: position + 1,
+                    asked: position.saturating_add(1),
                 });
             }
         }

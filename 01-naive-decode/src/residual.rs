@@ -14,6 +14,11 @@ pub trait Residual: Send + Sync {
         weight: &[f32],
         epsilon: f32,
     ) -> Array2<f32>;
+
+    /// Whether rows whose answer nobody reads end with the last block's attention: no other row sees them after that.
+    fn leaves_unread(&self) -> bool {
+        false
+    }
 }
 
 /// All rows are added, and then all rows are normed.

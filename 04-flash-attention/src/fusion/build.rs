@@ -213,7 +213,8 @@ impl Projection for FusedProjection {
     }
 }
 
-/// [`naive_decode::AddThenNorm`] row by row: a row is normed while its sum is near.
+/// [`naive_decode::AddThenNorm`] row by row: a row is normed while its sum is near. Rows whose answer nobody reads are left
+/// behind once no other row will see them.
 pub struct FusedAddNorm {
     /// Instruction set for sums and norms.
     pub isa: Isa,
@@ -248,6 +249,10 @@ impl Residual for FusedAddNorm {
         made
     }
     // ANCHOR_END: add_norm
+
+    fn leaves_unread(&self) -> bool {
+        true
+    }
 }
 
 /// [`naive_decode::SwiGlu`] with one matrix for gate and up.

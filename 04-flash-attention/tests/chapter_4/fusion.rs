@@ -2,6 +2,8 @@
 
 use super::{embedded, smollm2};
 use flash_attention::fusion::{Graph, fuse, llama, merge_linears};
+use naive_decode::Config;
+use naive_decode::roofline::{MatrixShape, Shape};
 
 #[test]
 fn sweeps_of_thirty_layers() {
@@ -42,4 +44,18 @@ fn activations_of_thirty_layers_and_of_a_fourth_rule() {
     // What the stack writes and the gate reads; what the gate writes, the stack writes then.
     let wide = embedded().intermediate_size;
     assert_eq!(2 * wide + 2 * wide, 2_816);
+}
+
+#[test]
+fn what_a_prompt_is_spared_whose_last_row_is_read() {
+    let percent = |config: &Config| {
+        let shape = Shape::from(config);
+        let matrices = shape.block_matrices();
+        let weights = |of: &[MatrixShape]| of.iter().map(MatrixShape::parameters).sum::<u64>();
+        // Of 512 rows all but one; output, gate, up and down of one block.
+        let (spared, all) = (511 * weights(&matrices[3..]), 512 * weights(&matrices));
+        100.0 * spared as f64 / (all * shape.layers as u64) as f64
+    };
+    assert_eq!(format!("{:.1}", percent(&smollm2())), "2.8");
+    assert_eq!(percent(&embedded()).round(), 14.0);
 }

@@ -5,9 +5,12 @@ use flash_attention::fusion::{
 };
 use flash_attention::threads::Pool;
 use naive_decode::{
-    Config, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors,
+    Config, Isa, Linear, LoadOptions, Model, NaiveAttention, Packing, Pass, Result, Span, Want,
+    dense, random_tensors,
 };
-use ndarray::{Array2, Axis};
+use ndarray::{Array2, ArrayView2, Axis};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 const LAYERS: usize = 2;
 const VOCAB: usize = 40;
@@ -154,6 +157,69 @@ fn the_graph_is_the_models_and_the_fused_model_says_the_same() {
         let (normed, _) = run(llama(&config(), 0..LAYERS), isa);
         assert_eq!(plain.head.apply(normed.view()), expected);
     }
+}
+
+/// Rows that matrices have met, by the matrices' `[outputs, inputs]`.
+type Met = Arc<Mutex<BTreeMap<[usize; 2], usize>>>;
+
+/// A matrix that counts the rows that it meets.
+struct Counting {
+    inner: Box<dyn Linear>,
+    met: Met,
+}
+
+impl Linear for Counting {
+    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
+        let size = [self.inner.outputs(), self.inner.inputs()];
+        *self.met.lock().unwrap().entry(size).or_default() += x.nrows();
+        self.inner.apply(x)
+    }
+    fn inputs(&self) -> usize {
+        self.inner.inputs()
+    }
+    fn outputs(&self) -> usize {
+        self.inner.outputs()
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes()
+    }
+}
+
+#[test]
+fn rows_that_nobody_reads_end_with_the_last_attention() {
+    let (isa, options, tensors) = (Isa::best(), LoadOptions::default(), random_tensors(3));
+    let (dense, met) = (dense(isa), Met::default());
+    let pack = |weights: Vec<f32>, outputs: usize, inputs: usize| -> Result<Box<dyn Linear>> {
+        let inner = dense.pack(weights, outputs, inputs)?;
+        Ok(Box::new(Counting { inner, met: met.clone() }))
+    };
+    let pool = Pool::new(2);
+    let fused = Fused::new(&pack, &pool);
+    let fused = Model::assemble(config(), options, &tensors, &fused).unwrap();
+    let plain = Model::assemble(config(), options, &tensors, &dense).unwrap();
+    let said = |model: &Model, pass: &Pass| {
+        model.forward(pass, &mut NaiveAttention::new(model.isa)).unwrap()
+    };
+    let rows = tokens().len();
+    for (want, read) in [(Want::All, rows), (Want::Last, 1), (Want::Nothing, 0)] {
+        let pass = Pass::one(Span::new(0, 0, &tokens(), want));
+        met.lock().unwrap().clear();
+        assert_eq!(said(&fused, &pass), said(&plain, &pass), "{want:?}");
+        // Queries, keys and values; output; gate and up; down; head.
+        let expected = [
+            ([120, 40], LAYERS * rows),
+            ([40, 72], (LAYERS - 1) * rows + read),
+            ([112, 40], (LAYERS - 1) * rows + read),
+            ([40, 56], (LAYERS - 1) * rows + read),
+            ([VOCAB, 40], read),
+        ];
+        assert_eq!(*met.lock().unwrap(), BTreeMap::from(expected), "{want:?}");
+    }
+    // Several texts in one pass, of which the first and the last are read.
+    let wants = [Want::Last, Want::Nothing, Want::All];
+    let span = |(text, want)| Span::new(text, 0, &tokens()[text..], want);
+    let pass = Pass { spans: wants.into_iter().enumerate().map(span).collect() };
+    assert_eq!(said(&fused, &pass), said(&plain, &pass));
 }
 
 /// What the plain model refuses, whichever thread finds it.
