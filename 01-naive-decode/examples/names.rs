@@ -37,7 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let name = one_name(&model, &mut sampler)?;
         let known = heard.contains(name.as_str());
         remembered += usize::from(known);
-        let positions = name.len() + 1; // the token that begins it, and each letter
+        // The token that begins it, and each letter but a last one that fills the block.
+        let positions = (name.len() + 1).min(model.config().block_size);
         steps += positions;
         naive_rows += positions * (positions + 1) / 2;
         let shown = capitalised(&name) + if known { "*" } else { "" };

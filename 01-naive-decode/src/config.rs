@@ -54,7 +54,7 @@ struct Raw {
     rms_norm_eps: f32,
     rope_theta: Option<f64>,
     rope_scaling: Option<serde_json::Value>,
-    /// Where newer configs keep both of the above.
+    /// Where newer configs keep both of the above, and the next.
     rope_parameters: Option<serde_json::Value>,
     partial_rotary_factor: Option<f64>,
     max_position_embeddings: usize,
@@ -104,6 +104,13 @@ impl Raw {
         let theta = self.rope_theta.or(told_theta).unwrap_or(10_000.0);
         (theta, scaling.cloned())
     }
+
+    /// How much of a head RoPE turns, if either of the places where configs keep it says so.
+    fn turned_part(&self) -> Option<serde_json::Value> {
+        let newer = || self.rope_parameters.as_ref()?.get("partial_rotary_factor").cloned();
+        let told = self.partial_rotary_factor.map(serde_json::Value::from).or_else(newer);
+        told.filter(|part| !part.is_null())
+    }
 }
 
 impl Config {
@@ -133,7 +140,7 @@ impl Config {
         if raw.attention_bias || raw.mlp_bias {
             return refuse("attention_bias or mlp_bias", "true".into(), "no biases");
         }
-        if let Some(part) = raw.partial_rotary_factor.filter(|&part| part != 1.0) {
+        if let Some(part) = raw.turned_part().filter(|part| part.as_f64() != Some(1.0)) {
             return refuse("partial_rotary_factor", part.to_string(), "1: all of a head is turned");
         }
         let (rope_theta, rope_scaling) = raw.rope();
@@ -264,7 +271,8 @@ mod tests {
             |fields: &str| SMALL.replace("\"hidden_size\"", &format!("{fields}, \"hidden_size\""));
         assert_eq!(read(SMALL), (10_000.0, None));
         assert_eq!(read(&with("\"rope_theta\": 5e5")), (5e5, None));
-        let newer = r#""rope_parameters": {"rope_type": "default", "rope_theta": 1e6}"#;
+        let newer = r#""rope_parameters": {"rope_type": "default", "rope_theta": 1e6,
+            "partial_rotary_factor": 1}"#;
         assert_eq!(read(&with(newer)), (1e6, None));
         let newer = r#""rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6}"#;
         assert_eq!(read(&with(newer)), (1e6, Some(Some(4.0))));
@@ -289,6 +297,11 @@ mod tests {
                 "\"vocab_size\"",
                 "\"partial_rotary_factor\": 0.5, \"vocab_size\"",
                 ["partial_rotary_factor", "0.5", "1"],
+            ),
+            (
+                "\"vocab_size\"",
+                "\"rope_parameters\": {\"partial_rotary_factor\": 0.75}, \"vocab_size\"",
+                ["partial_rotary_factor", "0.75", "1"],
             ),
             ("1e-5", "-1.0", ["rms_norm_eps", "-1", "positive"]),
             ("\"eos_token_id\"", "\"head_dim\": 3, \"eos_token_id\"", ["head_dim", "3", "even"]),

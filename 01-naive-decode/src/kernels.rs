@@ -276,7 +276,8 @@ impl Kernel for SoftmaxWeights<'_> {
                 }
             }
         }
-        // None of them is NaN, so any order gives the same: integers in the same order as the floats are compared.
+        // Integers in the same order as the floats are compared, so whichever comes first, the maximum is the same. Where
+        // a NaN would stand among them does not matter: it makes the sum NaN in any case.
         let ordered = |bits: i32| bits ^ (bits >> 31 & i32::MAX);
         let scores = self.scores.as_flattened().iter();
         let lowest = ordered(f32::NEG_INFINITY.to_bits() as i32);

@@ -49,7 +49,8 @@ impl MicroGpt {
 
     /// Scores for the token after `tokens`, `[vocab_size]`, from nothing but the tokens.
     ///
-    /// To make a name of n letters this way costs 1 + 2 + … + n positions of work.
+    /// To make a name of n letters this way, and find that it ends there, costs 1 + 2 + … + (n + 1)
+    /// positions of work.
     ///
     /// # Errors
     /// If `tokens` is empty, longer than the block, or holds an id outside the vocabulary.

@@ -39,7 +39,7 @@ impl Visible {
 
     /// One past the last slot that may be looked at.
     pub fn end(&self) -> usize {
-        self.also.last().map_or(self.range.end, |last| last + 1)
+        self.also.last().map_or(self.range.end, |last| last.saturating_add(1))
     }
 
     /// Places of the visible slots when they stand in line, only the last `window` if given.
@@ -99,7 +99,7 @@ impl Span {
 
     /// Slot after the span's last row.
     pub fn end(&self) -> usize {
-        self.start + self.rows()
+        self.start.saturating_add(self.rows())
     }
 
     fn wanted(&self) -> Range<usize> {

@@ -94,7 +94,7 @@ impl Rope {
             return Err(Error::Capacity {
                 what: "the model's context".into(),
                 capacity: self.positions(),
-                asked: position + 1,
+                asked: position.saturating_add(1),
             });
         }
         let (cosines, sines) = self.turns(position);
@@ -202,5 +202,6 @@ mod tests {
     fn a_position_past_the_table_is_an_error() {
         let error = Rope::new(10_000.0, 4, 64).rotate(&mut [0.0; 4], 64).unwrap_err();
         assert_eq!(error.to_string(), "the model's context holds 64 tokens; 65 were asked for");
+        Rope::new(10_000.0, 4, 64).rotate(&mut [0.0; 4], usize::MAX).unwrap_err();
     }
 }

@@ -119,11 +119,14 @@ fn malformed_passes_are_refused_in_words() {
         (Span { positions: vec![0], ..span() }, "positions of a span is 1, expected one for each"),
         (Span { sees: vec![], ..span() }, "visible slots of a span is 0, expected one for each"),
         (sees(Visible::until(4)), "visible slots of a row is 4, expected slots below 3"),
+        (sees(Visible { range: 0..1, also: vec![usize::MAX] }), "expected slots below 3"),
         (sees(Visible { range: 0..1, also: vec![2, 1] }), "expected slots in ascending order"),
         (sees(Visible { range: 0..2, also: vec![1] }), "expected slots in ascending order"),
         (sees(Visible { range: backwards, also: vec![] }), "expected slots in ascending order"),
         (Span { positions: vec![0, 1, 64], ..span() }, "context holds 64 tokens; 65 were asked"),
+        (Span { positions: vec![0, 1, usize::MAX], ..span() }, "context holds 64 tokens; "),
         (Span { start: 5, ..span() }, "start of sequence 2 is 5, expected 0"),
+        (Span { start: usize::MAX, ..span() }, "start of sequence 2 is "),
     ] {
         let pass = Pass::one(span);
         let error = MODEL.forward(&pass, &mut NaiveAttention::new(MODEL.isa)).unwrap_err();

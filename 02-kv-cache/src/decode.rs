@@ -14,13 +14,13 @@ const SEQUENCE: usize = 0;
 
 /// A decoder that runs each token through the model once.
 ///
-/// Feeding the prompt is *prefill*: many rows in one pass, as much arithmetic per byte of weights
-/// as there are rows. Feeding one token is *decode*: one row, and every weight read for it alone.
+/// Feeding the prompt is *prefill*: many rows in one pass, which share every weight that is read.
+/// Feeding one token is *decode*: one row, and every weight read for it alone.
 /// They are one function; only the number of rows differs.
 ///
 /// Tokens that cannot be fed are refused before the first of them is. Should a pass fail all the same,
-/// the chunks before it are taken back, from any cache that can: a ring that has come round without
-/// spare places, or a cache that has dropped entries, keeps them, and [`CachedDecoder::len`] says how
+/// the chunks before it are taken back, from any cache that can: a ring that has come round with too
+/// few spare places, or a cache that has dropped entries, keeps them, and [`CachedDecoder::len`] says how
 /// many those were.
 pub struct CachedDecoder<A, E = CpuExecutor<A>> {
     /// Model and cache.
@@ -70,6 +70,15 @@ impl<A: KvCache, E: CachedExecutor<Cache = A>> CachedDecoder<A, E> {
     pub fn truncate(&mut self, length: usize) -> Result<()> {
         self.executor.cache_mut().truncate(SEQUENCE, length)
     }
+
+    /// What is full first as the sequence grows: its cache, or the context that the model takes.
+    fn limit(&self) -> String {
+        if self.executor.context() < self.executor.cache().capacity() {
+            "the model's context".into()
+        } else {
+            format!("the cache of sequence {SEQUENCE}")
+        }
+    }
 }
 
 impl<A: KvCache, E: CachedExecutor<Cache = A>> Decoder for CachedDecoder<A, E> {
@@ -81,8 +90,8 @@ impl<A: KvCache, E: CachedExecutor<Cache = A>> Decoder for CachedDecoder<A, E> {
         let start = self.len();
         let asked = start + tokens.len();
         if asked > self.capacity() {
-            let what = format!("the cache of sequence {SEQUENCE}");
-            return Err(Error::Capacity { what, capacity: self.capacity(), asked });
+            let (what, capacity) = (self.limit(), self.capacity());
+            return Err(Error::Capacity { what, capacity, asked });
         }
         let vocabulary = self.executor.config().vocab_size;
         if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {

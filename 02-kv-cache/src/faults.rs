@@ -3,7 +3,7 @@
 //!
 //! | File | Fault |
 //! |---|---|
-//! | `overwritten_key.rs` | one cached key becomes noise after a hundred tokens |
+//! | `overwritten_key.rs` | one cached key becomes noise after 101 tokens |
 //! | `misplaced.rs` | keys and values in the wrong slot, layer, head or sequence, or nowhere |
 //! | `stale_length.rs` | layers that do not see the tokens being fed |
 //! | `positions.rs` | RoPE positions that part from the cache's slots |

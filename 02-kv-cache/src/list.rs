@@ -1,4 +1,4 @@
-//! The list cache: growing lists as microGPT has them, two for each sequence, layer and key-value head.
+//! The list cache: growing lists as in microGPT, but two for each sequence, layer and key-value head.
 
 use crate::store::{KvShape, Place, Store};
 use naive_decode::Element;

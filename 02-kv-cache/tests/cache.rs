@@ -4,6 +4,7 @@ use kv_cache::{
     CONTIGUOUS, Cached, CachedDecoder, ContiguousStore, KvCache, KvShape, LISTS, ListStore, Place,
     Store, forward_kv_cache, forward_store,
 };
+use ladder_tests::watched::{Watched, largest_while};
 use naive_decode::{
     Attention, Config, Decoder, Element, Error, LoadOptions, Logits, Model, NaiveAttention,
     NaiveDecoder, Pass, Result, Settings, Span, Visible, Want, forward_attention,
@@ -11,6 +12,9 @@ use naive_decode::{
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
 
 const ELEMENTS: [Element; 3] = [Element::F32, Element::Bf16, Element::F16];
 
@@ -52,7 +56,9 @@ fn a_slab_is_as_large_as_the_formula_says_to_the_byte() {
                     Element::Bf16 | Element::F16 => 2,
                 };
                 let formula = 2 * layers * kv_heads * head_dim * capacity * sequences * width;
-                let store = ContiguousStore::new(shape, capacity, sequences).unwrap();
+                let new = || ContiguousStore::new(shape, capacity, sequences).unwrap();
+                let (store, asked_for) = largest_while(new);
+                assert_eq!(asked_for, formula, "{shape:?} {capacity} {sequences}");
                 assert_eq!(store.allocated_bytes(), formula, "{shape:?} {capacity} {sequences}");
                 assert_eq!(shape.bytes(capacity, sequences), formula);
             }
@@ -61,7 +67,25 @@ fn a_slab_is_as_large_as_the_formula_says_to_the_byte() {
 }
 
 #[test]
-fn decoding_allocates_nothing_in_a_slab_and_a_token_at_a_time_in_lists() {
+fn writing_asks_for_no_memory_in_a_slab_and_for_every_token_in_lists() {
+    let (key, value) = ([1.0_f32; 8], [2.0_f32; 8]);
+    for element in ELEMENTS {
+        let shape = KvShape { element, ..SHAPE };
+        let mut slab = ContiguousStore::new(shape, 20, 1).unwrap();
+        let mut lists = ListStore::new(shape, 20, 1);
+        for slot in 0..20 {
+            let place = Place { sequence: 0, layer: 1, kv_head: 1, slot };
+            let ((), asked_for) = largest_while(|| slab.write(place, &key, &value));
+            assert_eq!(asked_for, 0);
+            // A key or a value at least; now and then a longer list for them.
+            let ((), asked_for) = largest_while(|| lists.write(place, &key, &value));
+            assert!(asked_for >= size_of_val(&key), "{asked_for}");
+        }
+    }
+}
+
+#[test]
+fn a_slab_keeps_its_size_and_lists_grow_by_a_token_at_a_time() {
     for element in ELEMENTS {
         let model = model(element);
         let shape = KvShape::of(&model);
@@ -98,6 +122,18 @@ fn refusals_say_what_is_full_and_how_full() {
         decoder.feed(&prompt(3)).unwrap();
         decoder.feed(&[1]).unwrap_err();
     }
+}
+
+#[test]
+fn a_cache_that_outlasts_the_models_context_is_not_what_is_full() {
+    let model = model(Element::F32);
+    let store = ContiguousStore::new(KvShape::of(&model), 100, 1).unwrap();
+    let cache = Cached::new(store, model.isa);
+    let mut decoder = CachedDecoder::new(model, cache, None).unwrap();
+    decoder.feed(&prompt(60)).unwrap();
+    let full = decoder.feed(&prompt(5)).unwrap_err().to_string();
+    assert_eq!(full, "the model's context holds 64 tokens; 65 were asked for");
+    decoder.feed(&prompt(4)).unwrap();
 }
 
 #[test]

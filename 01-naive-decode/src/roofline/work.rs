@@ -25,7 +25,8 @@ impl ElementBytes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     /// Floating-point operations: two per multiply-add of a matrix product. What else there is
-    /// (norms, softmax, rotations) is under 1 % at any size of interest and not counted.
+    /// (norms, softmax, rotations) is not counted: a few percent in a small model, under 1 % in a
+    /// large one at ordinary contexts.
     pub flops: u64,
     /// Bytes of weights read, each once.
     pub weight_bytes: u64,

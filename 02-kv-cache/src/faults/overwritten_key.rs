@@ -8,8 +8,11 @@ use naive_decode::break_it::{Bench, BreakIt, Report, Side, Trial, noise, same_lo
 use naive_decode::{Decoder, NaiveDecoder, Request, Result, Sampler, Sampling, argmax, generate};
 use std::ops::Range;
 
-/// Tokens generated before the key is overwritten, and after.
+/// Generated tokens that are kept before the key is overwritten: it goes as soon as the key of the
+/// next, the 101st, is written.
 const BEFORE: usize = 100;
+
+/// Tokens generated besides those.
 const AFTER: usize = 60;
 
 /// Facts in the prompt, enough that a hundred tokens do not go through them all.
@@ -82,7 +85,7 @@ pub const OVERWRITTEN_KEY: BreakIt = BreakIt {
         let (bench, slot, tried) = &text_that_runs_into_it(bench, found.offset)?;
         let at = bench.prompt.len() + BEFORE;
         let decoder = |side| decoder(bench, side, at, *slot);
-        // The guard need not wait for a hundred tokens: the key goes with the prompt's last.
+        // The guard need not wait so long: the key goes with the prompt's last.
         let guard =
             |side| Checksummed::guard(bench, faulty(bench, side, bench.prompt.len() - 1, *slot)?);
         let weaker = |side| first_tokens_are_right(bench, &mut *decoder(side)?);

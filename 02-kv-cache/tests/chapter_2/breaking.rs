@@ -67,6 +67,8 @@ fn a_shifted_row_sees_zeros_and_never_itself() {
     for slot in 1..=10 {
         assert_eq!(shifted(slot), clean(slot - 1));
     }
+    // The row's own key lies in the next one, which it does not see.
+    assert_eq!(shifted(11), clean(10));
 }
 
 #[test]

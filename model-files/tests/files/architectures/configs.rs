@@ -179,6 +179,16 @@ fn llama_3s_stretching_is_applied_on_loading() {
 }
 
 #[test]
+fn what_phi3s_rope_turns_of_a_head_may_be_said_in_either_place() {
+    let newer = json!({ "partial_rotary_factor": null, "rope_parameters":
+        { "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5 } });
+    let newer = with(tiny::phi3_partly(), newer);
+    assert!(logits(&random(&newer)) == logits(&random(&tiny::phi3_partly())));
+    let whole = with(tiny::phi3_partly(), json!({ "partial_rotary_factor": null }));
+    assert!(logits(&random(&newer)) != logits(&random(&whole)));
+}
+
+#[test]
 fn keys_that_a_layers_own_rope_turned_are_not_turned_nearer_by_the_models() {
     let said = |config: &Value| {
         let model = random(config);
