@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let name = one_name(&model, &mut sampler)?;
         let known = heard.contains(name.as_str());
         remembered += usize::from(known);
-        // The token that begins it, and each letter but a last one that fills the block.
+        // The token that begins it, and each letter. One in the block's last place is not run.
         let positions = (name.len() + 1).min(model.config().block_size);
         steps += positions;
         naive_rows += positions * (positions + 1) / 2;

@@ -105,11 +105,11 @@ impl Raw {
         (theta, scaling.cloned())
     }
 
-    /// How much of a head RoPE turns, if either of the places where configs keep it says so.
+    /// How much of a head RoPE turns, if that is not all of it by either of the places where configs keep it.
     fn turned_part(&self) -> Option<serde_json::Value> {
-        let newer = || self.rope_parameters.as_ref()?.get("partial_rotary_factor").cloned();
-        let told = self.partial_rotary_factor.map(serde_json::Value::from).or_else(newer);
-        told.filter(|part| !part.is_null())
+        let newer = self.rope_parameters.as_ref().and_then(|it| it.get("partial_rotary_factor"));
+        let told = [self.partial_rotary_factor.map(serde_json::Value::from), newer.cloned()];
+        told.into_iter().flatten().find(|part| !part.is_null() && part.as_f64() != Some(1.0))
     }
 }
 
@@ -140,7 +140,7 @@ impl Config {
         if raw.attention_bias || raw.mlp_bias {
             return refuse("attention_bias or mlp_bias", "true".into(), "no biases");
         }
-        if let Some(part) = raw.turned_part().filter(|part| part.as_f64() != Some(1.0)) {
+        if let Some(part) = raw.turned_part() {
             return refuse("partial_rotary_factor", part.to_string(), "1: all of a head is turned");
         }
         let (rope_theta, rope_scaling) = raw.rope();

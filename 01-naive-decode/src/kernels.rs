@@ -276,8 +276,8 @@ impl Kernel for SoftmaxWeights<'_> {
                 }
             }
         }
-        // Integers in the same order as the floats are compared, so whichever comes first, the maximum is the same. Where
-        // a NaN would stand among them does not matter: it makes the sum NaN in any case.
+        // Compared as integers that stand in the floats' order, so the order of comparing does not matter. A NaN may come
+        // anywhere: the sum is NaN then.
         let ordered = |bits: i32| bits ^ (bits >> 31 & i32::MAX);
         let scores = self.scores.as_flattened().iter();
         let lowest = ordered(f32::NEG_INFINITY.to_bits() as i32);

@@ -151,7 +151,9 @@ impl Model {
             let layer = LayerSpec { index, kv_layer: *kv_layer, window, scale, score_cap };
             let mut attended =
                 attention.attend(layer, pass, projected.q.view(), kv.k.view(), kv.v.view())?;
-            if index + 1 == self.blocks.len() && self.residual.leaves_unread() {
+            // No row sees the others any more: only what is read goes on. If nothing is, the pass is done.
+            let is_last = index + 1 == self.blocks.len();
+            if is_last && wanted.len() < x.nrows() && self.residual.leaves_unread() {
                 if wanted.is_empty() {
                     break;
                 }

@@ -15,7 +15,7 @@ pub trait Residual: Send + Sync {
         epsilon: f32,
     ) -> Array2<f32>;
 
-    /// Whether rows whose answer nobody reads end with the last block's attention: no other row sees them after that.
+    /// Whether the model goes on with the wanted rows only, once the last block's attention is done.
     fn leaves_unread(&self) -> bool {
         false
     }

@@ -149,7 +149,7 @@ impl<S: Store> KvCache for HybridCache<S> {
         let shortest = shortest.unwrap_or(0);
         if 0 < length && length < shortest {
             let expected = format!(
-                "0, or {shortest} to {now}: the rings have let go of the window before token {shortest}"
+                "0, or {shortest} to {now}: the rings no longer hold the windows of tokens before {shortest}"
             );
             let what = format!("length to truncate sequence {sequence} to");
             return Err(Error::invalid(what, length, expected));

@@ -2,8 +2,9 @@
 
 use crate::usual::LATEST;
 
-/// Of so many passes the last is a probe, and those before it are plain: at first, and at most.
+/// Every so-manieth pass is a probe, at first; the others are plain.
 const FIRST_PAUSE: u32 = 8;
+/// The same in the end.
 const LONGEST_PAUSE: u32 = 128;
 
 /// Tokens that a probe proposes. Two rows may cost as much as eight, which are read for together: a probe of one
@@ -21,8 +22,9 @@ pub struct Acceptance {
     kept: Vec<Option<f64>>,
     /// By depth: how often there has been one.
     seen: Vec<u32>,
-    /// Passes until the next probe, which is the last of them, and how many there were when the count began.
+    /// Passes until the next probe, itself counted.
     until_probe: u32,
+    /// What that begins from.
     pause: u32,
 }
 // ANCHOR_END: acceptance

@@ -125,8 +125,8 @@ impl Shape {
         }
     }
 
-    /// A whole forward pass, of all rows through all blocks. (Rung 04 spares rows without logits the last
-    /// block's work after its attention.)
+    /// A whole forward pass, of all rows through all blocks. (Rung 04 leaves out what the last block would do
+    /// for rows without logits after its attention.)
     pub fn forward(&self, rows: Rows, bytes: ElementBytes) -> Work {
         let block = self.block_matrices().iter().map(|m| m.apply(rows.new, bytes)).sum::<Work>()
             + self.attention(rows, bytes);

@@ -72,7 +72,7 @@ fn a_ring_is_rolled_back_by_one_token_more_than_its_spare_places_and_no_further(
         "length to truncate sequence 0 to is 51, expected at most 50, what it holds",
     );
     let too_far = "length to truncate sequence 0 to is 43, expected 0, or 44 to 50: \
-         the rings have let go of the window before token 44";
+         the rings no longer hold the windows of tokens before 44";
     says(&mut cache, 43, too_far);
     assert_eq!(cache.len(0), 50, "as it was");
     for length in [48, 44] {
@@ -86,7 +86,7 @@ fn a_ring_is_rolled_back_by_one_token_more_than_its_spare_places_and_no_further(
     }
     // What has been let go stays so: the rollback is counted from where the sequence once was.
     let now = "length to truncate sequence 0 to is 43, expected 0, or 44 to 44: \
-         the rings have let go of the window before token 44";
+         the rings no longer hold the windows of tokens before 44";
     says(&mut cache, 43, now);
     cache.reset(0).unwrap();
     assert_eq!(cache.len(0), 0);

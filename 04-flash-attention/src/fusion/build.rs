@@ -213,8 +213,8 @@ impl Projection for FusedProjection {
     }
 }
 
-/// [`naive_decode::AddThenNorm`] row by row: a row is normed while its sum is near. Rows whose answer nobody reads are left
-/// behind once no other row will see them.
+/// [`naive_decode::AddThenNorm`] row by row: a row is normed while its sum is near. Tells the model to leave rows behind that
+/// nobody reads.
 pub struct FusedAddNorm {
     /// Instruction set for sums and norms.
     pub isa: Isa,

@@ -8,7 +8,8 @@ use ndarray::{Array2, ArrayView2};
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Watches the activations. Assemble the model with this, run a text through it, ask.
+/// Watches the activations. Assemble the model with this, run a text through it, ask. (Not with [`crate::fusion::Fused`] around
+/// it, unless all rows are wanted: rows that nobody reads would not meet the last block's matrices.)
 pub struct Calibration {
     isa: Isa,
     /// For each matrix in the order of packing.

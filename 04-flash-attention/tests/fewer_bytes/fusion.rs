@@ -220,6 +220,14 @@ fn rows_that_nobody_reads_end_with_the_last_attention() {
     let span = |(text, want)| Span::new(text, 0, &tokens()[text..], want);
     let pass = Pass { spans: wants.into_iter().enumerate().map(span).collect() };
     assert_eq!(said(&fused, &pass), said(&plain, &pass));
+    let hidden = |model: &Model| model.hidden(&pass, &mut NaiveAttention::new(isa)).unwrap();
+    assert_eq!(hidden(&fused), hidden(&plain));
+    // The first block may be the last.
+    let one = Config { layers: 1, ..config() };
+    let fused = Fused::new(&dense, &pool);
+    let fused = Model::assemble(one.clone(), options, &tensors, &fused).unwrap();
+    let plain = Model::assemble(one, options, &tensors, &dense).unwrap();
+    assert_eq!(said(&fused, &pass), said(&plain, &pass));
 }
 
 /// What the plain model refuses, whichever thread finds it.

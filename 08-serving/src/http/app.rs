@@ -201,7 +201,7 @@ impl App {
         *self.draining.borrow()
     }
 
-    /// Why an answer was ended before there was anything of it: its time was up, or the server's is.
+    /// Why an answer was ended before there was anything of it. While the server ends that is the reason, whichever time was up.
     pub(super) fn not_done(&self) -> ApiError {
         match self.is_draining() {
             true => ApiError::draining(),

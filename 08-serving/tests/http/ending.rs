@@ -59,7 +59,10 @@ fn answers_that_are_not_done_in_time_end_where_they_are() {
     let body = |stream: bool| json!({"prompt": STORY, "max_tokens": 480, "ignore_eos": true, "stream": stream, "n": 2});
     let stream = server.send("/v1/completions", &body(true));
     let whole = server.send("/v1/completions", &body(false));
-    server.wait_until("both run", |server| server.engine.state().running == 4);
+    server.wait_until("all four write", |server| {
+        let state = server.engine.state();
+        state.requests.iter().filter(|row| row.generated_tokens > 0).count() == 4
+    });
     let waits = server.send("/v1/completions", &body(false));
     server.wait_until("one waits", |server| server.engine.state().counters.submitted == 6);
     let begun = Instant::now();

@@ -204,7 +204,8 @@ fn the_log_has_what_it_is_asked_for() {
 
 #[test]
 fn an_answer_ends_when_its_time_is_up() {
-    let server = Server::start(&["--timeout", "1"]);
+    // So few at a time that no machine is done with all of them by then.
+    let server = Server::start(&["--timeout", "1", "--max-num-seqs", "2"]);
     let body =
         json!({"prompt": "Once upon a time", "max_tokens": 500, "ignore_eos": true, "n": 64});
     let answer = server.post("/v1/completions", &body);

@@ -42,9 +42,13 @@ pub(super) fn read(fields: &Fields) -> Result<Architecture> {
     let kind = if fields.value("sliding_window").is_some() { "sliding" } else { "full" };
     let types = vec![format!("{kind}_attention"); fields.layers()?];
     let long = LongRope::read(fields)?;
-    let rest = fields.clone().without(&["use_sliding_window"]).with("layer_types", types);
     // What is turned is read here, from wherever it is said.
-    let mut rest = rest.with("partial_rotary_factor", 1.0);
+    let own = ["use_sliding_window", "partial_rotary_factor"];
+    let mut rest = fields.clone().without(&own).with("layer_types", types);
+    if let Some(Value::Object(mut newer)) = fields.value("rope_parameters").cloned() {
+        newer.remove("partial_rotary_factor");
+        rest = rest.with("rope_parameters", newer);
+    }
     if long.is_some() {
         rest = rest.without(&["rope_scaling", "rope_parameters"]).with("rope_theta", theta(fields));
     }
