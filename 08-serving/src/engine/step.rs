@@ -109,9 +109,13 @@ impl Engine {
             carried_out.spans = plan.spans;
             let (indices, spans) = self.spans(&carried_out)?.into_iter().unzip();
             let pass = Pass { spans };
-            // Nothing to run is no answer while somebody inside could go on: nobody would ask again.
-            let is_stuck =
-                attempt > 0 && pass.spans.is_empty() && self.members.iter().any(Member::goes_on);
+            // Nothing to run is no answer while somebody inside could go on: nobody would ask again. But whoever waits for the
+            // form of somebody's answer is asked again once that is known.
+            let inside = || self.members.iter().filter(|member| member.is_running());
+            let is_stuck = attempt > 0
+                && pass.spans.is_empty()
+                && inside().any(Member::goes_on)
+                && !inside().any(Member::is_paused);
             if !is_stuck && self.pool.has_room(&pass)? {
                 return Ok(Decided { plan: carried_out, indices, pass });
             }
@@ -256,10 +260,14 @@ impl Engine {
 
     fn give_up(mut self, error: &Error) {
         say(format_args!("the engine stops: {error}"));
+        let members = std::mem::take(&mut self.members);
+        self.counters.failed += members.len() as u64;
+        let last = self.snapshot();
+        self.inbox.publish(last);
         for (member, end) in self.ended.drain(..) {
             member.tell_end(end);
         }
-        for member in self.members.drain(..) {
+        for member in members {
             let error = match error {
                 Error::Device { device, problem } => Error::device(device, problem),
                 broken => Error::Defect { problem: broken.to_string() },

@@ -5,11 +5,13 @@ use crate::world::{
     options, run,
 };
 use naive_decode::{Error, Result, Sampling};
+use serving::engine::policy::{Budget, Continuous, Plan, PlannedSpan, Policy, State};
 use serving::engine::{
     Constraint, Engine, EngineHandle, EngineOptions, EngineRequest, FinishReason, Kind, Step,
     TokenSet,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -177,6 +179,55 @@ fn a_form_that_takes_long_keeps_nobody_else_waiting() {
     keeper.opens.send(()).unwrap();
     run(&mut engine, &mut answers);
     assert_eq!(answers[1].tokens, in_turn(&held));
+    assert_empty(&engine);
+}
+
+/// Once it is on: lets whoever waits in with all rows of the prompt, for which there is no room, and when it is asked again, about
+/// those inside, has nobody run.
+#[derive(Default)]
+struct NoRoom {
+    is_on: AtomicBool,
+}
+
+impl Policy for NoRoom {
+    fn name(&self) -> &'static str {
+        "no room"
+    }
+
+    fn schedule(&self, state: &State, budget: Budget) -> Plan {
+        if !self.is_on.load(Relaxed) {
+            return Continuous.schedule(state, budget);
+        }
+        let Some(view) = state.requests.iter().find(|view| !view.is_running) else {
+            return Plan::default();
+        };
+        let spans = vec![PlannedSpan { id: view.id, rows: view.pending(), guesses: 0 }];
+        Plan { admit: vec![view.id], spans, ..Plan::default() }
+    }
+}
+
+#[test]
+fn whoever_has_no_room_beside_one_that_waits_for_its_form_waits_too() {
+    // Twenty blocks of four, of which one who waits for a form holds two and the other will need all.
+    let policy = Arc::<NoRoom>::default();
+    let options = EngineOptions { policy: policy.clone(), draft: 0, ..options(80) };
+    let mut engine = engine(options);
+    let [held, long] = [Asked::new(vec![4, 5, 6], 20), Asked::new(Dice(31).tokens(78), 2)];
+    let (keeper, gated) = Gated::new();
+    let mut answers = vec![Answer::of(engine.submit(constrained(&held, gated)).unwrap())];
+    until(&mut engine, &mut answers, |_, _| keeper.arrived.try_recv().is_ok());
+    for _ in 0..3 {
+        engine.step().unwrap();
+    }
+    assert_eq!(engine.state().paused, 1);
+    answers.push(Answer::of(engine.submit(long.request()).unwrap()));
+    policy.is_on.store(true, Relaxed);
+    assert!(matches!(engine.step().unwrap(), Step::Idle(None)));
+    policy.is_on.store(false, Relaxed);
+    keeper.opens.send(()).unwrap();
+    run(&mut engine, &mut answers);
+    assert_eq!(answers[0].tokens, in_turn(&held));
+    assert_as_alone(&[long], &answers[1..], "once the other has gone on");
     assert_empty(&engine);
 }
 

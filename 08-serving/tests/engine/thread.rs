@@ -135,6 +135,9 @@ fn an_engine_that_is_gone_says_so_and_not_that_it_shuts_down() {
         "a defect of this program: a request in the plan is {found}, expected one that is not done"
     );
     assert_eq!(error.to_string(), expected);
+    // Whoever looks at it from outside sees that nobody is left.
+    let state = handle.state();
+    assert_eq!((state.running, state.waiting, state.counters.failed), (0, 0, 1));
     eventually("the engine is gone", || handle.is_drained());
     assert!(matches!(handle.submit(asked.request()).err().unwrap(), Refused::Ended));
     handle.drain();
