@@ -32,5 +32,12 @@ pub const MOST_BIASES: usize = 1_024;
 /// Functions that a model is told of.
 pub const MOST_TOOLS: usize = 128;
 
+/// Notes of a client's that an answer says again (`metadata`), as OpenAI has it.
+pub const MOST_NOTES: usize = 16;
+/// Characters of a note's name.
+pub const MOST_NOTE_NAME: usize = 64;
+/// Characters of a note.
+pub const MOST_NOTE: usize = 512;
+
 /// Bytes of a schema or a grammar.
 pub const MOST_GRAMMAR_BYTES: usize = 64 << 10;

@@ -14,12 +14,13 @@ pub use items::{Input, Item, ItemContent, ItemPart};
 
 use super::chat::ChatRequest;
 use super::formats::{NamedSchema, ResponseFormat};
+
 use super::read::each_without_nulls;
 use super::tools::{
     Allowed, AllowedKind, AllowedMode, Function, FunctionName, NamedTool, Tool, ToolChoice,
     ToolKind, ToolWord,
 };
-use super::{ApiError, Generation};
+use super::{ApiError, Generation, MOST_NOTE, MOST_NOTE_NAME, MOST_NOTES};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -279,8 +280,11 @@ impl ResponseRequest {
             return Err(ApiError::value("background", true, expected));
         }
         let Generation { n, max_tokens, return_token_ids, metadata, .. } = &self.generation;
-        if let Some(notes) = metadata.as_ref().filter(|notes| !notes.is_object()) {
-            return Err(ApiError::value("metadata", notes, "an object"));
+        if metadata.as_ref().is_some_and(|notes| !are_notes(notes)) {
+            let expected = format!(
+                "an object of at most {MOST_NOTES} texts of up to {MOST_NOTE} characters, with names of up to {MOST_NOTE_NAME}"
+            );
+            return Err(ApiError::value("metadata", "of another kind, or larger", &expected));
         }
         if let Some(n) = n.filter(|&n| n != 1) {
             return Err(ApiError::value("n", n, "1: a response is one answer"));
@@ -295,6 +299,19 @@ impl ResponseRequest {
         }
         Ok(())
     }
+}
+
+/// Whether it is what an answer may say again.
+fn are_notes(notes: &Value) -> bool {
+    let is_short = |text: &str, most: usize| text.chars().nth(most).is_none();
+    notes.as_object().is_some_and(|notes| {
+        let mut each = notes.iter();
+        notes.len() <= MOST_NOTES
+            && each.all(|(name, note)| {
+                is_short(name, MOST_NOTE_NAME)
+                    && note.as_str().is_some_and(|note| is_short(note, MOST_NOTE))
+            })
+    })
 }
 
 impl From<FunctionTool> for Tool {

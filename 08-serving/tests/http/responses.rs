@@ -330,7 +330,15 @@ fn what_a_response_cannot_be_is_refused_by_name() {
         (json!({"conversation": "conv_1"}), "conversation", "whole conversation"),
         (json!({"background": true}), "background", "false"),
         (json!({"truncation": "never"}), "truncation", "disabled"),
-        (json!({"metadata": "x"}), "metadata", "an object"),
+        (json!({"metadata": "x"}), "metadata", "an object of at most 16 texts"),
+        (json!({"metadata": {"a": 1}}), "metadata", "at most 16 texts"),
+        (json!({"metadata": {"a": "é".repeat(513)}}), "metadata", "up to 512 characters"),
+        (json!({"metadata": {"a".repeat(65): "b"}}), "metadata", "names of up to 64"),
+        (
+            json!({"metadata": (0..17).map(|i| (i.to_string(), json!("b"))).collect::<serde_json::Map<_, _>>()}),
+            "metadata",
+            "at most 16",
+        ),
         (
             json!({"structured_outputs": {"json_object": true}, "text": {"format": {"type": "json_object"}}}),
             "structured_outputs",

@@ -6,7 +6,7 @@
 
 mod families;
 
-use super::dialect::Dialect;
+use super::dialect::{Dialect, ROPE_DIVISORS};
 use super::metadata::Metadata;
 use super::{rope_factors, tokenizer};
 use crate::architectures::Architecture;
@@ -39,6 +39,9 @@ const PLAIN: [(&str, &[f64], &str); 3] = [
     ("rope.scaling.yarn_attn_factor", &[1.0], "1: scores are sharpened as YaRN's rule has it"),
     (ATTENTION_FACTOR, &[1.0], "1: outside longrope, no factor on RoPE is read"),
 ];
+
+/// What the factor of linear scaling was called at first.
+const OLD_FACTOR: &str = "rope.scale_linear";
 
 /// Factor on what RoPE turns, which longrope has.
 const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
@@ -145,11 +148,19 @@ fn add_rope(
     if turned != head_dim {
         fields.insert("partial_rotary_factor".into(), (turned as f64 / head_dim as f64).into());
     }
-    let kind = metadata.text(&key("rope.scaling.type"))?.filter(|&kind| kind != "none");
+    let factor = match metadata.float(&key("rope.scaling.factor"))? {
+        None => metadata.float(&key(OLD_FACTOR))?,
+        factor => factor,
+    };
+    let kind = match metadata.text(&key("rope.scaling.type"))? {
+        // Files that say no more than a factor are of the time when there was one way to stretch RoPE.
+        None => factor.filter(|factor| ![0.0, 1.0].contains(factor)).map(|_| "linear"),
+        kind => kind.filter(|&kind| kind != "none"),
+    };
     if let Some(kind) = kind {
         let mut scaling = Map::new();
         scaling.insert("rope_type".into(), kind.into());
-        if let Some(factor) = metadata.float(&key("rope.scaling.factor"))? {
+        if let Some(factor) = factor {
             scaling.insert("factor".into(), factor.into());
         }
         if let Some(trained) = metadata.integer(&key("rope.scaling.original_context_length"))? {
@@ -165,6 +176,11 @@ fn add_rope(
     if let Some(divisors) = divisors
         && let Some(scaling) = rope_factors::scaling(metadata.file, divisors, theta)?
     {
+        if let Some(kind) = kind {
+            let expected =
+                format!("none beside tensor `{ROPE_DIVISORS}`, which stretches RoPE, too");
+            return Err(metadata.mismatch(&key("rope.scaling.type"), kind, &expected));
+        }
         fields.insert("rope_scaling".into(), scaling);
     }
     Ok(())

@@ -166,6 +166,13 @@ fn tensors_that_a_llama_has_not() {
     let ones = [1.0_f32; 2].map(f32::to_le_bytes).concat();
     file.tensors.last_mut().unwrap().bytes = ones;
     open_bytes(&file.bytes()).unwrap();
+    // Llama 3's, for a base that makes the second frequency a slow one; and then another way besides.
+    let divisors = [1.0_f32, 8.0].map(f32::to_le_bytes).concat();
+    file.tensors.last_mut().unwrap().bytes = divisors;
+    file.set("llama.rope.freq_base", Meta::F32(5e8));
+    open_bytes(&file.bytes()).unwrap();
+    file.set("llama.rope.scaling.type", text("linear"));
+    assert_refused(&file, &["llama.rope.scaling.type", "linear", "rope_freqs.weight"]);
 }
 
 #[test]

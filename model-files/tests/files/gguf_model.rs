@@ -188,6 +188,28 @@ fn what_stretches_rope_is_handed_on() {
     assert_eq!(scaling["beta_slow"], 2.0);
 }
 
+/// As llama.cpp reads it.
+#[test]
+fn a_factor_without_a_type_stretches_rope_linearly() {
+    let directory = tempfile::tempdir().unwrap();
+    let scaling = |said: &[(&str, Meta)]| {
+        let mut file = tiny();
+        said.iter().for_each(|(key, value)| file.set(&format!("llama.rope.{key}"), value.clone()));
+        ModelFiles::open_gguf(&file.write(directory.path())).unwrap().config.rope_scaling
+    };
+    for key in ["scaling.factor", "scale_linear"] {
+        let linear = scaling(&[(key, Meta::F32(8.0))]).unwrap();
+        assert_eq!((&linear["rope_type"], &linear["factor"]), (&"linear".into(), &8.0.into()));
+        for nothing in [0.0, 1.0] {
+            assert_eq!(scaling(&[(key, Meta::F32(nothing))]), None, "{key} {nothing}");
+        }
+        let none = ("scaling.type", text("none"));
+        assert_eq!(scaling(&[(key, Meta::F32(8.0)), none]), None, "{key}");
+    }
+    let both = [("scaling.factor", Meta::F32(4.0)), ("scale_linear", Meta::F32(8.0))];
+    assert_eq!(scaling(&both).unwrap()["factor"], 4.0, "the newer name counts");
+}
+
 #[test]
 fn every_end_that_the_file_names_is_an_end() {
     let directory = tempfile::tempdir().unwrap();
