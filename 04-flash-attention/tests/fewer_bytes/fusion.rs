@@ -3,14 +3,12 @@
 use flash_attention::fusion::{
     Counted, Fused, Graph, Op, Program, Wire, fuse, fuse_add_norm, fuse_rope, llama, merge_linears,
 };
+use flash_attention::packed::Calibration;
 use flash_attention::threads::Pool;
 use naive_decode::{
-    Config, Isa, Linear, LoadOptions, Model, NaiveAttention, Packing, Pass, Result, Span, Want,
-    dense, random_tensors,
+    Config, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors,
 };
-use ndarray::{Array2, ArrayView2, Axis};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use ndarray::{Array2, Axis};
 
 const LAYERS: usize = 2;
 const VOCAB: usize = 40;
@@ -159,62 +157,28 @@ fn the_graph_is_the_models_and_the_fused_model_says_the_same() {
     }
 }
 
-/// Rows that matrices have met, by the matrices' `[outputs, inputs]`.
-type Met = Arc<Mutex<BTreeMap<[usize; 2], usize>>>;
-
-/// A matrix that counts the rows that it meets.
-struct Counting {
-    inner: Box<dyn Linear>,
-    met: Met,
-}
-
-impl Linear for Counting {
-    fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let size = [self.inner.outputs(), self.inner.inputs()];
-        *self.met.lock().unwrap().entry(size).or_default() += x.nrows();
-        self.inner.apply(x)
-    }
-    fn inputs(&self) -> usize {
-        self.inner.inputs()
-    }
-    fn outputs(&self) -> usize {
-        self.inner.outputs()
-    }
-    fn bytes(&self) -> usize {
-        self.inner.bytes()
-    }
-}
-
 #[test]
 fn rows_that_nobody_reads_end_with_the_last_attention() {
     let (isa, options, tensors) = (Isa::best(), LoadOptions::default(), random_tensors(3));
-    let (dense, met) = (dense(isa), Met::default());
-    let pack = |weights: Vec<f32>, outputs: usize, inputs: usize| -> Result<Box<dyn Linear>> {
-        let inner = dense.pack(weights, outputs, inputs)?;
-        Ok(Box::new(Counting { inner, met: met.clone() }))
-    };
-    let pool = Pool::new(2);
-    let fused = Fused::new(&pack, &pool);
-    let fused = Model::assemble(config(), options, &tensors, &fused).unwrap();
+    let (dense, pool) = (dense(isa), Pool::new(2));
     let plain = Model::assemble(config(), options, &tensors, &dense).unwrap();
     let said = |model: &Model, pass: &Pass| {
         model.forward(pass, &mut NaiveAttention::new(model.isa)).unwrap()
     };
     let rows = tokens().len();
     for (want, read) in [(Want::All, rows), (Want::Last, 1), (Want::Nothing, 0)] {
+        let watched = Calibration::new(isa);
+        let fused = Fused::new(&watched, &pool);
+        let fused = Model::assemble(config(), options, &tensors, &fused).unwrap();
         let pass = Pass::one(Span::new(0, 0, &tokens(), want));
-        met.lock().unwrap().clear();
         assert_eq!(said(&fused, &pass), said(&plain, &pass), "{want:?}");
-        // Queries, keys and values; output; gate and up; down; head.
-        let expected = [
-            ([120, 40], LAYERS * rows),
-            ([40, 72], (LAYERS - 1) * rows + read),
-            ([112, 40], (LAYERS - 1) * rows + read),
-            ([40, 56], (LAYERS - 1) * rows + read),
-            ([VOCAB, 40], read),
-        ];
-        assert_eq!(*met.lock().unwrap(), BTreeMap::from(expected), "{want:?}");
+        // The head; then of each block queries, keys and values; output; gate and up; down.
+        let met: Vec<usize> = watched.seen().iter().map(|seen| seen.rows).collect();
+        let expected = [read, rows, rows, rows, rows, rows, read, read, read];
+        assert_eq!(met, expected, "{want:?}");
     }
+    let fused = Fused::new(&dense, &pool);
+    let fused = Model::assemble(config(), options, &tensors, &fused).unwrap();
     // Several texts in one pass, of which the first and the last are read.
     let wants = [Want::Last, Want::Nothing, Want::All];
     let span = |(text, want)| Span::new(text, 0, &tokens()[text..], want);
