@@ -14,7 +14,6 @@ pub use items::{Input, Item, ItemContent, ItemPart};
 
 use super::chat::ChatRequest;
 use super::formats::{NamedSchema, ResponseFormat};
-
 use super::read::each_without_nulls;
 use super::tools::{
     Allowed, AllowedKind, AllowedMode, Function, FunctionName, NamedTool, Tool, ToolChoice,

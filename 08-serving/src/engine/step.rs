@@ -111,11 +111,11 @@ impl Engine {
             let pass = Pass { spans };
             // Nothing to run is no answer while somebody inside could go on: nobody would ask again. But whoever waits for the
             // form of somebody's answer is asked again once that is known.
-            let inside = || self.members.iter().filter(|member| member.is_running());
+            let waits = |member: &Member| member.is_running() && member.is_paused();
             let is_stuck = attempt > 0
                 && pass.spans.is_empty()
-                && inside().any(Member::goes_on)
-                && !inside().any(Member::is_paused);
+                && self.members.iter().any(Member::goes_on)
+                && !self.members.iter().any(waits);
             if !is_stuck && self.pool.has_room(&pass)? {
                 return Ok(Decided { plan: carried_out, indices, pass });
             }
