@@ -5,7 +5,7 @@ use super::event::{Event, TokenEvent, Usage};
 use super::form::Form;
 use super::inbox::{Inbox, Submission};
 use super::outlet::Outlet;
-use super::policy::Rank;
+use super::policy::{MOST_LEVELS, Rank};
 use super::request::EngineRequest;
 use naive_decode::{Result, Sampler};
 use prefix_radix::{ParkedSession, Salt, Session};
@@ -88,6 +88,7 @@ impl Member {
     ) -> Result<Self> {
         let Submission { id, request, outlet, at } = submission;
         let EngineRequest { prompt, sampling, max_tokens, priority, .. } = request;
+        let priority = priority.clamp(-MOST_LEVELS, MOST_LEVELS);
         let sampler = Sampler::new(sampling)?.with_prompt_length(prompt.len());
         let usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
         let acceptance = Acceptance::new(draft);

@@ -6,7 +6,7 @@ use crate::world::{
 };
 use naive_decode::{CpuExecutor, Sampling};
 use paged_cache::{Behind, Layout, PagedCache, Room};
-use serving::engine::{Engine, EngineOptions, EngineRequest};
+use serving::engine::{Engine, EngineOptions, EngineRequest, Step};
 
 /// Texts that grow to a few hundred tokens each.
 fn long(count: usize) -> Vec<Asked> {
@@ -135,6 +135,31 @@ fn whoever_matters_more_pushes_others_out() {
     assert_as_alone(&all, &answers, "one that matters more");
     assert_eq!(answers[4].usage().preemptions, 0);
     assert!(answers[..4].iter().any(|answer| answer.usage().preemptions > 0));
+}
+
+/// Two whose levels are both beyond what counts are equals: the earlier one, which had lost its place while nobody read
+/// what it wrote, does not take that of the later one.
+#[test]
+fn levels_that_do_not_count_push_nobody_out() {
+    let mut dice = Dice(32);
+    let beyond = Asked { priority: 1000, ..Asked::new(dice.tokens(60), 80) };
+    let most = Asked { priority: 100, ..Asked::new(dice.tokens(100), 60) };
+    let mut engine = engine(EngineOptions { events: 16, draft: 0, ..options(200) });
+    let submit =
+        |engine: &Engine, asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
+    let mut answers = vec![submit(&engine, &beyond)];
+    while !matches!(engine.step().unwrap(), Step::Idle(_)) {}
+    answers.push(submit(&engine, &most));
+    loop {
+        let Step::Ran(record) = engine.step().unwrap() else { panic!("nobody lost a place") };
+        answers[1].read();
+        if !record.preempted.is_empty() {
+            break;
+        }
+    }
+    run(&mut engine, &mut answers);
+    assert_as_alone(&[beyond, most], &answers, "levels that do not count");
+    assert_eq!([0, 1].map(|i| answers[i].usage().preemptions), [1, 0]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod static_batches;
 
 pub use continuous::Continuous;
 pub use drafts::share_out;
-pub use rank::{LEVEL, Rank};
+pub use rank::{LEVEL, MOST_LEVELS, Rank};
 pub use static_batches::StaticBatches;
 
 use speculative::PassTimes;
@@ -77,7 +77,7 @@ pub struct View {
     pub id: u64,
     /// Who goes first: the lowest.
     pub rank: Rank,
-    /// Its priority, which lets it push out others.
+    /// Its priority, which lets it push out others; within [`MOST_LEVELS`].
     pub priority: i32,
     /// Whether it is in the batch.
     pub is_running: bool,

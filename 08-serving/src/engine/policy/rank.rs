@@ -6,8 +6,8 @@ use std::time::Duration;
 /// What one level of priority is worth: as much as having come that much earlier.
 pub const LEVEL: Duration = Duration::from_secs(10);
 
-/// Levels that count, up and down.
-const MOST_LEVELS: i32 = 100;
+/// Levels that count, up and down. Whoever takes a request in brings its priority within them, once for all that it decides.
+pub const MOST_LEVELS: i32 = 100;
 
 /// A place in the order of all requests; the lowest goes first.
 ///
@@ -22,9 +22,9 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// The rank of a request that came at `arrived` on the engine's clock.
+    /// The rank of a request of so many levels that came at `arrived` on the engine's clock.
     pub fn new(priority: i32, arrived: Duration, id: u64) -> Self {
-        let ahead = i64::from(priority.clamp(-MOST_LEVELS, MOST_LEVELS)) * micros(LEVEL);
+        let ahead = i64::from(priority) * micros(LEVEL);
         Rank { moment: micros(arrived).saturating_sub(ahead), id }
     }
 }
@@ -45,7 +45,7 @@ mod tests {
         assert!(rank(0, 5, 1) < rank(0, 5, 2), "ties by arrival");
         assert!(rank(1, 9, 2) < rank(0, 0, 1));
         assert!(rank(0, 0, 1) < rank(1, 11, 2));
-        assert!(rank(0, 0, 1) < rank(i32::MAX, 1001, 2));
-        assert!(rank(i32::MIN, 0, 1) < rank(0, 1001, 2));
+        assert!(rank(0, 0, 1) < rank(MOST_LEVELS, 1001, 2));
+        assert!(rank(-MOST_LEVELS, 0, 1) < rank(0, 1001, 2));
     }
 }
