@@ -11,12 +11,17 @@ use super::member::Member;
 use paged_cache::offload::Key;
 use prefix_radix::Salt;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Tokens that nobody here knows from which on a prompt is sent elsewhere. Fewer are read in less time than is
 /// gained.
 const LEAST: usize = 64;
+
+/// How long a prompt may be waited for in all: so long for the queue of whoever reads it, and so much for each of its tokens.
+/// One that comes no faster than this may as well be read here.
+const QUEUE: Duration = Duration::from_secs(10);
+const TOKEN: Duration = Duration::from_millis(10);
 
 /// Keys and values that engines give each other.
 #[derive(Clone)]
@@ -52,7 +57,8 @@ pub struct Wanted {
     pub names: Vec<Key>,
     /// Bytes of one.
     pub block_bytes: usize,
-    /// When the request's time is up, if it ever is.
+    /// By when the prompt has to be read. Half of the time until then is for bringing blocks, the other half for reading here
+    /// what has not come.
     pub deadline: Option<Instant>,
 }
 
@@ -66,7 +72,14 @@ impl Wanted {
 }
 
 /// Blocks on their way; none until they are here, or will not come.
-type Parcel = Mutex<Option<HashMap<Key, Vec<u8>>>>;
+#[derive(Default)]
+struct Parcel(Mutex<Option<HashMap<Key, Vec<u8>>>>);
+
+impl Parcel {
+    fn open(&self) -> MutexGuard<'_, Option<HashMap<Key, Vec<u8>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Hands over what was asked for. Dropped before, it says that nothing will come.
 pub struct Courier {
@@ -78,15 +91,13 @@ impl Courier {
     /// Hands over blocks by name: all that were wanted, or the first of them. Whoever brings them has made sure of what
     /// they are.
     pub fn deliver(self, blocks: HashMap<Key, Vec<u8>>) {
-        *self.parcel.lock().unwrap_or_else(PoisonError::into_inner) = Some(blocks);
+        *self.parcel.open() = Some(blocks);
     }
 }
 
 impl Drop for Courier {
     fn drop(&mut self) {
-        let mut parcel = self.parcel.lock().unwrap_or_else(PoisonError::into_inner);
-        parcel.get_or_insert_default();
-        drop(parcel);
+        self.parcel.open().get_or_insert_default();
         self.inbox.ring();
     }
 }
@@ -97,46 +108,53 @@ pub(super) enum Elsewhere {
     /// Nobody was asked yet.
     #[default]
     Unasked,
-    /// Another request has asked for the same, and has not come in yet.
-    Behind,
     /// Blocks are on their way, or here.
-    Asked(Delivery),
+    Asked(Arc<Delivery>),
     /// What is not known is read here.
     Here,
 }
 
-/// What was asked for.
+/// What was asked for, for all who wait for it.
 pub(super) struct Delivery {
     parcel: Arc<Parcel>,
     /// Tokens that were known before.
     known: usize,
-    /// Calls it off when nobody waits any more.
-    _under_way: Box<dyn Send>,
+    /// Tokens that are to come.
+    tokens: usize,
+    /// By when the prompt has to be read.
+    deadline: Option<Instant>,
+    /// Calls it off when nobody waits any more; none once all has been taken.
+    under_way: Mutex<Option<Box<dyn Send>>>,
 }
 
 impl Delivery {
-    fn is_here(&self) -> bool {
-        self.parcel.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Whether it is of use to one more, who lacks so many tokens: it has not been taken yet, brings little else, and will be
+    /// there in time.
+    fn is_for(&self, unknown: usize, deadline: Option<Instant>) -> bool {
+        self.parcel.open().as_ref().is_none_or(|blocks| !blocks.is_empty())
+            && self.tokens <= 2 * unknown
+            && deadline.is_none_or(|until| self.deadline.is_some_and(|here| here <= until))
+    }
+
+    /// Takes those of the blocks that one of those who wait begins with. The others wait for the rest.
+    fn take(&self, names: &[Key]) -> HashMap<Key, Vec<u8>> {
+        let mut parcel = self.parcel.open();
+        let blocks = parcel.get_or_insert_default();
+        let taken = names.iter().filter_map(|name| blocks.remove_entry(name)).collect();
+        let is_all = blocks.is_empty();
+        // Whatever is called off now may have a courier who looks at the parcel once more.
+        drop(parcel);
+        if is_all {
+            drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+        taken
     }
 }
 
 impl Elsewhere {
     /// Whether the request has to wait for it.
     pub(super) fn is_awaited(&self) -> bool {
-        match self {
-            Elsewhere::Behind => true,
-            Elsewhere::Asked(delivery) => !delivery.is_here(),
-            Elsewhere::Unasked | Elsewhere::Here => false,
-        }
-    }
-
-    /// What has come, and how many tokens were known before; from now on the rest is read here.
-    pub(super) fn unpack(&mut self) -> (HashMap<Key, Vec<u8>>, usize) {
-        let Elsewhere::Asked(delivery) = std::mem::replace(self, Elsewhere::Here) else {
-            return Default::default();
-        };
-        let mut parcel = delivery.parcel.lock().unwrap_or_else(PoisonError::into_inner);
-        (parcel.take().unwrap_or_default(), delivery.known)
+        matches!(self, Elsewhere::Asked(delivery) if delivery.parcel.open().is_none())
     }
 }
 
@@ -151,17 +169,31 @@ impl Engine {
         };
         for index in 0..self.members.len() {
             let member = &self.members[index];
-            if matches!(member.elsewhere, Elsewhere::Unasked | Elsewhere::Behind) {
+            if let Elsewhere::Unasked = member.elsewhere {
                 let next = match self.known_of(member) {
                     None => Elsewhere::Here,
-                    Some(known) if self.is_on_its_way(member, known) => Elsewhere::Behind,
-                    Some(known) => self.ask(&*prefiller, wanted(member, known, exchanged)),
+                    Some(known) => match self.on_its_way(member, known) {
+                        Some(delivery) => Elsewhere::Asked(delivery),
+                        None => self.ask(&*prefiller, wanted(member, known, exchanged)),
+                    },
                 };
                 self.members[index].elsewhere = next;
             }
         }
     }
     // ANCHOR_END: elsewhere
+
+    /// What has come for a request that comes in, and how many tokens were known before; what it lacks is read here.
+    pub(super) fn unpack(&mut self, index: usize) -> (HashMap<Key, Vec<u8>>, usize) {
+        let member = &mut self.members[index];
+        let asked = std::mem::replace(&mut member.elsewhere, Elsewhere::Here);
+        let (Elsewhere::Asked(delivery), Some(exchanged)) = (asked, self.inbox.exchanged()) else {
+            return Default::default();
+        };
+        let (block, known) = (self.options.block, delivery.known);
+        let names = exchanged.names(member.salt, in_blocks(member, block), known / block);
+        (delivery.take(&names), known)
+    }
 
     /// How many blocks of a prompt are here, if those that are not are worth asking for.
     fn known_of(&self, member: &Member) -> Option<usize> {
@@ -174,16 +206,23 @@ impl Engine {
         (tokens.len() >= known * block + LEAST).then_some(known)
     }
 
-    /// Whether another request has asked for most of what is not here: answers to one question come together, and the
-    /// prompt of all need be brought once. What only the system prompt is common to is asked for by itself.
-    fn is_on_its_way(&self, member: &Member, known: usize) -> bool {
+    /// What another request has asked for, if it is most of what is not here: answers to one question come together, and the
+    /// prompt of all need be brought once. What only the system prompt is common to is asked for by itself, and so is what
+    /// would come with much more that nobody waits for, or for longer than this request has time. Each then comes in when its
+    /// own turn is, whoever has asked.
+    fn on_its_way(&self, member: &Member, known: usize) -> Option<Arc<Delivery>> {
         let known = known * self.options.block;
         let unknown = in_blocks(member, self.options.block).len() - known;
         let alike = known + LEAST.max(unknown / 2 + 1);
-        self.members.iter().any(|other| {
-            matches!(other.elsewhere, Elsewhere::Asked(_))
-                && other.salt == member.salt
-                && other.text.get(..alike) == member.text.get(..alike)
+        self.members.iter().find_map(|other| match &other.elsewhere {
+            Elsewhere::Asked(delivery)
+                if other.salt == member.salt
+                    && other.text.get(..alike) == member.text.get(..alike)
+                    && delivery.is_for(unknown, member.deadline) =>
+            {
+                Some(delivery.clone())
+            }
+            _ => None,
         })
     }
 
@@ -191,8 +230,12 @@ impl Engine {
         let parcel = Arc::<Parcel>::default();
         let courier = Courier { parcel: parcel.clone(), inbox: self.inbox.clone() };
         let known = wanted.known * self.options.block;
+        let (tokens, deadline) = (wanted.tokens.len() - known, wanted.deadline);
         match prefiller.begin(wanted, courier) {
-            Some(under_way) => Elsewhere::Asked(Delivery { parcel, known, _under_way: under_way }),
+            Some(under_way) => {
+                let under_way = Mutex::new(Some(under_way));
+                Elsewhere::Asked(Arc::new(Delivery { parcel, known, tokens, deadline, under_way }))
+            }
             None => Elsewhere::Here,
         }
     }
@@ -205,8 +248,10 @@ fn in_blocks(member: &Member, block: usize) -> &[u32] {
 
 fn wanted(member: &Member, known: usize, exchanged: Exchanged) -> Wanted {
     let Exchanged { fingerprint, block_tokens, block_bytes } = exchanged;
-    let tokens = in_blocks(member, block_tokens);
-    let names = exchanged.names(member.salt, tokens, known);
-    let (salt, tokens, deadline) = (member.salt, tokens.to_vec(), member.deadline);
+    let (salt, tokens) = (member.salt, in_blocks(member, block_tokens).to_vec());
+    let names = exchanged.names(salt, &tokens, known);
+    // So much for bringing it, and as much again for reading here what has not come.
+    let most = 2 * (QUEUE + TOKEN * (names.len() * block_tokens) as u32);
+    let deadline = member.deadline.into_iter().chain([member.submitted + most]).min();
     Wanted { fingerprint, salt, tokens, known, names, block_bytes, deadline }
 }

@@ -76,7 +76,7 @@ impl Engine {
 
     /// What is known of its text; and how many tokens of it another engine has read for this request.
     fn open(&mut self, index: usize) -> Result<(Session, usize)> {
-        let (brought, known_before) = self.members[index].elsewhere.unpack();
+        let (brought, known_before) = self.unpack(index);
         let member = &self.members[index];
         // Where all is to be read, one token is all that is looked up, and it is never found alone.
         let looked_up = if member.reads_all() { 1 } else { member.text.len() };
