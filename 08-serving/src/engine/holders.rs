@@ -10,39 +10,63 @@ use paged_cache::{BlockId, Blocks, PagedCache, Tables};
 
 /// How many of the requests inside have each block in their tables.
 pub(super) struct Holders {
-    /// By block; 0 for all that are not in `held`.
-    counts: Vec<u32>,
+    /// By block; nobody for all that are in neither of the lists.
+    uses: Vec<Uses>,
     /// The blocks that somebody holds, each once.
     held: Vec<BlockId>,
+    /// The blocks that somebody who waits begins with.
+    awaited: Vec<BlockId>,
+}
+
+/// Who uses a block.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    /// Requests inside that have it in their tables.
+    holders: u32,
+    /// Whether one that waits begins with it.
+    is_awaited: bool,
 }
 
 impl Holders {
     /// Of a pool of this many blocks: nobody yet.
     pub(super) fn new(blocks: usize) -> Self {
-        Holders { counts: vec![0; blocks], held: Vec::new() }
+        let (held, awaited) = (Vec::new(), Vec::new());
+        Holders { uses: vec![Uses::default(); blocks], held, awaited }
     }
 
     /// Forgets everybody. Takes as long as there are blocks that somebody held.
     pub(super) fn clear(&mut self) {
-        for block in self.held.drain(..) {
-            self.counts[block.index()] = 0;
+        for block in self.held.drain(..).chain(self.awaited.drain(..)) {
+            self.uses[block.index()] = Uses::default();
         }
     }
 
     /// One more has these tables.
     pub(super) fn add(&mut self, tables: &Tables) {
         for block in tables.held() {
-            let count = &mut self.counts[block.index()];
-            *count += 1;
-            if *count == 1 {
+            let holders = &mut self.uses[block.index()].holders;
+            *holders += 1;
+            if *holders == 1 {
                 self.held.push(block);
             }
         }
     }
 
+    /// One that waits begins with this.
+    pub(super) fn note_awaited(&mut self, block: BlockId) {
+        self.uses[block.index()].is_awaited = true;
+        self.awaited.push(block);
+    }
+
     /// How many have a block.
     pub(super) fn of(&self, block: BlockId) -> u32 {
-        self.counts[block.index()]
+        self.uses[block.index()].holders
+    }
+
+    /// Whether others than one of those who have it may have a block, now or after the next decision.
+    pub(super) fn is_common(&self, block: BlockId) -> bool {
+        let Uses { holders, is_awaited } = self.uses[block.index()];
+        holders > 1 || is_awaited
     }
 
     /// How many blocks somebody has. The others that are not free are the prefix cache's alone.

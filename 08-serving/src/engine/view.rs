@@ -22,21 +22,23 @@ impl Engine {
     /// let go of nothing more, so only those inside and blocks that are free are counted.
     pub(super) fn view(&mut self, is_exact: bool) -> Result<State> {
         self.count_holders();
+        let seen = |member: &&Member| !is_exact || member.is_running();
+        let mut requests: Vec<View> = self.members.iter().filter(seen).map(Member::view).collect();
+        if !is_exact {
+            self.look_up(&mut requests);
+            let known = requests.iter().flat_map(|view| &view.common);
+            known.for_each(|&block| self.holders.note_awaited(BlockId(block)));
+        }
         let (pool, holders) = (self.pool.pool(), &self.holders);
-        let mut requests = Vec::with_capacity(self.members.len());
-        for member in self.members.iter().filter(|m| !is_exact || m.is_running()) {
-            let mut view = member.view();
+        for (view, member) in requests.iter_mut().zip(self.members.iter().filter(seen)) {
             if let Some(session) = member.session() {
                 let tables = pool.tables(session.sequence())?;
                 view.places = tables.held().count();
-                view.gives_back = tables.held().filter(|block| holders.of(*block) == 1).count();
+                let common = tables.held().filter(|block| holders.is_common(*block));
+                view.common = common.map(|block| block.0).collect();
                 view.guesses = member.chances();
                 view.probes = member.guessing.probes;
             }
-            requests.push(view);
-        }
-        if !is_exact {
-            self.look_up(&mut requests);
         }
         let (free, block) = (pool.blocks().free(), self.options.block);
         let cached = if is_exact { 0 } else { pool.blocks().used() - holders.held() };
@@ -49,7 +51,6 @@ impl Engine {
     /// Requests that begin alike often come together (several answers to one question). The first of them reads
     /// the prompt; the others wait until it has, and find it.
     fn look_up(&self, views: &mut [View]) {
-        let blocks = self.pool.pool().blocks();
         let mut waiting: Vec<usize> = (0..views.len())
             .filter(|&i| is_queued(&self.members[i]) && !views[i].is_stalled)
             .collect();
@@ -79,7 +80,7 @@ impl Engine {
                 tokens = known.len() * self.options.block;
                 if finds(member, tokens) {
                     views[i].held = tokens;
-                    views[i].shared = known.iter().filter(|b| blocks.references(**b) > 1).count();
+                    views[i].common = known.iter().map(|block| block.0).collect();
                 }
             }
             reading.push((i, tokens));
@@ -151,8 +152,7 @@ impl Member {
             held,
             longest: self.longest(),
             places: 0,
-            gives_back: 0,
-            shared: 0,
+            common: Vec::new(),
             behind: None,
             guesses: Vec::new(),
             probes: false,

@@ -125,6 +125,38 @@ fn a_stalled_request_gives_its_blocks_to_others_and_does_not_fill_the_queue() {
     assert_empty(&engine);
 }
 
+/// Blocks that only stalled requests have are there for others, though each of them shares them with the next.
+#[test]
+fn what_stalled_requests_share_goes_to_others_as_well() {
+    let mut dice = Dice(28);
+    let question = dice.tokens(120);
+    let sampled = |seed| Sampling { temperature: 1.0, seed, ..Sampling::default() };
+    let stalled =
+        [1, 2].map(|seed| Asked { sampling: sampled(seed), ..Asked::new(question.clone(), 60) });
+    let others = [Asked::new(dice.tokens(8), 60), Asked::new(dice.tokens(100), 60)];
+    let mut engine = engine(EngineOptions { events: 16, draft: 0, ..options(200) });
+    let submit =
+        |engine: &Engine, asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
+    let mut first = stalled.each_ref().map(|asked| submit(&engine, asked));
+    while !matches!(engine.step().unwrap(), Step::Idle(_)) {}
+    let state = engine.state();
+    assert_eq!((state.stalled, state.blocks.free < 25), (2, true), "30 of 50 blocks are of both");
+    // The first of them comes in beside both, so the second is not alone without them.
+    let mut second = others.each_ref().map(|asked| submit(&engine, asked));
+    let came_and_went = [0, 1].map(|_| match engine.step().unwrap() {
+        Step::Ran(record) => (record.admitted.len(), record.preempted.len()),
+        Step::Idle(_) => panic!("nobody comes in"),
+    });
+    assert_eq!(came_and_went, [(1, 0), (1, 2)]);
+    run(&mut engine, &mut second);
+    assert_as_alone(&others, &second, "in the place of two that stall");
+    while first.iter().any(|answer| answer.end.is_none()) {
+        run(&mut engine, &mut first);
+    }
+    assert_as_alone(&stalled, &first, "stalled and preempted");
+    assert_empty(&engine);
+}
+
 #[test]
 fn a_client_that_never_reads_fails_in_the_end() {
     let patience = Duration::from_millis(30);

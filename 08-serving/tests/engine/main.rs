@@ -11,6 +11,7 @@
 //! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
 //! | `requests.rs` | what is refused, ends, log-probabilities |
 //! | `schedule.rs` | the policies as functions |
+//! | `room.rs` | the policies again: blocks that several have |
 //! | `snapshot.rs` | what the engine looks like from outside |
 //! | `soak.rs` | everything at once |
 //! | `thread.rs` | the engine on its thread |
@@ -23,6 +24,7 @@ mod kv_events;
 mod leaving;
 mod pressure;
 mod requests;
+mod room;
 mod same_tokens;
 mod schedule;
 mod snapshot;

@@ -137,6 +137,26 @@ fn whoever_matters_more_pushes_others_out() {
     assert!(answers[..4].iter().any(|answer| answer.usage().preemptions > 0));
 }
 
+/// What an urgent one shares with the one that would have to go for it stays taken: there is no room, and nobody goes.
+#[test]
+fn nobody_goes_for_blocks_that_are_wanted_themselves() {
+    let mut dice = Dice(33);
+    let shared = dice.tokens(100);
+    let stays = Asked { priority: 5, ..Asked::new(dice.tokens(60), 24) };
+    let begins_alike = Asked::new(shared.clone(), 16);
+    let urgent = Asked { priority: 1, ..Asked::new([shared, dice.tokens(60)].concat(), 4) };
+    // 21 blocks of the first and 29 of the second. The third needs 40, of which 25 are the second's.
+    let mut engine = engine(EngineOptions { draft: 0, ..options(200) });
+    let submit =
+        |engine: &Engine, asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
+    let mut answers = vec![submit(&engine, &stays), submit(&engine, &begins_alike)];
+    (0..3).for_each(|_| drop(engine.step().unwrap()));
+    answers.push(submit(&engine, &urgent));
+    run(&mut engine, &mut answers);
+    assert_as_alone(&[stays, begins_alike, urgent], &answers, "one that begins alike");
+    assert_eq!(engine.state().counters.preemptions, 0);
+}
+
 /// Two whose levels are both beyond what counts are equals: the earlier one, which had lost its place while nobody read
 /// what it wrote, does not take that of the later one.
 #[test]

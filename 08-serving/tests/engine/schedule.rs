@@ -5,12 +5,18 @@ use serving::engine::policy::{
     Budget, Continuous, Plan, Policy, Rank, State, StaticBatches, View, share_out,
 };
 use speculative::PassTimes;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-/// Requests as numbers, and a pool that only counts: what an engine does with a plan, without the engine.
+/// Requests as numbers, and blocks as numbers: what an engine does with a plan, without the engine.
 struct World {
     requests: Vec<Request>,
+    /// By family, the blocks of its beginning that are known, whoever has them.
+    known: BTreeMap<usize, Vec<u32>>,
+    /// How many have each block. A number is never given a second time.
+    holders: Vec<u32>,
+    /// Blocks that somebody has.
+    used: usize,
     block: usize,
     total: usize,
     budget: Budget,
@@ -23,65 +29,153 @@ struct Request {
     view: View,
     /// Tokens at which it is done. The last one is written, and never run.
     end: usize,
+    /// Its blocks, in order.
+    table: Vec<u32>,
+    /// Tokens with which it begins.
+    prompt: usize,
+    /// Those whose prompts begin alike, for as many tokens as their number says.
+    family: usize,
     preemptions: usize,
 }
 
 impl World {
-    fn used(&self) -> usize {
-        self.requests.iter().map(|request| request.view.places).sum()
+    fn state(&self) -> State {
+        let requests = self.requests.iter().map(|request| self.view(request)).collect();
+        let cached = self.total - self.used;
+        State { requests, free: 0, cached, block: self.block, times: PassTimes::default() }
     }
 
-    fn state(&self) -> State {
-        let requests = self.requests.iter().map(|request| request.view.clone()).collect();
-        let free = self.total - self.used();
-        State { requests, free, cached: 0, block: self.block, times: PassTimes::default() }
+    fn view(&self, request: &Request) -> View {
+        let (table, view) = (request.table.clone(), request.view.clone());
+        if view.is_running {
+            return View { places: table.len(), common: table, ..view };
+        }
+        let common = self.known_to(request);
+        View { held: common.len() * self.block, common, ..view }
+    }
+
+    /// The blocks of its beginning that are known. The last token of the prompt is its own.
+    fn known_to(&self, request: &Request) -> Vec<u32> {
+        let known = self.known.get(&request.family).map_or(&[][..], |known| known);
+        known.iter().take(request.shared() / self.block).copied().collect()
     }
 
     /// Carries out a plan as an engine would, and checks that it can be. Gives who is done.
     fn carry_out(&mut self, plan: &Plan) -> Vec<u64> {
         assert!(plan.rows() <= self.budget.rows, "{plan:?}");
-        let block = self.block;
         for id in &plan.preempt {
             let request = self.request(*id);
             assert!(request.view.is_running);
             request.preemptions += 1;
-            (request.view.is_running, request.view.held, request.view.places) = (false, 0, 0);
+            (request.view.is_running, request.view.held) = (false, 0);
+            let table = std::mem::take(&mut request.table);
+            table.into_iter().for_each(|block| self.release(block));
         }
         for id in &plan.admit {
-            let request = self.request(*id);
+            let request = self.request(*id).clone();
             assert!(!request.view.is_running && !request.view.is_stalled);
             assert!(!plan.preempt.contains(id), "in and out in one step");
-            request.view.is_running = true;
+            let table = self.known_to(&request);
+            table.iter().for_each(|&block| self.hold(block));
+            let held = table.len() * self.block;
+            let request = self.request(*id);
+            (request.view.is_running, request.view.held, request.table) = (true, held, table);
         }
         let mut seen = HashSet::new();
-        let mut done = Vec::new();
         for span in &plan.spans {
             assert!(seen.insert(span.id), "two spans of one request");
+            let block = self.block;
             let request = self.request(span.id);
             assert!(request.view.is_running && !request.view.is_stalled);
             assert!(!request.view.is_paused, "it was to have no rows");
             assert!(span.rows > 0 && span.rows <= request.view.pending());
             request.view.held += span.rows;
-            request.view.places = request.view.places.max(request.view.held.div_ceil(block));
-            request.view.gives_back = request.view.places;
-            if request.view.held == request.view.text {
-                request.view.text += 1;
-                if request.view.text == request.end {
+            let more = request.view.held.div_ceil(block).saturating_sub(request.table.len());
+            let taken: Vec<u32> = (0..more).map(|_| self.take()).collect();
+            self.request(span.id).table.extend(taken);
+        }
+        assert!(self.used <= self.total, "more blocks than there are");
+        self.evict();
+        let mut done = Vec::new();
+        for span in &plan.spans {
+            self.remember(span.id);
+            let Request { view, end, .. } = self.request(span.id);
+            if view.held == view.text {
+                view.text += 1;
+                if view.text == *end {
                     done.push(span.id);
                 }
             }
         }
-        assert!(self.used() <= self.total, "more blocks than there are");
         let running = self.requests.iter().filter(|request| request.view.is_running).count();
         assert!(running <= self.budget.running);
-        self.requests.retain(|request| !done.contains(&request.view.id));
+        for request in
+            self.requests.extract_if(.., |r| done.contains(&r.view.id)).collect::<Vec<_>>()
+        {
+            request.table.into_iter().for_each(|block| self.release(block));
+        }
         done
+    }
+
+    /// A block that nobody has had.
+    fn take(&mut self) -> u32 {
+        self.holders.push(0);
+        let block = self.holders.len() as u32 - 1;
+        self.hold(block);
+        block
+    }
+
+    fn hold(&mut self, block: u32) {
+        let holders = &mut self.holders[block as usize];
+        self.used += usize::from(*holders == 0);
+        *holders += 1;
+    }
+
+    fn release(&mut self, block: u32) {
+        let holders = &mut self.holders[block as usize];
+        *holders -= 1;
+        self.used -= usize::from(*holders == 0);
+    }
+
+    /// Whole blocks of the beginning are known from now on. Of what was known before it has the others' blocks.
+    fn remember(&mut self, id: u64) {
+        let block = self.block;
+        let Request { view, family, table, .. } = self.request(id).clone();
+        let whole = view.held.min(self.request(id).shared()) / block;
+        for at in 0..whole {
+            let known = self.known.entry(family).or_default();
+            if at == known.len() {
+                known.push(table[at]);
+            }
+            let earlier = known[at];
+            self.hold(earlier);
+            self.release(table[at]);
+            self.request(id).table[at] = earlier;
+        }
+    }
+
+    /// Lets go of what is known and nobody has, as far as there is no room for it: the ends first.
+    fn evict(&mut self) {
+        let mut room = self.total - self.used;
+        let holders = &self.holders;
+        for known in self.known.values_mut() {
+            let is_held = |block: &&u32| holders[**block as usize] > 0;
+            let held = known.iter().take_while(is_held).count();
+            assert!(!known[held..].iter().any(|block| is_held(&block)), "no beginning");
+            known.truncate(held + room);
+            room -= known.len() - held;
+        }
     }
 
     /// Somebody comes, who is done one token after the last that the pool is to hold.
     fn add(&mut self, view: View) {
-        let end = view.longest + 1;
-        self.requests.push(Request { view, end, preemptions: 0 });
+        self.add_to(0, view);
+    }
+
+    /// The same for one of a family.
+    fn add_to(&mut self, family: usize, view: View) {
+        let (end, prompt, table) = (view.longest + 1, view.text, Vec::new());
+        self.requests.push(Request { view, end, table, prompt, family, preemptions: 0 });
     }
 
     fn request(&mut self, id: u64) -> &mut Request {
@@ -89,7 +183,14 @@ impl World {
     }
 }
 
-fn view(id: u64, priority: i32, arrived: u64, text: usize, longest: usize) -> View {
+impl Request {
+    /// Tokens of its prompt that others of its family have too. The prompt's last token is read in any case.
+    fn shared(&self) -> usize {
+        self.family.min(self.prompt - 1)
+    }
+}
+
+pub(crate) fn view(id: u64, priority: i32, arrived: u64, text: usize, longest: usize) -> View {
     View {
         id,
         rank: Rank::new(priority, Duration::from_millis(arrived), id),
@@ -101,8 +202,7 @@ fn view(id: u64, priority: i32, arrived: u64, text: usize, longest: usize) -> Vi
         held: 0,
         longest,
         places: 0,
-        gives_back: 0,
-        shared: 0,
+        common: Vec::new(),
         behind: None,
         guesses: Vec::new(),
         probes: false,
@@ -112,25 +212,28 @@ fn view(id: u64, priority: i32, arrived: u64, text: usize, longest: usize) -> Vi
 /// Rows with which every prompt is read in the pass in which its request comes in.
 const ROWS_FOR_ALL: usize = 30 * 150;
 
-/// A load: when each comes, its priority, its prompt and its answer.
-fn load() -> impl Strategy<Value = Vec<(u64, i32, usize, usize)>> {
-    prop::collection::vec((0u64..300, -3i32..4, 1usize..90, 1usize..60), 1..30)
+/// A load: when each comes, its priority, its prompt, its answer and its family.
+type Load = Vec<(u64, i32, usize, usize, usize)>;
+
+fn load() -> impl Strategy<Value = Load> {
+    let family = prop::sample::select(vec![0usize, 0, 20, 40, 80]);
+    prop::collection::vec((0u64..300, -3i32..4, 1usize..90, 1usize..60, family), 1..30)
 }
 
 /// Runs a load to its end, a millisecond a pass. Gives when each came in first and when it was done, in passes.
 fn simulate(
     policy: &dyn Policy,
-    load: &[(u64, i32, usize, usize)],
+    load: &Load,
     mut world: World,
 ) -> (HashMap<u64, (u64, u64)>, usize) {
     let (mut times, mut first, mut preemptions) = (HashMap::new(), HashMap::new(), 0);
     let mut last = HashMap::new();
     let mut now = 0;
     while times.len() < load.len() {
-        for (id, &(at, priority, prompt, answer)) in (0..).zip(load) {
+        for (id, &(at, priority, prompt, answer, family)) in (0..).zip(load) {
             if at == now {
                 let end = prompt + answer;
-                world.add(view(id, priority, at, prompt, end - 1));
+                world.add_to(family, view(id, priority, at, prompt, end - 1));
             }
         }
         let mut is_paused = false;
@@ -172,7 +275,8 @@ fn world(block: usize, more: usize, rows: usize, running: usize) -> World {
     // The longest text fits, and how much more is a matter of luck.
     let total = 150usize.div_ceil(block) + more / block;
     let budget = Budget { rows: rows.max(running), running };
-    World { requests: Vec::new(), block, total, budget, pauses: 0 }
+    let (requests, known, holders) = Default::default();
+    World { requests, known, holders, used: 0, block, total, budget, pauses: 0 }
 }
 
 proptest! {
@@ -186,7 +290,7 @@ proptest! {
         more in 0usize..400, rows in 1usize..64, running in 1usize..12, pauses in 0u64..4,
     ) {
         let world = || World { pauses, ..world(block, more, rows, running) };
-        let tokens: usize = load.iter().map(|(_, _, prompt, answer)| prompt + answer).sum();
+        let tokens: usize = load.iter().map(|(_, _, prompt, answer, _)| prompt + answer).sum();
         let (_, preemptions) = simulate(&Continuous, &load, world());
         prop_assert!(preemptions <= tokens / block + 4 * load.len(), "{preemptions} of {tokens}");
         let (_, none) = simulate(&StaticBatches, &load, world());
@@ -200,7 +304,7 @@ proptest! {
         load in load(), more in 0usize..400, running in 1usize..12,
         rows in prop_oneof![1usize..64, Just(ROWS_FOR_ALL)],
     ) {
-        let load: Vec<_> = load.into_iter().map(|(at, _, p, a)| (at, 0, p, a)).collect();
+        let load: Vec<_> = load.into_iter().map(|(at, _, p, a, family)| (at, 0, p, a, family)).collect();
         for policy in [&Continuous as &dyn Policy, &StaticBatches] {
             let (times, _) = simulate(policy, &load, world(4, more, rows, running));
             let mut order: Vec<u64> = (0..load.len() as u64).collect();
@@ -294,8 +398,9 @@ fn whoever_pauses_keeps_the_place() {
         world.add(view(id, 0, id, 8, 20));
     }
     let first = world.request(0);
-    (first.view.is_running, first.view.held, first.view.places) = (true, 7, 2);
+    (first.view.is_running, first.view.held) = (true, 7);
     first.view.is_paused = true;
+    world.request(0).table = vec![world.take(), world.take()];
     assert_eq!(Continuous.schedule(&world.state(), world.budget), Plan::default());
     // With a place for each, both come to run.
     world.budget.running = 2;

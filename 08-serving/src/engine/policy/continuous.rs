@@ -69,7 +69,7 @@ fn is_being_read(draw: &Draw, id: Option<u64>) -> bool {
 fn make_place<'a>(draw: &mut Draw<'a>, view: &View, budget: Budget) -> bool {
     // Nobody goes out in vain, and no prompt pauses.
     let mut tried = draw.clone();
-    while !fits(&tried, view, budget) {
+    while !fits(&mut tried, view, budget) {
         // Whoever came in with this plan has no place to give up yet.
         let last = tried.inside.last().filter(|last| last.is_running);
         if !last.is_some_and(|last| last.is_stalled || gives_way(last, view)) {
@@ -85,12 +85,14 @@ fn make_place<'a>(draw: &mut Draw<'a>, view: &View, budget: Budget) -> bool {
     true
 }
 
-fn fits(draw: &Draw, view: &View, budget: Budget) -> bool {
-    let needed = draw.blocks_for(view.text) - view.shared;
+fn fits(draw: &mut Draw, view: &View, budget: Budget) -> bool {
+    // One alone always fits.
+    if draw.inside.is_empty() || draw.inside.len() >= budget.running {
+        return draw.inside.is_empty();
+    }
     // The next pass may take a block for everyone, this one included.
     let spare = draw.inside.len() + 1;
-    // One alone always fits.
-    let is_alone = draw.inside.is_empty();
-    draw.inside.len() < budget.running
-        && (is_alone || needed + draw.promised() + spare <= draw.blocks)
+    let needed = draw.blocks_for(view.text) + draw.promised() + spare;
+    // Most often there is no room even if others have all that is known; then nobody counts what they have.
+    needed - view.common.len() <= draw.blocks && needed - draw.in_use(view) <= draw.blocks
 }

@@ -1,5 +1,6 @@
 //! A plan in the making: rows and blocks that are left.
 
+use super::sharing::Sharing;
 use super::{Budget, Plan, PlannedSpan, State, View};
 
 /// What has been given out so far. Requests inside are in order of rank, stalled ones last: the last goes
@@ -13,6 +14,8 @@ pub(super) struct Draw<'a> {
     /// Rows for prompts. Each text has a row set aside, so that none waits for another's prompt.
     pub(super) prompt_rows: usize,
     block: usize,
+    /// Who shares what of those inside; counted when it is first asked for, as most passes do not.
+    sharing: Option<Sharing>,
 }
 
 impl<'a> Draw<'a> {
@@ -26,11 +29,21 @@ impl<'a> Draw<'a> {
             blocks: state.free + state.cached,
             prompt_rows: budget.rows.saturating_sub(texts),
             block: state.block,
+            sharing: None,
         }
     }
 
     pub(super) fn blocks_for(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.block)
+    }
+
+    fn sharing(&mut self) -> &mut Sharing {
+        self.sharing.get_or_insert_with(|| Sharing::of(&self.inside))
+    }
+
+    /// Blocks that a request that waits finds in others' hands: they take no room.
+    pub(super) fn in_use(&mut self, view: &View) -> usize {
+        if view.common.is_empty() { 0 } else { self.sharing().in_use(view) }
     }
 
     // ANCHOR: rows
@@ -66,8 +79,9 @@ impl<'a> Draw<'a> {
 
     /// The last in rank gives up its place.
     pub(super) fn send_out_last(&mut self) {
-        let Some(view) = self.inside.pop() else { return };
-        self.blocks += view.gives_back;
+        let Some(&view) = self.inside.last() else { return };
+        self.blocks += self.sharing().remove(view);
+        self.inside.pop();
         self.take_rows(view, usize::MAX);
         self.plan.preempt.push(view.id);
     }
@@ -98,9 +112,11 @@ impl<'a> Draw<'a> {
 
     /// A request comes in, with as much of its prompt as there are rows for.
     pub(super) fn admit(&mut self, view: &'a View) {
-        let room = ((view.shared + self.blocks) * self.block).saturating_sub(view.held);
+        let in_use = self.in_use(view);
+        let room = ((in_use + self.blocks) * self.block).saturating_sub(view.held);
         let rows = view.pending().min(self.prompt_rows).min(room);
-        self.blocks -= (self.blocks_for(view.held + rows) - view.shared).min(self.blocks);
+        self.blocks -= (self.blocks_for(view.held + rows) - in_use).min(self.blocks);
+        self.sharing().add(view);
         self.prompt_rows -= rows;
         self.plan.admit.push(view.id);
         self.plan.spans.push(PlannedSpan { id: view.id, rows, guesses: 0 });

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `rank.rs` | who goes first: priority and waiting in one number |
 //! | `draw.rs` | a plan in the making: rows and blocks that are left |
+//! | `sharing.rs` | what comes free when somebody goes |
 //! | `continuous.rs` | [`Continuous`]: whoever fits, in every pass |
 //! | `static_batches.rs` | [`StaticBatches`]: a batch at a time, for comparison |
 //! | `drafts.rs` | which guesses are worth a row |
@@ -17,6 +18,7 @@ mod continuous;
 mod drafts;
 mod draw;
 mod rank;
+mod sharing;
 mod static_batches;
 
 pub use continuous::Continuous;
@@ -93,10 +95,9 @@ pub struct View {
     pub longest: usize,
     /// Running: blocks in its table.
     pub places: usize,
-    /// Running: blocks that are there for others once it gives up its place.
-    pub gives_back: usize,
-    /// Waiting: blocks of what is known of it that others use at the moment.
-    pub shared: usize,
+    /// Blocks that others may have too, by number. Running: of its table, whose other blocks nobody else has, and nobody who
+    /// waits begins with. Waiting: all that are known of it.
+    pub common: Vec<u32>,
     /// Waiting: somebody whose prompt begins like this one's, beyond what is known. Once that one has been read,
     /// this one need not be.
     pub behind: Option<u64>,

@@ -27,7 +27,7 @@ impl Policy for StaticBatches {
         waiting.sort_by_key(|view| view.rank);
         let mut set_aside = state.free + state.cached;
         for view in waiting.into_iter().take(budget.running) {
-            let needed = draw.blocks_for(view.longest) - view.shared;
+            let needed = draw.blocks_for(view.longest) - draw.in_use(view);
             // The first one fits in any case: it has the pool to itself.
             if draw.prompt_rows == 0 || (needed > set_aside && !draw.inside.is_empty()) {
                 break;
