@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Somebody who was asked, until what is wanted is not wanted any more.
-struct Pending {
-    wanted: Wanted,
-    courier: Courier,
-    is_wanted: std::sync::Weak<()>,
+pub(crate) struct Pending {
+    pub(crate) wanted: Wanted,
+    pub(crate) courier: Courier,
+    pub(crate) is_wanted: std::sync::Weak<()>,
 }
 
 /// Keeps what it is asked for until the test does something about it.
 #[derive(Clone, Default)]
-struct Desk {
+pub(crate) struct Desk {
     asked: Arc<Mutex<Vec<Pending>>>,
     is_away: bool,
 }
@@ -42,11 +42,11 @@ impl Prefiller for Desk {
 }
 
 impl Desk {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 
-    fn take(&self) -> Pending {
+    pub(crate) fn take(&self) -> Pending {
         self.asked.lock().unwrap().remove(0)
     }
 }
@@ -54,19 +54,19 @@ impl Desk {
 const MODEL: [u8; 32] = [3; 32];
 
 /// An engine that reads prompts for others.
-fn reader(options: EngineOptions) -> Engine {
+pub(crate) fn reader(options: EngineOptions) -> Engine {
     let exchange = Some(Exchange { model: MODEL, prefiller: None });
     engine(EngineOptions { exchange, rows: 32, ..options })
 }
 
 /// An engine whose prompts are read elsewhere.
-fn writer(desk: &Desk, options: EngineOptions) -> Engine {
+pub(crate) fn writer(desk: &Desk, options: EngineOptions) -> Engine {
     let prefiller = Some(Arc::new(desk.clone()) as Arc<dyn Prefiller>);
     engine(EngineOptions { exchange: Some(Exchange { model: MODEL, prefiller }), ..options })
 }
 
 /// Has an engine read a prompt, and gives the blocks that are wanted of it.
-fn read(reader: &mut Engine, wanted: &Wanted) -> HashMap<Key, Vec<u8>> {
+pub(crate) fn read(reader: &mut Engine, wanted: &Wanted) -> HashMap<Key, Vec<u8>> {
     let request = EngineRequest::reading(wanted.tokens.clone());
     let mut answer = Answer::of(reader.submit(request).unwrap());
     let text: Arc<[u32]> = wanted.tokens.clone().into();
@@ -298,115 +298,6 @@ fn whoever_has_only_the_beginning_in_common_asks_for_itself() {
     let _answers = [ask(6, 40), ask(7, 100)];
     writer.step().unwrap();
     assert_eq!(desk.len(), 2);
-}
-
-/// Whoever has asked: what has come is for whoever of those who wait for it comes in first.
-#[test]
-fn what_has_come_is_there_for_the_first_in_rank() {
-    let desk = Desk::default();
-    let mut reader = reader(options(900));
-    let mut writer = writer(&desk, EngineOptions { running: 1, draft: 0, ..options(900) });
-    let prompt = Dice(4).tokens(100);
-    let runs = Asked { priority: 1, ..Asked::new(Dice(5).tokens(20), 30) };
-    // The one that asks goes on for longer than the other.
-    let asks = Asked::new([&prompt[..], &Dice(6).tokens(30)].concat(), 5);
-    let urgent = Asked { priority: 1, ..Asked::new(prompt, 5) };
-    let asked = [runs, asks, urgent];
-    let mut answers = asked.each_ref().map(|a| Answer::of(writer.submit(a.request()).unwrap()));
-    writer.step().unwrap();
-    let pending = desk.take();
-    pending.courier.deliver(read(&mut reader, &pending.wanted));
-    let mut order = Vec::new();
-    while order.len() < 2 {
-        let Step::Ran(record) = writer.step().unwrap() else { panic!("somebody waits in vain") };
-        order.extend(record.admitted);
-        answers.iter_mut().for_each(Answer::read);
-    }
-    assert_eq!(order, [2, 1].map(|i: usize| answers[i].ticket.id()));
-    assert!(pending.is_wanted.strong_count() == 0, "all that came has been taken");
-    run(&mut writer, &mut answers);
-    assert_as_alone(&asked, &answers, "by rank");
-    // 96 of the urgent one's 100 tokens; and of the other's 130, those behind the hundred that were here by then.
-    assert_eq!((writer.state().counters.brought_tokens, desk.len()), (96 + 28, 0));
-}
-
-#[test]
-fn whoever_asked_may_go_while_others_wait_for_the_same() {
-    let desk = Desk::default();
-    let mut reader = reader(options(900));
-    let mut writer = writer(&desk, options(900));
-    let asked = Asked::new(Dice(4).tokens(100), 8);
-    let gone = writer.submit(asked.request()).unwrap();
-    let mut answers = [Answer::of(writer.submit(asked.request()).unwrap())];
-    writer.step().unwrap();
-    drop(gone);
-    run(&mut writer, &mut answers);
-    let pending = desk.take();
-    assert_eq!((pending.is_wanted.strong_count(), desk.len()), (1, 0), "it is still wanted, once");
-    pending.courier.deliver(read(&mut reader, &pending.wanted));
-    run(&mut writer, &mut answers);
-    assert_as_alone(&[asked], &answers, "alone now");
-    assert_eq!(writer.state().counters.brought_tokens, 96);
-}
-
-#[test]
-fn who_comes_after_an_empty_delivery_asks_anew() {
-    let desk = Desk::default();
-    let mut writer = writer(&desk, EngineOptions { running: 1, draft: 0, ..options(900) });
-    let asked = Asked::new(Dice(4).tokens(100), 8);
-    let runs = Asked::new(Dice(5).tokens(20), 30);
-    let submit =
-        |engine: &Engine, asked: &Asked| Answer::of(engine.submit(asked.request()).unwrap());
-    let _answers = [submit(&writer, &runs), submit(&writer, &asked)];
-    writer.step().unwrap();
-    desk.take().courier.deliver(HashMap::new());
-    let _next = submit(&writer, &asked);
-    writer.step().unwrap();
-    assert_eq!(desk.len(), 1);
-}
-
-/// However slowly blocks come, there is a moment at which the rest is read here.
-#[test]
-fn what_is_read_elsewhere_has_a_time_for_all_of_it() {
-    let desk = Desk::default();
-    let mut writer = writer(&desk, options(900));
-    let prompt = Dice(4).tokens(101);
-    let began = Instant::now();
-    let ask = |prompt: &[u32], deadline| {
-        let request = EngineRequest::new(prompt.to_vec(), 3);
-        writer.submit(EngineRequest { deadline, ..request }).unwrap()
-    };
-    let soon = began + Duration::from_secs(15);
-    let _tickets = [
-        ask(&prompt, None),
-        ask(&Dice(5).tokens(101), Some(soon)),
-        // It could wait for what the first has asked for, but has less time.
-        ask(&prompt, Some(soon)),
-        ask(&prompt, None),
-    ];
-    let submitted = Instant::now();
-    writer.step().unwrap();
-    let deadlines: Vec<Option<Instant>> =
-        (0..desk.len()).map(|_| desk.take().wanted.deadline).collect();
-    // Twice ten seconds, and ten milliseconds for each of a hundred tokens.
-    let most = Duration::from_secs(22);
-    let first = deadlines[0].unwrap();
-    assert!(began + most <= first && first <= submitted + most, "{:?}", first - began);
-    assert_eq!(deadlines[1..], [Some(soon); 2]);
-}
-
-#[test]
-fn a_short_prompt_does_not_wait_for_a_long_one_that_begins_alike() {
-    let desk = Desk::default();
-    let mut writer = writer(&desk, options(900));
-    let long = Dice(4).tokens(220);
-    // Of 219 tokens 216 are asked for, which is more than twice 104.
-    for (length, asked) in [(220, 1), (113, 1), (105, 2)] {
-        let ticket = writer.submit(Asked::new(long[..length].to_vec(), 3).request()).unwrap();
-        std::mem::forget(ticket);
-        writer.step().unwrap();
-        assert_eq!(desk.len(), asked, "{length} tokens");
-    }
 }
 
 /// The beginning after which others were to come is gone when they come: none of them is of use.

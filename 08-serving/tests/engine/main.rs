@@ -3,8 +3,11 @@
 //! | File | Holds |
 //! |---|---|
 //! | `world.rs` | a small model, requests, what each answers alone, and an engine stepped by hand |
+//! | `numbers.rs` | requests and blocks as numbers, for policies |
 //! | `same_tokens.rs` | alone and in any batch, bit for bit |
 //! | `pressure.rs` | a pool that is too small: preemption, parking, nothing lost |
+//! | `elsewhere.rs` | prompts that another engine reads |
+//! | `deliveries.rs` | the same where several wait for one |
 //! | `embeddings.rs` | hidden states of prompts, alone and in any batch |
 //! | `kv_events.rs` | routers know what the pool knows |
 //! | `forms.rs` | answers of a given form: masks, followed while the model runs |
@@ -17,11 +20,13 @@
 //! | `thread.rs` | the engine on its thread |
 //! | `tiers.rs` | what leaves the pool, in memory and in a file |
 
+mod deliveries;
 mod elsewhere;
 mod embeddings;
 mod forms;
 mod kv_events;
 mod leaving;
+mod numbers;
 mod pressure;
 mod requests;
 mod room;

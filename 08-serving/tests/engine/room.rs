@@ -1,6 +1,6 @@
 //! The policies again: blocks that several have. What comes free when some of them go is compared with sets of blocks.
 
-use crate::schedule::view;
+use crate::numbers::view;
 use proptest::prelude::*;
 use serving::engine::policy::{Budget, Continuous, Plan, Policy, State, View};
 use speculative::PassTimes;
