@@ -22,7 +22,8 @@ use std::path::Path;
 /// someone/SmolLM2-GGUF:smol.Q4_K_M.gguf         the hub: one file
 /// ```
 ///
-/// What is on this machine goes before what is on the hub.
+/// What is on this machine goes before what is on the hub. A name on the hub without a file means the model in parts
+/// (`config.json`, `tokenizer.json`, safetensors) of a repository that has one, and the only GGUF file of another.
 ///
 /// # Errors
 /// Whatever is missing, malformed or contradictory, by file; or a hub that cannot be reached.

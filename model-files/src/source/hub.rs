@@ -3,9 +3,14 @@
 //! What the cache has is used as it is, without asking the hub. So a model that was downloaded once
 //! runs offline, and stays the same until somebody asks for another revision. Only the small files
 //! that other tools may have left out are asked for, once, at the commit that is there.
+//!
+//! A name means the same with the hub and without it. What `owner/name` alone means, all files of the repository decide:
+//! its model in parts if it has one, or else its only GGUF file. A cache that has one GGUF file may have one of many, so
+//! which files there are is noted beside what was downloaded, and without that note the hub is asked.
 
 mod cached;
 mod download;
+mod knock;
 mod refusal;
 
 pub use cached::CachedModel;
@@ -16,9 +21,7 @@ use download::Repository;
 use hf_hub::api::sync::{Api, ApiBuilder};
 use hf_hub::{Cache, Repo, RepoType};
 use naive_decode::{Error, Result};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Files that every model must have.
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
@@ -31,9 +34,6 @@ const SETTINGS: &str = "tokenizer_config.json";
 
 /// Why the hub is not asked.
 const OFFLINE: &str = "HF_HUB_OFFLINE is set";
-
-/// How long to wait for the hub's machine to answer at all.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where models come from, and where they are kept.
 // No Debug: it would write the token into logs.
@@ -95,6 +95,7 @@ impl Hub {
         let snapshot = &repository.snapshot;
         if let Some(file) = one_file(name, &there)? {
             repository.get(file)?;
+            repository.note_files();
             return Ok(snapshot.join(file));
         }
         if let Some(missing) = NEEDED.iter().find(|file| !there.contains(file)) {
@@ -143,8 +144,15 @@ impl Hub {
         let commit = std::fs::read_to_string(kept).ok();
         let commit = commit.as_deref().map_or(name.revision.as_str(), str::trim);
         let snapshot = self.snapshot(name, commit);
-        if name.file.is_none() && snapshot.join(NEEDED[0]).exists() {
-            return Some(snapshot).filter(|snapshot| is_complete(snapshot));
+        if name.file.is_none() {
+            if is_complete(&snapshot) {
+                return Some(snapshot);
+            }
+            let files = std::fs::read(self.files_noted(name, commit)).ok()?;
+            let there: Vec<String> = serde_json::from_slice(&files).ok()?;
+            let there: Vec<&str> = there.iter().map(String::as_str).collect();
+            let only = snapshot.join(one_file(name, &there).ok()??);
+            return Some(only).filter(|only| only.exists());
         }
         let there = files_below(&snapshot, "");
         let mut of_these = there.iter().filter(|file| name.may_be(file));
@@ -169,34 +177,17 @@ impl Hub {
         self.directory(name).join(".no_exist").join(commit)
     }
 
+    /// Where the cache has a note of all files that the hub has of a commit: a list in JSON. Other tools have none.
+    fn files_noted(&self, name: &HubName, commit: &str) -> PathBuf {
+        self.directory(name).join(".files").join(commit)
+    }
+
     fn api(&self) -> Result<Api> {
         let builder = ApiBuilder::from_cache(Cache::new(self.cache.clone()))
             .with_endpoint(self.endpoint.clone())
             .with_token(self.token.clone())
             .with_retries(0);
         builder.build().map_err(|e| Error::file(&self.endpoint, e))
-    }
-
-    /// Finds out within [`PATIENCE`] whether the hub's machine answers. Without this, a network
-    /// that swallows everything would be waited for as long as the operating system sees fit.
-    fn knock(&self, name: &HubName) -> Result<()> {
-        let proxies =
-            ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
-        if proxies.iter().any(|proxy| std::env::var_os(proxy).is_some()) {
-            // A proxy knows the way; this machine need not.
-            return Ok(());
-        }
-        let (scheme, rest) = self.endpoint.split_once("://").unwrap_or(("https", &self.endpoint));
-        let host = rest.split('/').next().unwrap_or(rest);
-        let with_port = match host.contains(':') {
-            true => host.to_owned(),
-            false => format!("{host}:{}", if scheme == "http" { 80 } else { 443 }),
-        };
-        let addresses = with_port.to_socket_addrs();
-        let mut addresses = addresses.map_err(|e| self.unreachable(name, &e.to_string()))?;
-        let reached = addresses.find_map(|at| TcpStream::connect_timeout(&at, PATIENCE).ok());
-        let reason = format!("{with_port} does not answer");
-        reached.map(drop).ok_or_else(|| self.unreachable(name, &reason))
     }
 }
 
@@ -206,11 +197,13 @@ fn is_yes(value: &str) -> bool {
 }
 
 /// The one file of a repository that is all of the model, if it is one file: the one that was named, or the only GGUF
-/// file where the files of a model in parts are not there.
+/// file where the repository does not have all files of a model in parts. A configuration alone comes beside many a GGUF.
 fn one_file<'a>(name: &HubName, there: &[&'a str]) -> Result<Option<&'a str>> {
     let found: Vec<&str> = there.iter().copied().filter(|file| name.may_be(file)).collect();
+    let has = |file: &&str| there.contains(file);
+    let in_parts = NEEDED.iter().all(has) && [WHOLE, INDEX].iter().any(has);
     match (&name.file, &found[..]) {
-        (None, _) if NEEDED.iter().all(|file| there.contains(file)) => Ok(None),
+        (None, _) if in_parts => Ok(None),
         (_, &[file]) => Ok(Some(file)),
         (None, _) => Ok(None),
         (Some(Wanted::File(file)), _) => Err(refusal::lacks(name, file, there)),

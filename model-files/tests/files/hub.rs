@@ -105,10 +105,70 @@ fn one_file_of_several() {
     let path = hub.fetch(&name("owner/name:b.gguf")).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"GGUF b");
     assert_refused(&hub, "owner/name:c.gguf", &["no c.gguf", "a.gguf, b.gguf"]);
-    // The only one that the cache has is meant, and of two none.
-    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    // None of two is meant, whichever of them the cache has.
+    assert_refused(&hub, "owner/name", &words);
     hub.fetch(&name("owner/name:a.gguf")).unwrap();
     assert_refused(&hub, "owner/name", &words);
+}
+
+#[test]
+fn a_name_alone_means_the_same_whatever_the_cache_has() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut files = model();
+    files.insert("a.gguf", b"GGUF a".to_vec());
+    let server = FakeHub::serve(files, None);
+    let mut hub = hub(&server.endpoint, cache.path());
+    let file = hub.fetch(&name("owner/name:a.gguf")).unwrap();
+    // The model in parts is meant, which the cache does not have.
+    hub.offline = true;
+    let words = ["HF_HUB_OFFLINE", "holds of it owner/name:a.gguf, to be named in full"];
+    assert_refused(&hub, "owner/name", &words);
+    assert_eq!(hub.fetch(&name("owner/name:a.gguf")).unwrap(), file);
+    hub.offline = false;
+    let path = hub.fetch(&name("owner/name")).unwrap();
+    assert!(path.is_dir());
+    hub.offline = true;
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    assert_eq!(hub.fetch(&name("owner/name:a.gguf")).unwrap(), file);
+}
+
+#[test]
+fn whether_a_file_is_the_only_one_the_hub_is_asked_once() {
+    let cache = tempfile::tempdir().unwrap();
+    let files = Files::from([("a.gguf", b"GGUF a".to_vec())]);
+    let server = FakeHub::serve(files.clone(), None);
+    let mut hub = hub(&server.endpoint, cache.path());
+    // As another tool left it.
+    put_main(cache.path(), &files);
+    hub.offline = true;
+    assert_refused(&hub, "owner/name", &["holds of it owner/name:a.gguf"]);
+    hub.offline = false;
+    let path = hub.fetch(&name("owner/name")).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"GGUF a");
+    let asked = server.requests.lock().unwrap().len();
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    assert_eq!(server.requests.lock().unwrap().len(), asked);
+    hub.offline = true;
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
+    // A note that was damaged is none.
+    fs::write(cache.path().join("models--owner--name/.files").join(COMMIT), "[").unwrap();
+    assert_refused(&hub, "owner/name", &["holds of it owner/name:a.gguf"]);
+}
+
+#[test]
+fn a_configuration_beside_the_only_file_hides_nothing() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut files = model();
+    files.remove("model.safetensors");
+    files.insert("a.gguf", b"GGUF a".to_vec());
+    let server = FakeHub::serve(files, None);
+    let mut hub = hub(&server.endpoint, cache.path());
+    let path = hub.fetch(&name("owner/name")).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"GGUF a");
+    // Another tool may have asked for it.
+    fs::write(path.with_file_name("config.json"), DRAFT.config).unwrap();
+    hub.offline = true;
+    assert_eq!(hub.fetch(&name("owner/name")).unwrap(), path);
 }
 
 #[test]
@@ -222,7 +282,9 @@ fn put(cache: &Path, directory: &str, revision: Option<&str>, files: &Files) {
     let snapshot = directory.join("snapshots").join(commit);
     fs::create_dir_all(&snapshot).unwrap();
     for (name, bytes) in files {
-        fs::write(snapshot.join(name), bytes).unwrap();
+        let path = snapshot.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
     }
     if let Some(revision) = revision {
         fs::create_dir_all(directory.join("refs")).unwrap();
@@ -234,7 +296,12 @@ fn put(cache: &Path, directory: &str, revision: Option<&str>, files: &Files) {
 fn put_in_part(cache: &Path) {
     let mut part = model();
     part.remove("tokenizer_config.json");
-    put(cache, "models--owner--name", Some(COMMIT), &part);
+    put_main(cache, &part);
+}
+
+/// Puts files into a cache as those of the hub's commit, which `main` names.
+fn put_main(cache: &Path, files: &Files) {
+    put(cache, "models--owner--name", Some(COMMIT), files);
     let refs = cache.join("models--owner--name/refs");
     fs::rename(refs.join(COMMIT), refs.join("main")).unwrap();
 }
@@ -291,7 +358,8 @@ fn the_cache_lists_what_runs_from_it() {
     put(cache.path(), "models--o--whole", Some("main"), &model());
     put(cache.path(), "models--o--whole", Some("v2"), &model());
     put(cache.path(), "models--o--whole", None, &model());
-    let gguf = BTreeMap::from([("a.gguf", Vec::new()), ("b.txt", Vec::new())]);
+    let gguf = ["a.gguf", "more/b.gguf", "mmproj-a.gguf", "b.txt"].map(|file| (file, Vec::new()));
+    let gguf = BTreeMap::from(gguf);
     put(cache.path(), "models--o--gguf", Some("main"), &gguf);
     // Not whole, no model, no directory.
     let mut part = model();
@@ -301,7 +369,8 @@ fn the_cache_lists_what_runs_from_it() {
     fs::write(cache.path().join("models--o--file"), "").unwrap();
     fs::create_dir(cache.path().join("models--o--empty")).unwrap();
     let names: Vec<String> = hub.cached_models().into_iter().map(|model| model.name).collect();
-    assert_eq!(names, ["o/gguf:a.gguf", "o/whole", "o/whole@loose", "o/whole@v2"]);
+    let ggufs = ["o/gguf:a.gguf", "o/gguf:more/b.gguf"];
+    assert_eq!(names, [&ggufs[..], &["o/whole", "o/whole@loose", "o/whole@v2"]].concat());
     // Each is what its name says, without the hub.
     for model in hub.cached_models() {
         assert_eq!(hub.fetch(&name(&model.name)).unwrap(), model.path);

@@ -1,6 +1,7 @@
 //! What the hub's cache has: every model that runs without asking the hub.
 
-use super::{Hub, is_complete};
+use super::{Hub, files_below, is_complete};
+use crate::source::is_model;
 use std::path::{Path, PathBuf};
 
 /// A model in the cache.
@@ -21,15 +22,12 @@ impl Hub {
             let Some(repository) = name_of(&directory).and_then(repository_of) else { continue };
             for (revision, commit) in revisions(&directory) {
                 let snapshot = directory.join("snapshots").join(commit);
-                let name = match revision.as_str() {
-                    "main" => repository.clone(),
-                    revision => format!("{repository}@{revision}"),
-                };
-                let ggufs = entries(&snapshot).into_iter().filter_map(|path| {
-                    let file = name_of(&path).filter(|file| file.ends_with(".gguf"))?;
-                    path.is_file().then(|| (format!("{name}:{file}"), path.clone()))
-                });
-                models.extend(ggufs.map(|(name, path)| CachedModel { name, path }));
+                let name = called(&repository, &revision);
+                let ggufs = files_below(&snapshot, "").into_iter().filter(|file| is_model(file));
+                models.extend(ggufs.map(|file| CachedModel {
+                    name: format!("{name}:{file}"),
+                    path: snapshot.join(file),
+                }));
                 if is_complete(&snapshot) {
                     models.push(CachedModel { name, path: snapshot });
                 }
@@ -37,6 +35,14 @@ impl Hub {
         }
         models.sort_by(|a, b| a.name.cmp(&b.name));
         models
+    }
+}
+
+/// What a repository's model is called.
+pub(super) fn called(repository: &str, revision: &str) -> String {
+    match revision {
+        "main" => repository.to_owned(),
+        revision => format!("{repository}@{revision}"),
     }
 }
 

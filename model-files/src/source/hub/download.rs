@@ -82,6 +82,15 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
+    /// Notes which files there are, for names that all of them decide the meaning of.
+    pub(super) fn note_files(&self) {
+        let note = self.hub.files_noted(self.name, &self.commit);
+        let files = serde_json::to_vec(&self.there).expect("text is JSON");
+        let directory = note.parent().expect("a note lies in a directory");
+        // As above.
+        fs::create_dir_all(directory).and_then(|()| fs::write(&note, files)).ok();
+    }
+
     /// Goes on where the last attempt stopped.
     fn attempt(&self, file: &str) -> std::result::Result<(), ApiError> {
         let said = self.api.metadata(&self.files.url(file))?;

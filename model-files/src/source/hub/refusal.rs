@@ -1,5 +1,6 @@
 //! What to say when the hub does not give what was asked for: one sentence each.
 
+use super::cached::called;
 use super::{Hub, HubName};
 use hf_hub::api::sync::ApiError;
 use naive_decode::Error;
@@ -38,13 +39,16 @@ impl Hub {
     /// What to say without a network, in one sentence.
     pub(super) fn unreachable(&self, name: &HubName, reason: &str) -> Error {
         let cached = self.cached_models().into_iter();
-        let mut models: Vec<String> = cached.map(|model| model.name).collect();
-        let more = models.len().saturating_sub(MOST_NAMED);
-        models.truncate(MOST_NAMED);
-        let holds = match (models.is_empty(), more) {
-            (true, _) => "holds no models".to_owned(),
-            (false, 0) => format!("holds {}", models.join(", ")),
-            (false, more) => format!("holds {} and {more} more", models.join(", ")),
+        let models: Vec<String> = cached.map(|model| model.name).collect();
+        let models: Vec<&str> = models.iter().map(String::as_str).collect();
+        // Files of the very model that was asked for: whether its name alone means one of them, only the hub can say.
+        let of_it = format!("{}:", called(&name.repository, &name.revision));
+        let of_it: Vec<&str> =
+            models.iter().copied().filter(|model| model.starts_with(&of_it)).collect();
+        let holds = match (&models[..], &of_it[..]) {
+            ([], _) => "holds no models".to_owned(),
+            (models, []) => format!("holds {}", first(models)),
+            (_, of_it) => format!("holds of it {}, to be named in full", first(of_it)),
         };
         let problem = format!(
             "is no path here, {} cannot be reached ({reason}), and the cache {} {holds}",
@@ -52,6 +56,15 @@ impl Hub {
             self.cache.display()
         );
         Error::file(&name.repository, problem)
+    }
+}
+
+/// The first few of some names.
+fn first(names: &[&str]) -> String {
+    let (named, more) = names.split_at(names.len().min(MOST_NAMED));
+    match more.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
     }
 }
 
