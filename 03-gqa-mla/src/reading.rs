@@ -28,6 +28,8 @@ pub trait Reading: Sync {
     }
     /// Dot products of a query with the keys in some places, ascending; one score each.
     fn scores(&self, kv_head: usize, query: &[f32], places: &[usize], scores: &mut [f32]);
+    /// Adds to finished scores, in base 2, the logarithm of how many entries each place stands for.
+    fn add_counts(&self, _kv_head: usize, _places: &[usize], _scores: &mut [f32]) {}
     /// Adds the values in some places, each times its weight, in order of place.
     fn add_values(&self, kv_head: usize, weights: &[f32], places: &[usize], sum: &mut [f32]);
 }
@@ -137,6 +139,7 @@ impl Query<'_> {
             let scores = &mut tiles.as_flattened_mut()[lanes.clone()];
             reading.scores(kv_head, self.query, places, scores);
             self.layer.score(self.isa, scores);
+            reading.add_counts(kv_head, places, scores);
             let bit = |lane: usize| u16::from(lanes.contains(&lane)) << (lane % LANES);
             let mask = |first| (first..first + LANES).fold(0, |mask, lane| mask | bit(lane));
             let masks: Vec<u16> = (0..lanes.end).step_by(LANES).map(mask).collect();

@@ -60,8 +60,8 @@ fn a_layer_with_a_window_reads_nothing_behind_it() {
     assert_eq!(counted.read, counted.visible);
 
     let (q, mut k, mut v) = (numbers(41, 4, 7), numbers(41, 2, 8), numbers(41, 2, 9));
-    let ask =
-        |k: &Array3<f32>, v: &Array3<f32>| answer_within(Some(14), &mut sparse(4, 1, 2), &q, k, v);
+    let layer = LayerSpec { window: Some(14), ..LAYER };
+    let ask = |k: &Array3<f32>, v: &Array3<f32>| answer(layer, &mut sparse(4, 1, 2), &q, k, v);
     let expected = ask(&k, &v);
     for numbers in [&mut k, &mut v] {
         numbers.slice_mut(s![..27, .., ..]).fill(3.0);
@@ -98,19 +98,13 @@ fn chunks_and_rollback_change_nothing() {
     assert_eq!(feed(&mut cache, &tokens), whole);
 }
 
+/// A layer without a window or a cap.
+const LAYER: LayerSpec =
+    LayerSpec { index: 0, kv_layer: 0, window: None, scale: 0.35, score_cap: None };
+
 /// One layer's answer to one query after `keys` and `values`, `[tokens]` of width 8 in two heads.
 fn answer(
-    cache: &mut dyn Attention,
-    q: &Array3<f32>,
-    k: &Array3<f32>,
-    v: &Array3<f32>,
-) -> Array3<f32> {
-    answer_within(None, cache, q, k, v)
-}
-
-/// The same of a layer with a window.
-fn answer_within(
-    window: Option<usize>,
+    layer: LayerSpec,
     cache: &mut dyn Attention,
     q: &Array3<f32>,
     k: &Array3<f32>,
@@ -120,7 +114,6 @@ fn answer_within(
     // All rows but the last see nothing: only the last is looked at.
     let last = pass.spans[0].sees.len() - 1;
     pass.spans[0].sees[..last].fill(Visible::until(0));
-    let layer = LayerSpec { index: 0, kv_layer: 0, window, scale: 0.35, score_cap: None };
     cache.begin(&pass).unwrap();
     cache.attend(layer, &pass, q.view(), k.view(), v.view()).unwrap().slice_move(s![last.., .., ..])
 }
@@ -144,10 +137,13 @@ fn blocks_of_equals_are_read_as_well_by_their_stand_ins() {
             numbers.slice_mut(s![token, .., ..]).assign(&first);
         }
     }
-    let expected = answer(&mut full(), &q, &k, &v);
-    let found = answer(&mut sparse(4, 1, 2), &q, &k, &v);
-    for (found, expected) in found.iter().zip(&expected) {
-        assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+    for score_cap in [None, Some(0.5)] {
+        let layer = LayerSpec { score_cap, ..LAYER };
+        let expected = answer(layer, &mut full(), &q, &k, &v);
+        let found = answer(layer, &mut sparse(4, 1, 2), &q, &k, &v);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} {expected} {score_cap:?}");
+        }
     }
 }
 
@@ -161,10 +157,10 @@ fn the_block_that_matters_is_selected_for_the_whole_group() {
     q.fill(1.0);
     k.slice_mut(s![21, 1, ..]).fill(9.0);
     v.slice_mut(s![21, 1, ..]).fill(1.0);
-    let expected = answer(&mut full(), &q, &k, &v);
-    let found = answer(&mut sparse(4, 2, 4), &q, &k, &v);
+    let expected = answer(LAYER, &mut full(), &q, &k, &v);
+    let found = answer(LAYER, &mut sparse(4, 2, 4), &q, &k, &v);
     // If one block is all that may be read, it is the first, wherever the key lies.
-    let first_only = answer(&mut sparse(4, 1, 4), &q, &k, &v);
+    let first_only = answer(LAYER, &mut sparse(4, 1, 4), &q, &k, &v);
     for head in [2, 3] {
         assert!(expected[(0, head, 0)] > 0.9 && first_only[(0, head, 0)] < 0.5);
         assert!((found[(0, head, 0)] - expected[(0, head, 0)]).abs() < 1e-3);

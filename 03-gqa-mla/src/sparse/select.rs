@@ -6,6 +6,7 @@ use crate::tiles::Tiles;
 use naive_decode::numerics::exp;
 use naive_decode::{LayerSpec, Visible};
 use ndarray::{ArrayView2, s};
+use std::f32::consts::LN_2;
 
 /// The entries that one row reads, of each head: places of `tiles`, of which the first `entries`
 /// are the sequence's own and the others stand-ins.
@@ -16,9 +17,6 @@ pub(super) struct RowReading<'a> {
     block: usize,
     /// Stand-ins that were looked at to choose, in each head.
     compared: usize,
-    /// Added to a stand-in's score before the scores are scaled, so that it counts for all of its
-    /// block.
-    head_count: f32,
     /// `[kv_heads]`: places to read, in the order of the slots they are of.
     read: Vec<Vec<usize>>,
 }
@@ -50,7 +48,7 @@ impl<'a> RowReading<'a> {
             let in_full = if compared > 0 {
                 let stand_ins: Vec<usize> = blocks.clone().map(|block| entries + block).collect();
                 let queries = q.slice(s![kv_head * group..(kv_head + 1) * group, ..]);
-                best(&liked(tiles, layer.scale, kv_head, queries, &stand_ins), selected)
+                best(&liked(tiles, layer, kv_head, queries, &stand_ins), selected)
             } else {
                 vec![true; blocks.len()]
             };
@@ -67,8 +65,7 @@ impl<'a> RowReading<'a> {
         });
         // ANCHOR_END: choose
         let read = read.collect();
-        let head_count = libm::logf(block as f32) / layer.scale;
-        RowReading { tiles, entries, block, compared, head_count, read }
+        RowReading { tiles, entries, block, compared, read }
     }
 
     /// Entries read by all heads together, stand-ins that were only compared included.
@@ -87,7 +84,7 @@ impl<'a> RowReading<'a> {
 /// selection the same).
 fn liked(
     tiles: &Tiles,
-    scale: f32,
+    layer: LayerSpec,
     kv_head: usize,
     queries: ArrayView2<f32>,
     stand_ins: &[usize],
@@ -96,8 +93,9 @@ fn liked(
     let mut scores = vec![0.0; stand_ins.len()];
     for query in queries.outer_iter() {
         tiles.scores(kv_head, &query.to_vec(), stand_ins, &mut scores);
+        layer.score(tiles.isa, &mut scores);
         let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        scores.iter_mut().for_each(|score| *score = exp((*score - highest) * scale));
+        scores.iter_mut().for_each(|score| *score = exp((*score - highest) * LN_2));
         let sum: f32 = scores.iter().sum();
         liked.iter_mut().zip(&scores).for_each(|(liked, weight)| *liked += weight / sum);
     }
@@ -135,9 +133,14 @@ impl Reading for RowReading<'_> {
     fn scores(&self, kv_head: usize, query: &[f32], places: &[usize], scores: &mut [f32]) {
         let places = self.places_of(kv_head, places);
         self.tiles.scores(kv_head, query, &places, scores);
-        for (score, place) in scores.iter_mut().zip(places) {
+    }
+
+    /// A stand-in counts for all of its block, however its score was bent.
+    fn add_counts(&self, kv_head: usize, places: &[usize], scores: &mut [f32]) {
+        let count = libm::log2f(self.block as f32);
+        for (score, place) in scores.iter_mut().zip(self.places_of(kv_head, places)) {
             if place >= self.entries {
-                *score += self.head_count;
+                *score += count;
             }
         }
     }
@@ -145,5 +148,35 @@ impl Reading for RowReading<'_> {
     fn add_values(&self, kv_head: usize, weights: &[f32], places: &[usize], sum: &mut [f32]) {
         let places = self.places_of(kv_head, places);
         self.tiles.add_values(kv_head, weights, &places, sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiles::Tiled;
+    use naive_decode::Isa;
+    use ndarray::array;
+
+    #[test]
+    fn blocks_are_chosen_by_scores_as_they_are_bent() {
+        // Blocks of one token, each its own stand-in. The first query finds all in block 1, the second a little more in block 2.
+        // Without a cap the first is surer than the second; bent towards 1, neither of its scores says so much.
+        let keys = [[0.0, 0.0], [50.0, -1.0], [0.0, 1.0], [0.0, 0.0]];
+        let mut tiled = Tiled::new((0..8).collect(), 2, 1);
+        for (place, key) in keys.iter().chain(&keys).enumerate() {
+            tiled.put(place, key, &[0.0]);
+        }
+        let tiles = Tiles { heads: vec![tiled], isa: Isa::best() };
+        let queries = array![[1.0, 0.0], [0.0, 1.0]];
+        let chosen = |score_cap| {
+            let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 1.0, score_cap };
+            let pattern = Pattern { block: 1, selected: 2, window: 1 };
+            let sees = Visible::until(4);
+            RowReading::choose(&tiles, 4, pattern, layer, queries.view(), &sees).read[0].clone()
+        };
+        // A stand-in is read of those that were not chosen.
+        assert_eq!(chosen(None), [0, 1, 4 + 2, 3]);
+        assert_eq!(chosen(Some(1.0)), [0, 4 + 1, 2, 3]);
     }
 }
