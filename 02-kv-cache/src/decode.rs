@@ -71,13 +71,22 @@ impl<A: KvCache, E: CachedExecutor<Cache = A>> CachedDecoder<A, E> {
         self.executor.cache_mut().truncate(SEQUENCE, length)
     }
 
-    /// What is full first as the sequence grows: its cache, or the context that the model takes.
-    fn limit(&self) -> String {
-        if self.executor.context() < self.executor.cache().capacity() {
-            "the model's context".into()
-        } else {
-            format!("the cache of sequence {SEQUENCE}")
+    /// Whether so many more tokens fit.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`], naming what is full first as the sequence grows: its cache, or the context that the model
+    /// takes. A cache as long as that is not to blame: a longer one would take no more.
+    pub fn check_room(&self, tokens: usize) -> Result<()> {
+        let (context, cache) = (self.executor.context(), self.executor.cache().capacity());
+        let (capacity, asked) = (context.min(cache), self.len() + tokens);
+        if asked <= capacity {
+            return Ok(());
         }
+        let what = match context <= cache {
+            true => "the model's context".into(),
+            false => format!("the cache of sequence {SEQUENCE}"),
+        };
+        Err(Error::Capacity { what, capacity, asked })
     }
 }
 
@@ -87,12 +96,9 @@ impl<A: KvCache, E: CachedExecutor<Cache = A>> Decoder for CachedDecoder<A, E> {
         if tokens.is_empty() {
             return Err(Error::invalid("tokens to feed", "none", "at least one"));
         }
+        self.check_room(tokens.len())?;
         let start = self.len();
         let asked = start + tokens.len();
-        if asked > self.capacity() {
-            let (what, capacity) = (self.limit(), self.capacity());
-            return Err(Error::Capacity { what, capacity, asked });
-        }
         let vocabulary = self.executor.config().vocab_size;
         if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             let expected = format!("an id below the vocabulary's {vocabulary}");

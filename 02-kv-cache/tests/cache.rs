@@ -137,6 +137,14 @@ fn a_cache_that_outlasts_the_models_context_is_not_what_is_full() {
 }
 
 #[test]
+fn a_cache_that_was_cut_to_the_models_context_is_not_what_is_full() {
+    let settings = Settings { capacity: 100, prefill_chunk: None, threads: None };
+    let mut decoder = (CONTIGUOUS.start)(model(Element::F32), settings).unwrap();
+    let full = decoder.feed(&prompt(65)).unwrap_err().to_string();
+    assert_eq!(full, "the model's context holds 64 tokens; 65 were asked for");
+}
+
+#[test]
 fn a_refused_feed_leaves_the_sequence_as_it_was() {
     let model = model(Element::Bf16);
     for rung in [LISTS, CONTIGUOUS] {

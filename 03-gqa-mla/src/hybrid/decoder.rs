@@ -48,11 +48,7 @@ impl RingDecoder {
 
 impl Decoder for RingDecoder {
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        let (capacity, asked) = (self.capacity(), self.tokens.len() + tokens.len());
-        if asked > capacity {
-            let what = "the cache of sequence 0".into();
-            return Err(Error::Capacity { what, capacity, asked });
-        }
+        self.decoder.check_room(tokens.len())?;
         let result = self.run(tokens);
         match &result {
             Ok(_) => self.tokens.extend(tokens),

@@ -166,6 +166,9 @@ fn a_refused_feed_leaves_the_sequence_as_it_was() {
         assert_eq!(full, "the cache of sequence 0 holds 40 tokens; 41 were asked for");
         assert_eq!(decoder.feed(&text(25)).unwrap().len(), 40);
     }
+    let settings = Settings { capacity: 100, prefill_chunk: None, threads: None };
+    let full = (RING.start)(model.clone(), settings).unwrap().feed(&text(65)).unwrap_err();
+    assert_eq!(full.to_string(), "the model's context holds 64 tokens; 65 were asked for");
     let settings = Settings { capacity: 40, prefill_chunk: Some(0), threads: None };
     let error = (RING.start)(model, settings).err().unwrap();
     assert_eq!(error.to_string(), "prefill chunk is 0, expected at least 1 token");
