@@ -224,19 +224,51 @@ impl PagedCache {
     /// The longest part of a parked sequence that can go on from these blocks.
     fn usable(&self, parked: &Parked, groups: &[Vec<Option<BlockId>>]) -> usize {
         let tokens = self.layout().tokens();
+        let gaps: Vec<Vec<usize>> = groups.iter().map(|blocks| ends_of_gaps(blocks)).collect();
         let has_all = |length: &usize| {
-            let mut all = groups.iter().enumerate().map(|(group, blocks)| {
-                let first = self.first_seen(group, *length) / tokens;
-                blocks[..length.div_ceil(tokens)].iter().skip(first).all(Option::is_some)
-            });
-            all.all(|has| has)
+            let places = length.div_ceil(tokens);
+            let mut groups = gaps.iter().enumerate();
+            groups.all(|(group, ends)| ends[places] <= self.first_seen(group, *length) / tokens)
         };
         let borders = (0..parked.length.div_ceil(tokens)).rev().map(|place| place * tokens);
         std::iter::once(parked.length).chain(borders).find(has_all).unwrap_or(0)
     }
 }
 
+/// By number of places, from none to all: where the last gap among so many ends, 0 if there is none. With these, whether a
+/// length has all that it needs is one comparison for each group, however many blocks there are.
+fn ends_of_gaps(blocks: &[Option<BlockId>]) -> Vec<usize> {
+    let mut end = 0;
+    let ends = blocks.iter().enumerate().map(|(place, block)| {
+        if block.is_none() {
+            end = place + 1;
+        }
+        end
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
 /// The name of a block's content.
 fn name(bytes: &[u8]) -> Key {
     Key(*blake3::hash(bytes).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_counts_for_all_that_come_after_it() {
+        let blocks = |there: &[usize]| -> Vec<Option<BlockId>> {
+            there.iter().map(|&there| (there > 0).then_some(BlockId(0))).collect()
+        };
+        for (there, expected) in [
+            (&[][..], &[0][..]),
+            (&[1, 1, 1], &[0, 0, 0, 0]),
+            (&[0, 1, 0, 0, 1], &[0, 1, 1, 3, 4, 4]),
+            (&[1, 0], &[0, 0, 2]),
+        ] {
+            assert_eq!(ends_of_gaps(&blocks(there)), expected, "{there:?}");
+        }
+    }
 }
