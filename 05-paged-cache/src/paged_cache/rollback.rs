@@ -15,7 +15,8 @@ impl PagedCache {
     /// # Errors
     /// If the slots are not ascending and between `start` and the sequence's length, there is no such
     /// sequence, a layer's window has given back blocks that it needs again (see [`Room::rollback`](crate::Room::rollback)),
-    /// or a device fails; [`Error::Capacity`] if too few blocks are free for the copies.
+    /// or a device fails; [`Error::Capacity`] if too few blocks are free for the copies. Nothing has then changed, but where a
+    /// device fails while slots move: some of them then hold what others should, so that all from `start` on are rolled back.
     pub fn keep(&mut self, sequence: usize, start: usize, kept: &[usize]) -> Result<()> {
         self.tables(sequence)?;
         let length = self.lengths.check_truncate(sequence, start)?;
@@ -28,10 +29,11 @@ impl PagedCache {
         self.check_windows(sequence, end)?;
         let stay = (start..).zip(kept).take_while(|(to, from)| to == *from).count();
         self.copy_shared(sequence, start + stay..end)?;
-        for (to, &from) in (start..).zip(kept).skip(stay) {
-            self.copy_slot(sequence, from, to)?;
+        let mut moves = (start..).zip(kept).skip(stay);
+        match moves.try_for_each(|(to, &from)| self.copy_slot(sequence, from, to)) {
+            Ok(()) => self.truncate(sequence, end),
+            Err(error) => self.truncate(sequence, start).and(Err(error)),
         }
-        self.truncate(sequence, end)
     }
 
     fn copy_slot(&mut self, sequence: usize, from: usize, to: usize) -> Result<()> {

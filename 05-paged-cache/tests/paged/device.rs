@@ -6,7 +6,7 @@ use naive_decode::{Attention, Element, Error, KvSize, Pass, Result, Span, Want};
 use paged_cache::offload::{BlockBytes, BlockMemory};
 use paged_cache::{BlockId, PagedCache};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Tokens of a block, each of four bytes.
 const TOKENS: usize = 4;
@@ -14,15 +14,15 @@ const BYTES: usize = 4 * TOKENS;
 
 struct Device {
     blocks: Vec<[u8; BYTES]>,
-    is_broken: Arc<AtomicBool>,
+    /// Copies that it makes before it breaks.
+    copies: Arc<AtomicUsize>,
 }
 
 impl Device {
     fn check(&self) -> Result<()> {
-        match self.is_broken.load(Ordering::Relaxed) {
-            true => Err(Error::file("a device", "is gone")),
-            false => Ok(()),
-        }
+        let one_less = |copies: usize| copies.checked_sub(1);
+        let made = self.copies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        made.map(drop).map_err(|_| Error::file("a device", "is gone"))
     }
 }
 
@@ -60,9 +60,9 @@ impl BlockMemory for Device {
 }
 
 /// A sequence of ten tokens in a pool of five blocks, the bytes of each token its number; and what breaks the device.
-fn ten_tokens() -> (PagedCache, usize, Arc<AtomicBool>) {
-    let is_broken = Arc::new(AtomicBool::new(false));
-    let device = Device { blocks: vec![[0; BYTES]; 5], is_broken: is_broken.clone() };
+fn ten_tokens() -> (PagedCache, usize, Arc<AtomicUsize>) {
+    let copies = Arc::new(AtomicUsize::new(usize::MAX));
+    let device = Device { blocks: vec![[0; BYTES]; 5], copies: copies.clone() };
     let sizes = [KvSize { heads: 1, key_dim: 1, value_dim: 0 }];
     let kept = (TOKENS, Element::F32.into());
     let mut cache = PagedCache::elsewhere(Box::new(device), &sizes, kept, 5, 64).unwrap();
@@ -75,7 +75,7 @@ fn ten_tokens() -> (PagedCache, usize, Arc<AtomicBool>) {
         let bytes: Vec<u8> = (0..BYTES).map(|byte| (place * TOKENS + byte / 4) as u8).collect();
         cache.parts().1.copy_in(block, &bytes).unwrap();
     }
-    (cache, sequence, is_broken)
+    (cache, sequence, copies)
 }
 
 /// What is in a sequence's slots.
@@ -92,7 +92,7 @@ fn slots(cache: &mut PagedCache, sequence: usize) -> Vec<u8> {
 fn more_blocks_than_can_be_numbered_are_refused() {
     let sizes = [KvSize { heads: 1, key_dim: 1, value_dim: 0 }];
     for (count, expected) in [(0, "at least 1"), (1 << 32, "at most 4294967295")] {
-        let device = Device { blocks: Vec::new(), is_broken: Arc::default() };
+        let device = Device { blocks: Vec::new(), copies: Arc::default() };
         let kept = (TOKENS, Element::F32.into());
         let made = PagedCache::elsewhere(Box::new(device), &sizes, kept, count, 64);
         let said = made.err().unwrap().to_string();
@@ -103,32 +103,42 @@ fn more_blocks_than_can_be_numbered_are_refused() {
 
 #[test]
 fn what_cannot_be_brought_back_keeps_no_block() {
-    let (mut cache, sequence, is_broken) = ten_tokens();
+    let (mut cache, sequence, copies) = ten_tokens();
     let mut tier = Shelf::default();
     let parked = cache.park(sequence, &mut tier).unwrap();
-    is_broken.store(true, Ordering::Relaxed);
+    copies.store(0, Ordering::Relaxed);
     let said = cache.unpark(&parked, &mut tier).unwrap_err().to_string();
     assert!(said.contains("a device"), "{said}");
     cache.check_integrity([]).unwrap();
     assert_eq!((cache.blocks().used(), cache.open_sequences()), (0, 0));
-    is_broken.store(false, Ordering::Relaxed);
+    copies.store(usize::MAX, Ordering::Relaxed);
     let back = cache.unpark(&parked, &mut tier).unwrap();
     assert_eq!(slots(&mut cache, back), (0..10).collect::<Vec<u8>>());
 }
 
 #[test]
 fn slots_that_move_up_leave_a_fork_what_it_has() {
-    let (mut cache, sequence, is_broken) = ten_tokens();
+    let (mut cache, sequence, copies) = ten_tokens();
     let fork = cache.fork(sequence).unwrap();
     let all: Vec<u8> = (0..10).collect();
     // They move to slots 3 and 4, in the first two blocks.
-    is_broken.store(true, Ordering::Relaxed);
+    copies.store(0, Ordering::Relaxed);
     assert!(cache.keep(sequence, 3, &[6, 9]).is_err());
-    is_broken.store(false, Ordering::Relaxed);
+    copies.store(usize::MAX, Ordering::Relaxed);
     cache.check_integrity([]).unwrap();
     assert_eq!(cache.blocks().used(), 3);
     assert_eq!((slots(&mut cache, sequence), slots(&mut cache, fork)), (all.clone(), all.clone()));
     cache.keep(sequence, 3, &[6, 9]).unwrap();
     cache.check_integrity([]).unwrap();
     assert_eq!((slots(&mut cache, sequence), slots(&mut cache, fork)), (vec![0, 1, 2, 6, 9], all));
+}
+
+#[test]
+fn slots_of_which_only_some_have_moved_up_are_rolled_back() {
+    let (mut cache, sequence, copies) = ten_tokens();
+    copies.store(1, Ordering::Relaxed);
+    assert!(cache.keep(sequence, 3, &[6, 9]).is_err());
+    copies.store(usize::MAX, Ordering::Relaxed);
+    cache.check_integrity([]).unwrap();
+    assert_eq!(slots(&mut cache, sequence), [0, 1, 2]);
 }
