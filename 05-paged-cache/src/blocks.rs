@@ -77,11 +77,11 @@ impl Blocks {
     /// Takes one more reference to a block that somebody holds.
     ///
     /// # Panics
-    /// If the block is free: what it contains may be overwritten at any moment.
+    /// If the block is free: what it contains may be overwritten at any moment. If more hold it than can be counted, 2^32 - 1.
     pub fn share(&mut self, block: BlockId) {
         let references = &mut self.references[block.index()];
         assert!(*references > 0, "{block:?} is free and cannot be shared");
-        *references += 1;
+        *references = references.checked_add(1).expect("fewer than 2^32 hold a block");
     }
 
     /// Lets go of one reference, and says whether it was the last: the block is then free.
@@ -181,6 +181,15 @@ mod tests {
         let block = blocks.take().unwrap();
         blocks.release(block);
         blocks.release(block);
+    }
+
+    #[test]
+    #[should_panic(expected = "fewer than 2^32")]
+    fn more_references_than_can_be_counted_do_not_free_a_block() {
+        let mut blocks = Blocks::new(1);
+        let block = blocks.take().unwrap();
+        blocks.references[block.index()] = u32::MAX;
+        blocks.share(block);
     }
 
     #[test]

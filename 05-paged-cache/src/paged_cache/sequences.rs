@@ -74,14 +74,16 @@ impl PagedCache {
     /// The sequence has references of its own to them from now on, and none to those that it had.
     ///
     /// # Errors
-    /// If there is no such sequence, it has fewer blocks, or the layout is none to share blocks of (see
+    /// If there is no such sequence, its tokens are in fewer blocks, or the layout is none to share blocks of (see
     /// [`PagedCache::adopt`]).
     ///
     /// # Panics
     /// If one of `same` is free, or none of the pool's.
     pub fn exchange(&mut self, sequence: usize, same: &[BlockId]) -> Result<()> {
         self.check_shareable()?;
-        let held = self.tables(sequence)?.groups[0].len();
+        self.tables(sequence)?;
+        // Places past them are of a pass that was not committed: the next one writes there, and copies nothing.
+        let held = self.layout.blocks_for(self.lengths.of(sequence));
         if same.len() > held {
             let what = format!("blocks for the beginning of sequence {sequence}");
             return Err(Error::invalid(what, same.len(), format!("at most its {held}")));

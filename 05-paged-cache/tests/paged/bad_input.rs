@@ -222,6 +222,22 @@ fn blocks_to_begin_with_must_be_as_many_as_the_tokens_need() {
 }
 
 #[test]
+fn blocks_past_a_sequences_tokens_are_exchanged_for_no_others() {
+    let model = model();
+    let mut cache = PagedCache::new(&model, room(&model, 9, 4)).unwrap();
+    let (a, b) = (cache.open(), cache.open());
+    model.forward(&pass(a, 0, 8), &mut cache).unwrap();
+    model.forward(&pass(b, 0, 4), &mut cache).unwrap();
+    // A pass that was not committed has left a second place. Others' blocks there would be written to by the next.
+    cache.begin(&pass(b, 4, 4)).unwrap();
+    let same: Vec<_> = cache.tables(a).unwrap().held().collect();
+    let said = cache.exchange(b, &same).unwrap_err().to_string();
+    assert_eq!(said, "blocks for the beginning of sequence 1 is 2, expected at most its 1");
+    cache.exchange(b, &same[..1]).unwrap();
+    cache.check_integrity([]).unwrap();
+}
+
+#[test]
 fn a_crowd_begins_with_an_empty_cache() {
     let model = model();
     let mut cache = PagedCache::new(&model, room(&model, 3, 4)).unwrap();
