@@ -187,7 +187,10 @@ impl<P: PrefixCache> Tiered<P> {
         blocks: &mut Blocks,
         memory: &dyn BlockBytes,
     ) -> usize {
-        let mut too_many = blocks.used().saturating_sub(self.tiers.most_that_outlive());
+        // What somebody else holds stays, and takes up no room there.
+        let held = self.cache.held();
+        let may_go = held.iter().filter(|&&block| blocks.references(block) == 1).count();
+        let mut too_many = may_go.saturating_sub(self.tiers.most_that_outlive());
         let (tiers, changes) = (&mut self.tiers, &mut self.changes);
         self.cache.evict(wanted.max(too_many), blocks, &mut |evicted| {
             match too_many {

@@ -206,6 +206,25 @@ fn what_is_put_away_at_the_end_is_what_was_used_last() {
 }
 
 #[test]
+fn what_is_in_use_at_the_end_takes_up_no_room_in_the_file() {
+    for (cache, again) in caches().into_iter().zip(caches()) {
+        let file = Fake::default();
+        (file.inside().outlives, file.inside().most) = (true, Some(3));
+        let mut server = Server::new(cache, 16, std::slice::from_ref(&file));
+        let (idle, busy) = (text(0, 13), text(50, 13));
+        server.read(Salt::NONE, &idle);
+        server.read(Salt::NONE, &busy);
+        let held = server.cache.find(Salt::NONE, &busy, &mut server.blocks, &mut server.memory);
+        assert_eq!(server.cache.put_away(1, &mut server.blocks, &server.memory), 1);
+        while server.cache.put_away(1, &mut server.blocks, &server.memory) > 0 {}
+        held.release(&mut server.blocks);
+        server.check();
+        let mut next = Server::new(again, 16, std::slice::from_ref(&file));
+        assert_eq!(next.read(Salt::NONE, &idle), 12);
+    }
+}
+
+#[test]
 fn what_is_brought_back_does_not_push_its_own_rest_out_of_the_tier() {
     let mut brought = 0;
     for most in 4..14 {
