@@ -123,11 +123,19 @@ impl<P: FromText, E: CachedExecutor<Cache: TreeCache>> GuessingDecoder<P, E> {
         child.is_some_and(|child| tree.children(Some(child)).next().is_none())
     }
 
-    /// Forgets what was guessed and has not come true.
+    /// Forgets what was guessed and has not come true: the cache holds the text then, and nothing else.
     pub(crate) fn settle(&mut self) -> Result<()> {
-        let Some(Guess { text, path, .. }) = self.guess.take() else { return Ok(()) };
-        let slots: Vec<usize> = path.iter().map(|node| text + node).collect();
-        self.executor.cache_mut().keep(self.sequence, text, &slots)
+        if let Some(Guess { text, path, .. }) = self.guess.take() {
+            let slots: Vec<usize> = path.iter().map(|node| text + node).collect();
+            let cache = self.executor.cache_mut();
+            if let Err(error) = cache.keep(self.sequence, text, &slots) {
+                // What has come true of the guess is not where the text has it. The next time it is read again.
+                return cache.truncate(self.sequence, text).and(Err(error));
+            }
+        }
+        let held = self.executor.cache().len(self.sequence);
+        let missing = self.text.get(held..).unwrap_or_default().to_vec();
+        self.read(&missing)
     }
 
     /// Runs a token, and guesses behind it.
@@ -149,6 +157,11 @@ impl<P: FromText, E: CachedExecutor<Cache: TreeCache>> GuessingDecoder<P, E> {
     /// Runs tokens that nobody needs logits after.
     fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         self.settle()?;
+        self.read(tokens)
+    }
+
+    /// The same behind all that the cache holds.
+    fn read(&mut self, tokens: &[u32]) -> Result<()> {
         for chunk in tokens.chunks(self.prefill_chunk) {
             let held = self.executor.cache().len(self.sequence);
             let span = Span::new(self.sequence, held, chunk, Want::Nothing);
@@ -180,7 +193,10 @@ impl<P: FromText, E: CachedExecutor<Cache: TreeCache>> Decoder for GuessingDecod
         };
         let (text, asked) = (self.text.len(), self.text.len() + tokens.len());
         if asked > self.capacity {
-            let what = format!("the cache of sequence {}", self.sequence);
+            let what = match self.capacity == self.executor.context() {
+                true => "the model's context".into(),
+                false => format!("the cache of sequence {}", self.sequence),
+            };
             return Err(Error::Capacity { what, capacity: self.capacity, asked });
         }
         let logits = self.feed_all(last, before);
@@ -193,7 +209,8 @@ impl<P: FromText, E: CachedExecutor<Cache: TreeCache>> Decoder for GuessingDecod
                 // All or nothing.
                 self.guess = None;
                 self.text.truncate(text);
-                self.executor.cache_mut().truncate(self.sequence, text)?;
+                let held = self.executor.cache().len(self.sequence).min(text);
+                self.executor.cache_mut().truncate(self.sequence, held)?;
                 Err(error)
             }
         }

@@ -1,11 +1,16 @@
 //! What is refused, and how.
 
 use crate::models::{plain, random};
-use naive_decode::{Decoder, Request, Rope, Sampler, Sampling, Settings, generate};
+use kv_cache::{KvCache, forward_kv_cache};
+use naive_decode::{
+    Attention, Decoder, Error, Request, Result, Rope, Sampler, Sampling, Settings,
+    forward_attention, generate,
+};
+use paged_cache::PagedCache;
 use speculative::proposers::{DraftModel, PromptLookup};
 use speculative::{
     Adaptive, Cycle, Depth, GuessingDecoder, Nothing, Observation, Proposer, Speculation,
-    with_room_for_trees,
+    TreeCache, with_room_for_trees,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +53,71 @@ fn a_sequence_that_is_not_there_is_refused() {
         let text = Speculation::over(model.clone(), held, Nothing, sampler, depth, request);
         let expected = format!("sequence is {sequence}, expected one that is open");
         assert_eq!(text.err().unwrap().to_string(), expected);
+    }
+}
+
+/// A cache that fails to keep what came true of a guess, once, and leaves all as it was.
+struct Stumbling {
+    cache: PagedCache,
+    /// Times that it goes well before.
+    before: usize,
+}
+
+impl TreeCache for Stumbling {
+    fn keep(&mut self, sequence: usize, start: usize, kept: &[usize]) -> Result<()> {
+        let stumbles = self.before == 0;
+        self.before = self.before.wrapping_sub(1);
+        match stumbles {
+            true => Err(Error::file("a device", "is gone")),
+            false => self.cache.keep(sequence, start, kept),
+        }
+    }
+}
+
+impl KvCache for Stumbling {
+    forward_kv_cache!(cache: len capacity truncate bytes_per_token allocated_bytes);
+}
+
+impl Attention for Stumbling {
+    forward_attention!(cache: begin attend commit);
+}
+
+/// What came true lies in several branches, so that it is not where the text has it until it has been moved.
+#[test]
+fn what_came_true_and_could_not_be_kept_is_read_again() {
+    let model = random(16, 1);
+    let text = [1, 2, 3, 4, 1, 2, 5, 6, 1, 2, 3, 7, 1, 2, 5, 8].repeat(3);
+    let settings = Settings { capacity: 60, prefill_chunk: Some(3), threads: None };
+    for before in 0..20 {
+        let mut cache = with_room_for_trees(&model, model.context()).unwrap();
+        let sequence = cache.open();
+        let held = (Stumbling { cache, before }, sequence);
+        let lookup = PromptLookup::new().with_branches(3);
+        let mut guessing = GuessingDecoder::over(model.clone(), held, settings, lookup, 4).unwrap();
+        let mut plain = (kv_cache::CONTIGUOUS.start)(model.clone(), settings).unwrap();
+        let mut stumbled = 0;
+        for token in text.chunks(1) {
+            let found = guessing.feed(token).or_else(|_| {
+                stumbled += 1;
+                guessing.feed(token)
+            });
+            assert_eq!(found.unwrap(), plain.feed(token).unwrap(), "after {before}");
+        }
+        assert_eq!(stumbled, 1, "after {before}");
+    }
+}
+
+#[test]
+fn a_decoder_that_has_the_models_context_says_that_this_is_full() {
+    let model = random(16, 1);
+    for (capacity, full) in [
+        (300, "the model's context holds 256 tokens; 257 were asked for"),
+        (200, "the cache of sequence 0 holds 200 tokens; 257 were asked for"),
+    ] {
+        let settings = Settings { capacity, prefill_chunk: None, threads: None };
+        let lookup = PromptLookup::new();
+        let mut guessing = GuessingDecoder::new(model.clone(), settings, lookup, 4).unwrap();
+        assert_eq!(guessing.feed(&[1; 257]).unwrap_err().to_string(), full);
     }
 }
 
