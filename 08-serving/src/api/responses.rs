@@ -2,6 +2,7 @@
 //! words, and is made one.
 
 mod answer;
+mod echo;
 mod events;
 mod items;
 
@@ -9,6 +10,7 @@ pub use answer::{
     Failure, Incomplete, InputDetails, OutputDetails, OutputItem, Part, ResponseAnswer,
     ResponseUsage, Status,
 };
+pub use echo::Echo;
 pub use events::{ResponseEvent, What};
 pub use items::{Input, Item, ItemContent, ItemPart};
 

@@ -7,7 +7,6 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::poll_fn;
 use serde::Serialize;
-use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender};
@@ -45,8 +44,8 @@ pub(super) trait Format: Send + 'static {
     fn last(&mut self) -> Vec<Self::Event>;
 
     /// Instead of all that would come, where an answer has failed: what it is called, and what it says.
-    fn broken(&mut self, problem: &ApiError) -> (Option<&'static str>, Value) {
-        (None, serde_json::to_value(problem.envelope()).unwrap_or_default())
+    fn broken(&mut self, problem: &ApiError) -> (Option<&'static str>, String) {
+        (None, serde_json::to_string(&problem.envelope()).unwrap_or_default())
     }
 }
 
@@ -105,7 +104,7 @@ async fn write<F: Format>(
                 Ok(events) => send_all::<F>(&to, events).await?,
                 Err(problem) => {
                     let (name, said) = format.broken(&problem);
-                    break send(&to, called(name).data(said.to_string())).await?;
+                    break send(&to, called(name).data(said)).await?;
                 }
             }
         }

@@ -8,8 +8,8 @@ use super::pieces::Pieces;
 use super::prepare::Work;
 use super::talk::{Talk, Turn};
 use crate::api::responses::{
-    Choice, Failure, Incomplete, InputDetails, OutputDetails, ResponseAnswer, ResponseEvent,
-    ResponseRequest, ResponseUsage, Status, TextConfig, TextFormat, What,
+    Choice, Echo, Failure, Incomplete, InputDetails, OutputDetails, Reasoning, ResponseAnswer,
+    ResponseEvent, ResponseRequest, ResponseUsage, Status, TextConfig, TextFormat, What,
 };
 use crate::api::tools::ToolWord;
 use crate::api::{ApiError, ChatLogprobs, now, read};
@@ -19,7 +19,7 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use output::Output;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 mod output;
@@ -66,10 +66,18 @@ const NAMES: [(&str, &str); 6] = [
 ];
 
 /// What the answer says of the request, before anything has come of it.
-fn asked(request: &ResponseRequest) -> ResponseAnswer {
-    let text = request.text.clone().unwrap_or_default();
-    let format = text.format.unwrap_or(TextFormat::Text {});
-    ResponseAnswer {
+///
+/// # Errors
+/// 500 if it cannot be written.
+fn asked(request: &ResponseRequest) -> Result<ResponseAnswer, ApiError> {
+    let text = match &request.text {
+        Some(text) if text.format.is_some() => Echo::of(text)?,
+        text => {
+            let verbosity = text.as_ref().and_then(|text| text.verbosity.clone());
+            Echo::of(&TextConfig { format: Some(TextFormat::Text {}), verbosity })?
+        }
+    };
+    Ok(ResponseAnswer {
         id: String::new(),
         object: "response",
         created_at: 0,
@@ -80,13 +88,15 @@ fn asked(request: &ResponseRequest) -> ResponseAnswer {
         model: String::new(),
         output: Vec::new(),
         usage: None,
-        instructions: request.instructions.clone(),
+        instructions: Echo::of(&request.instructions)?,
         max_output_tokens: request.max_output_tokens,
         parallel_tool_calls: request.parallel_tool_calls.unwrap_or(true),
-        tools: request.tools.clone().unwrap_or_default(),
-        tool_choice: request.tool_choice.clone().unwrap_or(Choice::Word(ToolWord::Auto)),
-        text: TextConfig { format: Some(format), verbosity: text.verbosity },
-        reasoning: request.reasoning.clone().unwrap_or_default(),
+        tools: Echo::of(request.tools.as_deref().unwrap_or_default())?,
+        tool_choice: Echo::of(
+            request.tool_choice.as_ref().unwrap_or(&Choice::Word(ToolWord::Auto)),
+        )?,
+        text,
+        reasoning: Echo::of(request.reasoning.as_ref().unwrap_or(&Reasoning::default()))?,
         temperature: 1.0,
         top_p: 1.0,
         top_logprobs: request.top_logprobs.unwrap_or(0),
@@ -94,8 +104,8 @@ fn asked(request: &ResponseRequest) -> ResponseAnswer {
         background: false,
         store: false,
         previous_response_id: None,
-        metadata: request.generation.metadata.clone().unwrap_or_else(|| json!({})),
-    }
+        metadata: Echo::of(request.generation.metadata.as_ref().unwrap_or(&json!({})))?,
+    })
 }
 
 impl Responses {
@@ -164,7 +174,7 @@ impl Writes for Responses {
         let generation = request.generation.clone();
         app.check_model(generation.model.as_deref())?;
         let streams = generation.streaming()?;
-        let mut answer = asked(&request);
+        let mut answer = asked(&request)?;
         let talk = Talk::of(app, tenant, request.into_chat()?);
         let Talk { mut work, mut turns, tells_logprobs } =
             talk.map_err(|refused| refused.by_names(&NAMES))?;
@@ -222,7 +232,7 @@ impl Format for Responses {
         vec![self.says(kind)]
     }
 
-    fn broken(&mut self, problem: &ApiError) -> (Option<&'static str>, Value) {
+    fn broken(&mut self, problem: &ApiError) -> (Option<&'static str>, String) {
         let code = match problem.status {
             StatusCode::BAD_REQUEST => "invalid_prompt",
             _ => "server_error",
@@ -231,6 +241,38 @@ impl Format for Responses {
         self.answer.status = Status::Failed;
         self.answer.error = Some(Failure { code, message: problem.error.message.clone() });
         let event = self.says("response.failed");
-        (Some(event.kind), serde_json::to_value(event).unwrap_or_default())
+        (Some(event.kind), serde_json::to_string(&event).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_again_is_kept_once_and_as_text() {
+        let empty = vec![json!([]); 10_000];
+        let schema = json!({"type": "object", "enum": empty});
+        let body = json!({
+            "input": "a", "instructions": "Be brief.", "metadata": {"a": "b"}, "reasoning": {"effort": "low"},
+            "tools": [{"type": "function", "name": "now", "description": null, "parameters": schema, "strict": null}],
+            "tool_choice": {"type": "function", "name": "now"},
+            "text": {"format": {"type": "json_schema", "name": "x", "schema": schema}},
+        });
+        let request = serde_json::from_value(body.clone()).unwrap();
+        let answer = asked(&request).unwrap();
+        let again = answer.clone();
+        let echoes = |answer: ResponseAnswer| {
+            let ResponseAnswer {
+                instructions, metadata, reasoning, tools, tool_choice, text, ..
+            } = answer;
+            [instructions, metadata, reasoning, tools, tool_choice, text]
+        };
+        let (kept, same) = (echoes(answer), echoes(again));
+        assert!(kept.iter().zip(&same).all(|(one, other)| Arc::ptr_eq(&one.0, &other.0)));
+        let bytes: usize = kept.iter().map(|echo| echo.0.get().len()).sum();
+        assert!(bytes < body.to_string().len(), "{bytes} bytes");
+        let said: serde_json::Value = serde_json::from_str(kept[3].0.get()).unwrap();
+        assert_eq!(said, body["tools"]);
     }
 }

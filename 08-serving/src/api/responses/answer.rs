@@ -1,9 +1,8 @@
 //! What a response is.
 
-use super::{Choice, FunctionTool, Reasoning, TextConfig};
+use super::{Choice, Echo, FunctionTool, Reasoning, TextConfig};
 use crate::api::TokenLogprob;
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 /// An answer, whole or as far as it has come, and what was asked for.
@@ -30,19 +29,24 @@ pub struct ResponseAnswer {
     /// What it came to, once it is done.
     pub usage: Option<ResponseUsage>,
     /// As asked for, or as it is without being asked for; so are all that follow.
-    pub instructions: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub instructions: Echo,
     /// Most tokens.
     pub max_output_tokens: Option<usize>,
     /// Whether several functions may be called at once.
     pub parallel_tool_calls: bool,
     /// The functions.
-    pub tools: Vec<FunctionTool>,
+    #[schema(value_type = Vec<FunctionTool>)]
+    pub tools: Echo,
     /// Whether they may be called.
-    pub tool_choice: Choice,
+    #[schema(value_type = Choice)]
+    pub tool_choice: Echo,
     /// What the text is like.
-    pub text: TextConfig,
+    #[schema(value_type = TextConfig)]
+    pub text: Echo,
     /// How the model thinks.
-    pub reasoning: Reasoning,
+    #[schema(value_type = Reasoning)]
+    pub reasoning: Echo,
     /// What scores are divided by.
     pub temperature: f32,
     /// The probability that the likeliest tokens reach together.
@@ -59,7 +63,7 @@ pub struct ResponseAnswer {
     pub previous_response_id: Option<String>,
     /// The client's own notes.
     #[schema(value_type = Object)]
-    pub metadata: Value,
+    pub metadata: Echo,
 }
 
 /// How far an answer is, or a part of it.
