@@ -93,8 +93,8 @@ impl Writes for Chat {
 
     async fn whole(mut self, mut pieces: Pieces) -> Result<Answer<ChatChoice>, ApiError> {
         let mut whole: Vec<Turned> = self.turns.iter().map(|_| Turned::default()).collect();
-        while let Some((index, piece)) = pieces.recv().await {
-            let turned = self.take(index, piece?);
+        while let Some((index, piece)) = pieces.next().await? {
+            let turned = self.take(index, piece);
             whole[index].extend(turned);
         }
         let mut choices = Vec::new();

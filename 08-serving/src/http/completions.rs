@@ -171,8 +171,8 @@ impl Writes for Completions {
     async fn whole(mut self, mut pieces: Pieces) -> Result<Answer<CompletionChoice>, ApiError> {
         let answers = self.prompts.len() * self.choices;
         let mut whole: Vec<_> = (0..answers).map(|index| self.opening(index)).collect();
-        while let Some((index, piece)) = pieces.recv().await {
-            let more = self.take(index, piece?)?;
+        while let Some((index, piece)) = pieces.next().await? {
+            let more = self.take(index, piece)?;
             let choice = &mut whole[index];
             choice.text += &more.text;
             choice.finish_reason = more.finish_reason;
@@ -183,9 +183,6 @@ impl Writes for Completions {
             if let (Some(all), Some(more)) = (&mut choice.token_ids, more.token_ids) {
                 all.extend(more);
             }
-        }
-        if whole.iter().any(|choice| choice.finish_reason.is_none()) {
-            return Err(ApiError::failed("an answer has no end"));
         }
         Ok(self.frame.whole(OBJECT, whole))
     }

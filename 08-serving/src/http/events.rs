@@ -5,9 +5,11 @@ use crate::api::ApiError;
 use crate::text::Piece;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::poll_fn;
+use futures_util::StreamExt;
+use futures_util::stream::{once, poll_fn};
 use serde::Serialize;
 use std::convert::Infallible;
+use std::future::ready;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::timeout;
@@ -45,8 +47,13 @@ pub(super) trait Format: Send + 'static {
 
     /// Instead of all that would come, where an answer has failed: what it is called, and what it says.
     fn broken(&mut self, problem: &ApiError) -> (Option<&'static str>, String) {
-        (None, serde_json::to_string(&problem.envelope()).unwrap_or_default())
+        told(problem)
     }
+}
+
+/// A problem as an event: what it is called, and what it says.
+fn told(problem: &ApiError) -> (Option<&'static str>, String) {
+    (None, serde_json::to_string(&problem.envelope()).unwrap_or_default())
 }
 
 /// Sends answers as they come, from the first piece on. When the client goes away, so do they, also before that.
@@ -58,8 +65,7 @@ pub(super) async fn stream<F: Format>(
     mut format: F,
 ) -> Result<Response, ApiError> {
     let mut said = format.first();
-    while let Some((index, piece)) = pieces.recv().await {
-        let piece = piece?;
+    while let Some((index, piece)) = pieces.next().await? {
         // Whether anything comes of the others is not known yet.
         let is_empty = matches!(&piece, Piece::End(ending) if ending.tokens == 0);
         said.extend(format.piece(index, piece)?);
@@ -68,9 +74,14 @@ pub(super) async fn stream<F: Format>(
         }
     }
     let (sender, mut events) = mpsc::channel(WAITING);
-    tokio::spawn(write(said, pieces, format, sender));
+    let written = tokio::spawn(write(said, pieces, format, sender));
     let events = poll_fn(move |context| events.poll_recv(context));
-    Ok(sent_at_once(Sse::new(events).keep_alive(KeepAlive::default())))
+    let panicked = once(written).filter_map(|written| ready(written.err()));
+    let panicked = panicked.map(|panic| {
+        let (name, said) = told(&ApiError::failed(panic));
+        Ok(called(name).data(said))
+    });
+    Ok(sent_at_once(Sse::new(events.chain(panicked)).keep_alive(KeepAlive::default())))
 }
 
 /// Asks proxies not to keep events back until there are more (nginx does otherwise).
@@ -95,13 +106,12 @@ async fn write<F: Format>(
         loop {
             let next = tokio::select! {
                 () = to.closed() => return Err(Gone),
-                next = pieces.recv() => next,
+                next = pieces.next() => next,
             };
-            let Some((index, piece)) = next else {
-                break send_all::<F>(&to, format.last()).await?;
-            };
-            match piece.and_then(|piece| format.piece(index, piece)) {
-                Ok(events) => send_all::<F>(&to, events).await?,
+            let next = next.map(|next| next.map(|(index, piece)| format.piece(index, piece)));
+            match next.and_then(Option::transpose) {
+                Ok(Some(events)) => send_all::<F>(&to, events).await?,
+                Ok(None) => break send_all::<F>(&to, format.last()).await?,
                 Err(problem) => {
                     let (name, said) = format.broken(&problem);
                     break send(&to, called(name).data(said)).await?;
@@ -135,5 +145,60 @@ async fn send(to: &Sender<Line>, event: Event) -> Result<(), Gone> {
     match timeout(PATIENCE, to.send(Ok(event))).await {
         Ok(Ok(())) => Ok(()),
         _ => Err(Gone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Written;
+    use axum::body::to_bytes;
+
+    /// Says texts as they are.
+    struct Plain;
+
+    impl Format for Plain {
+        type Event = String;
+
+        fn first(&mut self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn piece(&mut self, _: usize, piece: Piece) -> Result<Vec<String>, ApiError> {
+            match piece {
+                Piece::Text(written) => Ok(vec![written.text]),
+                _ => panic!("on purpose"),
+            }
+        }
+
+        fn last(&mut self) -> Vec<String> {
+            vec!["last".to_owned()]
+        }
+    }
+
+    /// What is said of pieces of one answer, after which nobody says more.
+    async fn said(pieces: Vec<Piece>) -> String {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        for piece in pieces {
+            sender.send(Ok((0, piece))).await.unwrap();
+        }
+        drop(sender);
+        let response = stream(Pieces::new(receiver, 1), Plain).await.unwrap();
+        let said = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(said.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_breaks_off_says_so_and_not_what_comes_last() {
+        let text = |text: &str| Piece::Text(Written { text: text.into(), ..Written::default() });
+        // Whoever follows the answer is gone.
+        let broken = said(vec![text("Once"), text(" upon")]).await;
+        assert!(broken.contains("Once") && broken.contains(" upon"), "{broken}");
+        assert!(broken.contains("an answer has no end") && !broken.contains("last"), "{broken}");
+        // Whoever writes the stream is.
+        let broken = said(vec![text("Once"), Piece::Prompt(Vec::new())]).await;
+        let errors = broken.matches(r#"data: {"error":"#).count();
+        assert!(broken.contains("Once") && errors == 1, "{broken}");
+        assert!(!broken.contains("last") && !broken.contains("DONE"), "{broken}");
     }
 }

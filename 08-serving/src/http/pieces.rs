@@ -17,9 +17,40 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 /// Pieces that wait to be sent, of all answers to a request together.
 const WAITING: usize = 16;
 
-/// Pieces of a request's answers as they come, each with the number of its answer. An error is its
-/// answer's last. Whoever drops this cancels them all.
-pub(super) type Pieces = Receiver<(usize, Result<Piece, ApiError>)>;
+/// A piece, with the number of its answer.
+type Numbered = Result<(usize, Piece), ApiError>;
+
+/// Pieces of a request's answers as they come. Whoever drops this cancels them all.
+pub(super) struct Pieces {
+    pieces: Receiver<Numbered>,
+    /// Answers that have not ended.
+    under_way: usize,
+}
+
+impl Pieces {
+    pub(super) fn new(pieces: Receiver<Numbered>, answers: usize) -> Self {
+        Pieces { pieces, under_way: answers }
+    }
+
+    /// The next piece, with the number of its answer; none once all answers have ended.
+    ///
+    /// # Errors
+    /// Whatever ended an answer before its end; 500 where whoever follows one is gone, as after a panic. Nothing comes after
+    /// an error.
+    pub(super) async fn next(&mut self) -> Result<Option<(usize, Piece)>, ApiError> {
+        let Some(piece) = self.pieces.recv().await else {
+            return match self.under_way {
+                0 => Ok(None),
+                _ => Err(ApiError::failed("an answer has no end")),
+            };
+        };
+        let (index, piece) = piece?;
+        if matches!(piece, Piece::End(_)) {
+            self.under_way -= 1;
+        }
+        Ok(Some((index, piece)))
+    }
+}
 
 /// What it takes to write one answer.
 struct Following {
@@ -53,7 +84,8 @@ pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces,
     let longest = || Arc::new(app.metrics.longest_of(choices));
     let longest: Vec<_> = prompts.iter().map(|_| longest()).collect();
     let (sender, pieces) = mpsc::channel(WAITING);
-    let hopes = Arc::new(AtomicUsize::new(tickets.len()));
+    let answers = tickets.len();
+    let hopes = Arc::new(AtomicUsize::new(answers));
     for (index, ticket) in tickets.into_iter().enumerate() {
         let prompt = prompts[index / choices].clone();
         let (style, end_tokens, named) = (style.clone(), end_tokens.clone(), named.clone());
@@ -72,15 +104,11 @@ pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces,
         };
         tokio::spawn(follow(app.clone(), following, sender.clone()));
     }
-    Ok(pieces)
+    Ok(Pieces::new(pieces, answers))
 }
 
 /// Follows one answer to its end, or until nobody is there to read it.
-async fn follow(
-    app: Arc<App>,
-    following: Following,
-    pieces: Sender<(usize, Result<Piece, ApiError>)>,
-) {
+async fn follow(app: Arc<App>, following: Following, pieces: Sender<Numbered>) {
     let Following {
         index,
         prompt,
@@ -132,12 +160,12 @@ async fn follow(
                 break piece;
             }
         }
-        if pieces.send((index, piece)).await.is_err() {
+        if pieces.send(piece.map(|piece| (index, piece))).await.is_err() {
             return clock.gone();
         }
     };
     // Whoever has gone by now does not need to be told.
-    let _ = pieces.send((index, last)).await;
+    let _ = pieces.send(last.map(|piece| (index, piece))).await;
 }
 
 /// What a client is told of an answer that cannot go on. Where its form is to blame, to ask again would not help.

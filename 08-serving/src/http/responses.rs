@@ -192,13 +192,10 @@ impl Writes for Responses {
     }
 
     async fn whole(mut self, mut pieces: Pieces) -> Result<ResponseAnswer, ApiError> {
-        while let Some((_, piece)) = pieces.recv().await {
-            self.take(piece?);
+        while let Some((_, piece)) = pieces.next().await? {
+            self.take(piece);
         }
-        match self.answer.status {
-            Status::InProgress => Err(ApiError::failed("the answer has no end")),
-            _ => Ok(self.now()),
-        }
+        Ok(self.now())
     }
 
     fn tokens(whole: &ResponseAnswer) -> usize {
