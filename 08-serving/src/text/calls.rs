@@ -6,8 +6,7 @@
 
 use super::{Found, overlap};
 use crate::api::tools::ToolCall;
-use serde::Deserialize;
-use serde_json::Deserializer;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// What a call begins with, and what it ends with if that is not the answer's end.
@@ -214,7 +213,7 @@ pub fn calls(text: &str, names: &[String]) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let mut values = Deserializer::from_str(rest).into_iter::<&RawValue>();
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
         let value = values.next()?.ok()?;
         match value.get().starts_with('[') {
             true => {
@@ -235,10 +234,15 @@ pub fn calls(text: &str, names: &[String]) -> Option<Vec<ToolCall>> {
 #[derive(Deserialize)]
 struct Said<'t> {
     name: String,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given")]
     arguments: Option<&'t RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given")]
     parameters: Option<&'t RawValue>,
+}
+
+/// A value that is there, also if it is null.
+fn given<'t, D: Deserializer<'t>>(from: D) -> Result<Option<&'t RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
 }
 
 fn call(value: &RawValue, names: &[String]) -> Option<ToolCall> {
@@ -246,8 +250,14 @@ fn call(value: &RawValue, names: &[String]) -> Option<ToolCall> {
         return None; // a list would do for what is read next
     }
     let Said { name, arguments, parameters } = serde_json::from_str(value.get()).ok()?;
-    let arguments = arguments.or(parameters).filter(|arguments| is_object(arguments))?;
-    names.contains(&name).then(|| ToolCall::new(name, arguments.get()))
+    let says = |arguments: &&RawValue| arguments.get() != "null";
+    let arguments = match arguments.filter(says).or(parameters).or(arguments)? {
+        arguments if is_object(arguments) => arguments.get(),
+        // A call of a function that has none.
+        arguments if !says(&arguments) => "{}",
+        _ => return None,
+    };
+    names.contains(&name).then(|| ToolCall::new(name, arguments))
 }
 
 fn is_object(value: &RawValue) -> bool {
@@ -339,6 +349,21 @@ mod tests {
             let (text, calls) = run(&answer, 7);
             assert_eq!((text.as_str(), calls.len()), ("", 1));
             assert_eq!(calls[0].1, arguments);
+        }
+    }
+
+    #[test]
+    fn a_call_whose_arguments_are_null_has_none() {
+        for (written, arguments) in [
+            (r#""arguments": null"#, "{}"),
+            (r#""parameters":null"#, "{}"),
+            (r#""arguments": null, "parameters": {"city": "Rome"}"#, r#"{"city": "Rome"}"#),
+        ] {
+            let call = format!(r#"{{"name": "weather", {written}}}"#);
+            for answer in [format!("<tool_call>{call}</tool_call>"), call] {
+                let is = ("weather".to_owned(), arguments.to_owned());
+                assert_eq!(run(&answer, 7), (String::new(), vec![is]), "{answer}");
+            }
         }
     }
 
