@@ -89,9 +89,9 @@ pub struct Generation {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamOptions {
-    /// Whether a last event tells what the request came to.
+    /// Whether a last event tells what the request came to; if not given, where every event does.
     pub include_usage: Option<bool>,
-    /// Whether every event does.
+    /// Whether every event does, as in vLLM: none where `include_usage` is false.
     pub continuous_usage_stats: Option<bool>,
     /// Whether OpenAI would hide how long pieces are; here they are as long as they are.
     pub include_obfuscation: Option<bool>,

@@ -96,7 +96,7 @@ pub(super) struct Frame {
     counted: Vec<usize>,
     /// Answers to each prompt.
     choices: usize,
-    /// Whether a last event tells the usage, and whether every event does.
+    /// Whether a last event tells the usage, and whether every event does besides.
     tells_usage: bool,
     always_tells_usage: bool,
 }
@@ -106,6 +106,8 @@ impl Frame {
     pub(super) fn new(app: &Arc<App>, kind: &str, generation: &Generation, work: &Work) -> Self {
         let options = generation.stream_options.clone().unwrap_or_default();
         let prompts = work.prompts.iter().map(|asked| asked.tokens.len());
+        let wants_all = options.continuous_usage_stats.unwrap_or(false);
+        let tells_usage = options.include_usage.unwrap_or(wants_all);
         Frame {
             app: app.clone(),
             id: fresh_id(kind),
@@ -113,8 +115,8 @@ impl Frame {
             usage: Usage::of_prompts(prompts.sum()),
             counted: vec![0; work.requests.len()],
             choices: work.choices,
-            tells_usage: options.include_usage.unwrap_or(false),
-            always_tells_usage: options.continuous_usage_stats.unwrap_or(false),
+            tells_usage,
+            always_tells_usage: tells_usage && wants_all,
         }
     }
 
@@ -161,8 +163,7 @@ impl Frame {
 
     /// What comes after all pieces: the usage, if it was asked for.
     pub(super) fn last<C>(&self, object: &'static str) -> Vec<Answer<C>> {
-        let told = self.tells_usage || self.always_tells_usage;
-        told.then(|| self.whole(object, Vec::new())).into_iter().collect()
+        self.tells_usage.then(|| self.whole(object, Vec::new())).into_iter().collect()
     }
 }
 

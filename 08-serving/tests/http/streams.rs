@@ -190,6 +190,27 @@ fn every_event_tells_what_the_answers_have_come_to_so_far() {
     }
 }
 
+#[test]
+fn usage_is_told_where_it_is_asked_for_and_nowhere_else() {
+    let server = Server::shared();
+    for (options, every, last) in [
+        (json!({}), false, false),
+        (json!({"include_usage": true}), false, true),
+        (json!({"continuous_usage_stats": true}), true, true),
+        (json!({"include_usage": true, "continuous_usage_stats": true}), true, true),
+        (json!({"include_usage": false, "continuous_usage_stats": true}), false, false),
+    ] {
+        let body = json!({"prompt": STORY, "max_tokens": 2, "stream": true, "stream_options": options});
+        let events = server.complete(body).events();
+        let (ends, pieces): (Vec<_>, Vec<_>) =
+            events.iter().partition(|event| event["choices"] == json!([]));
+        assert_eq!(ends.len(), usize::from(last), "{options}: {events:?}");
+        assert!(ends.iter().all(|event| event["usage"].is_object()), "{options}: {ends:?}");
+        let told = |event: &&Value| event["usage"].is_object() == every;
+        assert!(!pieces.is_empty() && pieces.iter().all(told), "{options}: {pieces:?}");
+    }
+}
+
 /// Lets nothing run until it is opened.
 #[derive(Default)]
 struct Gate(AtomicBool);
