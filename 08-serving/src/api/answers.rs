@@ -81,7 +81,7 @@ pub struct ChatChoice {
     /// The string or token that ended it, if the request named it.
     #[schema(value_type = Option<Object>)]
     pub stop_reason: Option<serde_json::Value>,
-    /// Its tokens, if they were asked for.
+    /// All tokens generated for it, those that ended it included, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
@@ -118,7 +118,7 @@ pub struct ChatDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub stop_reason: Option<serde_json::Value>,
-    /// Its tokens, if they were asked for.
+    /// All tokens generated for it, those that ended it included, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
@@ -171,7 +171,7 @@ pub struct CompletionChoice {
     /// The prompt's tokens, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
-    /// Its tokens, if they were asked for.
+    /// All tokens generated for it, those that ended it included, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }

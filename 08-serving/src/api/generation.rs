@@ -65,7 +65,7 @@ pub struct Generation {
     pub cache_salt: Option<String>,
     /// Lower goes first; 0 if not given. Another one only where the server lets requests go before others.
     pub priority: Option<i32>,
-    /// Whether the tokens of prompt and answer are told by their ids.
+    /// Whether the tokens of prompt and answer are told by their ids: all of them, those of a stop string included.
     pub return_token_ids: Option<bool>,
     /// Who asks, as the client sees it; not looked at.
     pub user: Option<String>,

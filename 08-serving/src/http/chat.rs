@@ -60,7 +60,8 @@ impl Chat {
     }
 
     fn token_ids(&self, turned: &Turned) -> Option<Vec<u32>> {
-        self.prompt.as_ref().map(|_| turned.tokens.iter().map(|told| told.token).collect())
+        let all = turned.tokens.iter().map(|told| told.token).chain(turned.hidden.iter().copied());
+        self.prompt.as_ref().map(|_| all.collect())
     }
 }
 

@@ -91,11 +91,11 @@ impl Completions {
                 ending.last
             }
         };
-        let Written { text, tokens, .. } = written;
+        let Written { text, tokens, hidden, .. } = written;
         let before = if self.echoes { self.prompt(index).text.chars().count() } else { 0 };
         choice.text = text;
-        choice.token_ids =
-            self.tells_tokens.then(|| tokens.iter().map(|told| told.token).collect());
+        let token_ids = tokens.iter().map(|told| told.token).chain(hidden);
+        choice.token_ids = self.tells_tokens.then(|| token_ids.collect());
         let logprobs = || CompletionLogprobs::of(&self.frame.app.tokenizer, &tokens, before);
         choice.logprobs = self.tells_logprobs.then(logprobs);
         Ok(choice)

@@ -61,6 +61,8 @@ pub struct Answer<'a> {
     cached_tokens: usize,
     tokens: usize,
     stopper: Option<Stopper>,
+    /// The token that ended it, if that is no part of the text.
+    ended_by: Option<u32>,
 }
 
 impl<'a> Answer<'a> {
@@ -81,6 +83,7 @@ impl<'a> Answer<'a> {
             cached_tokens: 0,
             tokens: 0,
             stopper: None,
+            ended_by: None,
         }
     }
 
@@ -113,6 +116,7 @@ impl<'a> Answer<'a> {
         if self.end_tokens.contains(&token) {
             self.stopper = self.named.contains(&token).then_some(Stopper::Token(token));
             if !self.style.stop_included {
+                self.ended_by = Some(token);
                 return Ok(None);
             }
         }
@@ -128,7 +132,8 @@ impl<'a> Answer<'a> {
     }
 
     fn end(&mut self, reason: Reason) -> Option<Piece> {
-        let last = self.writer.take()?.finish();
+        let mut last = self.writer.take()?.finish();
+        last.hidden.extend(self.ended_by);
         let stop = last.stop.clone().map(Stopper::Text);
         let reason = if stop.is_some() { Reason::Stop } else { reason };
         self.stopper = stop.or(self.stopper.take());

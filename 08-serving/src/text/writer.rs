@@ -41,6 +41,9 @@ pub struct Written {
     pub tokens: Vec<Told>,
     /// The stop string that ended the answer; nothing follows.
     pub stop: Option<String>,
+    /// Tokens that were generated and are no part of the text: those of the stop string, where it is left out, and one that
+    /// ended the answer.
+    pub hidden: Vec<u32>,
 }
 
 /// Writes an answer token by token.
@@ -130,6 +133,8 @@ impl<'a> Writer<'a> {
         while self.held.front().is_some_and(is_out) {
             tokens.extend(self.held.pop_front().map(|(_, told)| told));
         }
-        Written { text, tokens, stop }
+        let rest = if stop.is_some() { self.held.len() } else { 0 };
+        let hidden = self.held.drain(..rest).map(|(_, told)| told.token).collect();
+        Written { text, tokens, stop, hidden }
     }
 }

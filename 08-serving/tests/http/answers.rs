@@ -152,7 +152,7 @@ fn stop_tokens_end_an_answer_and_are_named() {
     stopped["stop_token_ids"] = json!([fifth]);
     let answer = server.complete(stopped).json();
     let choice = &answer["choices"][0];
-    assert_eq!(choice["token_ids"].as_array().unwrap()[..], free.as_array().unwrap()[..first]);
+    assert_eq!(choice["token_ids"].as_array().unwrap()[..], free.as_array().unwrap()[..=first]);
     assert_eq!((&choice["stop_reason"], &choice["finish_reason"]), (&json!(fifth), &json!("stop")));
     assert_eq!(answer["usage"]["completion_tokens"], first + 1);
 }

@@ -52,7 +52,7 @@ impl Output {
         turned: Turned,
         logprobs: Option<Vec<TokenLogprob>>,
     ) -> Vec<Happened> {
-        let Turned { thoughts, said, tokens, are_thoughts, end } = turned;
+        let Turned { thoughts, said, tokens, are_thoughts, end, .. } = turned;
         let mut happened = Vec::new();
         self.undecided += tokens.len();
         self.waiting.extend(logprobs.into_iter().flatten());

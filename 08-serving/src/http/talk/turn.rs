@@ -6,7 +6,7 @@ use crate::api::calling::Calling;
 use crate::api::tools::ToolCall;
 use crate::text::{
     CallFinder, Ending, Found, Piece, Reason, Spoken, Stopper, Thinking, Thought, ThoughtFinder,
-    Told, calls,
+    Told, Written, calls,
 };
 use serde_json::Value;
 
@@ -38,6 +38,8 @@ pub(in crate::http) struct Turned {
     /// Text and calls.
     pub(in crate::http) said: Found,
     pub(in crate::http) tokens: Vec<Told>,
+    /// Tokens that are no part of either: see [`Written`].
+    pub(in crate::http) hidden: Vec<u32>,
     /// Whether the tokens, those of the marks included, are thoughts; none while that is not known.
     pub(in crate::http) are_thoughts: Option<bool>,
     pub(in crate::http) end: Option<End>,
@@ -97,7 +99,8 @@ impl Turn {
             Piece::End(ending) => (ending.last.clone(), Some(ending)),
         };
         let before = self.thoughts.thinking();
-        let Thought { mut thoughts, mut answer } = self.thoughts.push(&written.text);
+        let Written { text, tokens, hidden, .. } = written;
+        let Thought { mut thoughts, mut answer } = self.thoughts.push(&text);
         let are_thoughts = match (before, self.thoughts.thinking()) {
             (_, Thinking::UnderWay) | (Thinking::UnderWay, _) => Some(true),
             (_, Thinking::MayCome) => None,
@@ -134,7 +137,7 @@ impl Turn {
                 Spoken::Call(call) => shown.call(vec![call]),
             }
         }
-        Turned { thoughts, said: shown, tokens: written.tokens, are_thoughts, end }
+        Turned { thoughts, said: shown, tokens, hidden, are_thoughts, end }
     }
 
     /// What a client is shown of a text.
@@ -187,6 +190,7 @@ impl Turned {
         self.thoughts += &more.thoughts;
         self.said.extend(more.said);
         self.tokens.extend(more.tokens);
+        self.hidden.extend(more.hidden);
         self.end = more.end.or(self.end.take());
     }
 
@@ -198,7 +202,8 @@ impl Turned {
         logprobs: Option<ChatLogprobs>,
         token_ids: Option<Vec<u32>>,
     ) -> Vec<ChatDelta> {
-        let tells_tokens = (logprobs.is_some() || token_ids.is_some()) && !self.tokens.is_empty();
+        let tells_tokens = (logprobs.is_some() && !self.tokens.is_empty())
+            || token_ids.as_ref().is_some_and(|tokens| !tokens.is_empty());
         let mut deltas = Vec::new();
         let (content, calls) = (self.said.text(), self.said.calls());
         let says = !self.thoughts.is_empty() || !content.is_empty() || !calls.is_empty();
