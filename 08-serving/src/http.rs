@@ -11,7 +11,7 @@
 //! | `http/runtime.rs` | the threads of all this |
 //! | `http/listen.rs` | connections, and how the server ends |
 //! | `http/places.rs` | places for connections, and who loses theirs |
-//! | `http/patient.rs` | a connection that is not kept for ever by somebody who does not read |
+//! | `http/patient.rs` | a connection that is not kept for ever by somebody who hardly reads |
 //! | `http/in_process.rs` | a server inside a program |
 //! | `http/auth.rs` | API keys |
 //! | `http/hosts.rs` | names that a server is called by |

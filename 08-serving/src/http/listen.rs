@@ -39,8 +39,8 @@ const WAITS_ASIDE: Waits = Waits { idle: Duration::from_secs(2), headers: Durati
 const MOST_HEADER_BYTES: usize = 64 << 10;
 const MOST_HEADERS: usize = 100;
 
-/// How long a client may read nothing of what is written for it. The engine gives up on such a request sooner, and
-/// frees its blocks; this frees the connection's place.
+/// How long a client may take for the next part of what is written for it: see [`Patient`]. The engine gives up sooner on
+/// a request of which nothing is read, and frees its blocks; this frees the connection's place.
 const READ_IN: Duration = Duration::from_secs(120);
 
 /// How long answers that were ended may take to reach their clients, once the server is to end.
@@ -129,7 +129,7 @@ struct Bounds {
     /// Connections at once.
     connections: usize,
     waits: Waits,
-    /// How long a client may read nothing of what is written for it.
+    /// How long a client may take for the next part of what is written for it.
     read_in: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A connection that is not kept for ever by somebody who does not read, and that tells its place what goes through.
+//! A connection that is not kept for ever by somebody who hardly reads, and that tells its place what goes through.
 
 use super::places::Place;
 use std::future::Future;
@@ -11,14 +11,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// A connection that breaks when what is written to it has gone nowhere for so long. Every byte that goes through
-/// starts the time anew.
+/// Bytes of an answer that a client may take all its time for. Over two minutes that is less than nine kilobytes a second,
+/// and the largest answer there is, a hundred megabytes, is gone in some hours; byte by byte it would be here for years.
+const PACE: usize = 1 << 20;
+
+/// A connection that breaks when a write had to wait and its client has then taken too long for the next [`PACE`] bytes, or
+/// for all that there is to write if that is less.
 pub(super) struct Patient {
     stream: TcpStream,
     place: Arc<Place>,
     patience: Duration,
     /// Runs from the first write that had to wait.
-    waits: Option<Pin<Box<Sleep>>>,
+    waits: Option<Wait>,
+}
+
+/// A client is waited for.
+struct Wait {
+    until: Pin<Box<Sleep>>,
+    /// Bytes that have gone meanwhile.
+    gone: usize,
 }
 
 impl Patient {
@@ -26,22 +37,30 @@ impl Patient {
         Patient { stream, place, patience, waits: None }
     }
 
-    /// What a write comes to: an error instead of waiting on, if it has waited long enough.
+    /// What a write of so many bytes comes to: an error instead of waiting on, if it has waited long enough.
     fn judge(
         &mut self,
         context: &mut Context<'_>,
+        bytes: usize,
         written: Poll<Result<usize>>,
     ) -> Poll<Result<usize>> {
-        if written.is_ready() {
-            self.waits = None;
+        if let Poll::Ready(result) = written {
+            let went = *result.as_ref().unwrap_or(&0);
+            self.waits = self.waits.take().and_then(|Wait { until, gone }| {
+                let gone = gone + went;
+                (went < bytes && gone < PACE).then_some(Wait { until, gone })
+            });
             self.place.has_told();
-            return written;
+            return Poll::Ready(result);
         }
         self.place.is_not_read();
         let patience = self.patience;
-        let waits = self.waits.get_or_insert_with(|| Box::pin(sleep(patience)));
-        waits.as_mut().poll(context).map(|()| {
-            let message = format!("the client has read nothing for {patience:?}");
+        let begun = || Wait { until: Box::pin(sleep(patience)), gone: 0 };
+        let wait = self.waits.get_or_insert_with(begun);
+        wait.until.as_mut().poll(context).map(|()| {
+            let gone = wait.gone;
+            let message =
+                format!("the client has read {gone} bytes within {patience:?}, and there are more");
             Err(Error::new(ErrorKind::TimedOut, message))
         })
     }
@@ -69,7 +88,7 @@ impl AsyncWrite for Patient {
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(context, written)
+        self.judge(context, bytes.len(), written)
     }
 
     fn poll_write_vectored(
@@ -78,7 +97,8 @@ impl AsyncWrite for Patient {
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.judge(context, written)
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        self.judge(context, bytes, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -91,5 +111,46 @@ impl AsyncWrite for Patient {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::places::Waits;
+    use futures_util::task::noop_waker_ref;
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+    use tokio::time::advance;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_reads_byte_by_byte_is_not_waited_for_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let place = Place::new(Waits { idle: SECOND, headers: SECOND });
+        let mut patient = Patient::new(stream, place, 10 * SECOND);
+        let mut context = Context::from_waker(noop_waker_ref());
+        // There is always more than a write takes.
+        let (all, waits) = (8 * PACE, || Poll::Pending);
+        let mut judge = |bytes, written| patient.judge(&mut context, bytes, written);
+        assert!(judge(all, waits()).is_pending());
+        for _ in 0..9 {
+            advance(SECOND).await;
+            assert!(judge(all, Poll::Ready(Ok(1))).is_ready());
+            assert!(judge(all, waits()).is_pending());
+        }
+        advance(2 * SECOND).await;
+        let Poll::Ready(Err(late)) = judge(all, waits()) else { panic!("it is still waited for") };
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        assert!(late.to_string().contains("has read 9 bytes"), "{late}");
+        // Whoever takes enough at a time, or all there is, has their time anew.
+        for (bytes, went) in [(all, PACE), (2, 2)] {
+            assert!(judge(bytes, Poll::Ready(Ok(went))).is_ready());
+            assert!(judge(all, waits()).is_pending());
+            advance(9 * SECOND).await;
+            assert!(judge(all, waits()).is_pending(), "{went} of {bytes}");
+        }
     }
 }
