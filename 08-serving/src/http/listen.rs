@@ -5,6 +5,9 @@ use super::places::{Answered, Place, Places, Waits};
 use super::routes::crowded;
 use super::{App, router};
 use axum::Router;
+use axum::http::{Request, header};
+use axum::response::Response;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
@@ -204,10 +207,14 @@ async fn accept(
         let stream = TokioIo::new(Patient::new(stream, place.clone(), bounds.read_in));
         let service = TowerToHyperService::new(router.clone());
         let answering = place.clone();
-        let service = service_fn(move |request| {
-            let (asked, answer) = (answering.asked(), service.call(request));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (asked, has_body) = (answering.asked(), !request.body().is_end_stream());
+            let (answering, answer) = (answering.clone(), service.call(request));
             async move {
                 let response = answer.await?;
+                if has_body && ends(&response) {
+                    answering.cut_short();
+                }
                 Ok::<_, Infallible>(response.map(|body| Answered { body, _asked: asked }))
             }
         });
@@ -224,6 +231,11 @@ async fn accept(
             }
         });
     }
+}
+
+/// Whether an answer says that its connection ends with it.
+fn ends(response: &Response) -> bool {
+    response.headers().get(header::CONNECTION).is_some_and(|says| says == "close")
 }
 
 async fn sum_up(app: Arc<App>) {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -15,6 +15,9 @@ use tokio::time::{Sleep, sleep};
 /// and the largest answer there is, a hundred megabytes, is gone in some hours; byte by byte it would be here for years.
 const PACE: usize = 1 << 20;
 
+/// How long what a client sends is still read, and forgotten, after it was answered without it.
+const LINGERS: Duration = Duration::from_secs(5);
+
 /// A connection that breaks when a write had to wait and its client has then taken too long for the next [`PACE`] bytes, or
 /// for all that there is to write if that is less.
 pub(super) struct Patient {
@@ -23,6 +26,8 @@ pub(super) struct Patient {
     patience: Duration,
     /// Runs from the first write that had to wait.
     waits: Option<Wait>,
+    /// Runs once all is written.
+    lingers: Option<Pin<Box<Sleep>>>,
 }
 
 /// A client is waited for.
@@ -34,7 +39,7 @@ struct Wait {
 
 impl Patient {
     pub(super) fn new(stream: TcpStream, place: Arc<Place>, patience: Duration) -> Self {
-        Patient { stream, place, patience, waits: None }
+        Patient { stream, place, patience, waits: None, lingers: None }
     }
 
     /// What a write of so many bytes comes to: an error instead of waiting on, if it has waited long enough.
@@ -109,8 +114,26 @@ impl AsyncWrite for Patient {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
+    /// A connection that is closed while bytes of its client's are unread is reset, and the client may never see its answer. So
+    /// where that may be they are read, until the client ends or it takes too long.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.lingers.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+            if !self.place.is_cut_short() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let Patient { stream, lingers, .. } = &mut *self;
+        let until = lingers.get_or_insert_with(|| Box::pin(sleep(LINGERS)));
+        let mut passed_over = [0; 4096];
+        while until.as_mut().poll(context).is_pending() {
+            let mut into = ReadBuf::new(&mut passed_over);
+            let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut into));
+            if read.is_err() || into.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -8,6 +8,7 @@ use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -45,13 +46,15 @@ enum Stage {
 pub(super) struct Place {
     stage: watch::Sender<(Stage, Instant)>,
     waits: Waits,
+    /// Whether it ends with an answer to a request whose body may not have been read to its end.
+    is_cut_short: AtomicBool,
 }
 
 impl Place {
     /// A place of a connection that is new.
     pub(super) fn new(waits: Waits) -> Arc<Self> {
         let stage = watch::Sender::new((Stage::Headers, Instant::now()));
-        Arc::new(Place { stage, waits })
+        Arc::new(Place { stage, waits, is_cut_short: AtomicBool::new(false) })
     }
 
     /// What it is in now begins now, if it was in `before`.
@@ -87,6 +90,16 @@ impl Place {
         self.turn(Stage::Headers, Stage::Answering);
         self.turn(Stage::Unread, Stage::Answering);
         Asked(self.clone())
+    }
+
+    /// It ends with an answer that comes before all of what it answers.
+    pub(super) fn cut_short(&self) {
+        self.is_cut_short.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its client may still be sending what nobody reads.
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.is_cut_short.load(Ordering::Relaxed)
     }
 
     /// Since when its client has been waited for.

@@ -2,7 +2,7 @@
 
 use super::*;
 use axum::body::{Body, Bytes};
-use axum::routing::get;
+use axum::routing::{get, post};
 use futures_util::stream::{pending, repeat_with};
 use std::convert::Infallible;
 use std::io::{ErrorKind, Read, Write};
@@ -15,12 +15,14 @@ const USUAL: Bounds = Bounds { connections: MOST_CONNECTIONS, waits: WAITS, read
 /// Longer than anything here takes.
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// One answer that is short, one that never goes on, and one that has no end; and one where there is no place.
+/// One answer that is short, one that never goes on, one that has no end, and one that does not wait for what it answers;
+/// and one where there is no place.
 fn answers() -> Answers {
     let endless = || repeat_with(|| Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 1 << 16])));
     let usual = Router::new()
         .route("/short", get(async || "here"))
         .route("/waits", get(async || Body::from_stream(pending::<Result<Bytes, Infallible>>())))
+        .route("/refused", post(async || ([(header::CONNECTION, "close")], "no")))
         .route("/endless", get(async move || Body::from_stream(endless())));
     Answers { usual, crowded: Router::new().fallback(async || "no place") }
 }
@@ -169,4 +171,24 @@ async fn a_connection_may_be_idle_for_longer_than_headers_may_take() {
     .await;
     assert!(first.ends_with("here") && second.ends_with("here"), "{first} {second}");
     assert!(is_over(&half), "half a request is not waited for: {half:?}");
+}
+
+#[tokio::test]
+async fn whoever_is_refused_can_send_all_of_the_body_and_then_read_why() {
+    let (sent, said) = beside(USUAL, |address| {
+        let (mut stream, body) = (TcpStream::connect(address).unwrap(), vec![b'x'; 16 << 20]);
+        stream.set_read_timeout(Some(AT_MOST)).unwrap();
+        let length = body.len();
+        let head =
+            format!("POST /refused HTTP/1.1\r\nhost: here\r\ncontent-length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        // The answer is here before any of the body is sent.
+        stream.peek(&mut [0; 1]).unwrap();
+        let sent = stream.write_all(&body);
+        let mut said = String::new();
+        (sent, stream.read_to_string(&mut said).map(|_| said))
+    })
+    .await;
+    assert!(sent.is_ok(), "{sent:?}");
+    assert!(said.as_ref().is_ok_and(|said| said.ends_with("no")), "{said:?}");
 }
