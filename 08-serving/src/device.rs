@@ -79,7 +79,7 @@ impl DeviceArgs {
         match (find(), self.device) {
             (Ok(on_gpu), _) => Ok(Some(on_gpu)),
             (Err(error), Device::Auto) => {
-                eprintln!("on the processor, though there is a GPU: {error}");
+                eprintln!("on the processor, though CUDA's driver is there: {error}");
                 Ok(None)
             }
             (Err(error), _) => Err(error),
