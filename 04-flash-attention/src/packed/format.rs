@@ -1,6 +1,6 @@
 //! What a weight may be stored as.
 
-use super::encode::{self, INT8_SCALE, half_at, int8_scale};
+use super::encode::{self, INT8_SCALE, int8_scale};
 use super::linear::check;
 use crate::kernels::activations::GROUP;
 use crate::kernels::digits::MOST_INPUTS;
@@ -269,18 +269,12 @@ impl<'a> Rows<'a> {
             return Err(Error::invalid(what, bytes.len(), expected));
         }
         let rows = Rows { format, outputs, inputs, bytes };
-        if let Some(odd) = rows.first_odd() {
-            let what = format!("a number of a {} matrix", format.name());
-            return Err(Error::invalid(what, odd, "finite"));
-        }
-        if format == Format::Fp8 {
-            let mut scales = rows.bytes.as_chunks::<34>().0.iter().map(|block| half_at(block, 0));
-            if let Some(scale) = scales.find(|scale| scale.abs() >= Eighth::SCALES_END) {
-                let expected = format!("less than {} in size", Eighth::SCALES_END);
-                return Err(Error::invalid("a scale of a fp8 matrix", scale, expected));
-            }
-        }
-        Ok(rows)
+        let Some(odd) = rows.first_odd() else { return Ok(rows) };
+        let (what, expected) = match odd.is_finite() {
+            true => ("scale", format!("less than {} in size", Eighth::SCALES_END)),
+            false => ("number", "finite".into()),
+        };
+        Err(Error::invalid(format!("a {what} of a {} matrix", format.name()), odd, expected))
     }
 
     /// Rows of a row-major `[outputs][inputs]` matrix of floats.
@@ -308,10 +302,19 @@ impl<'a> Rows<'a> {
         &self.bytes
     }
 
-    /// The first number, or scale of numbers, that is infinite or none.
+    /// The first number, or scale of numbers, that is infinite or none, or a scale that is too large for FP8.
     fn first_odd(&self) -> Option<f32> {
         fn odd<const N: usize>(bytes: &[u8], of: impl Fn(&[u8; N]) -> f32) -> Option<f32> {
-            bytes.as_chunks().0.iter().map(of).find(|number| !number.is_finite())
+            first_from(f32::INFINITY, bytes, of)
+        }
+        /// The first that is none, or `end` in size or more.
+        fn first_from<const N: usize>(
+            end: f32,
+            bytes: &[u8],
+            of: impl Fn(&[u8; N]) -> f32,
+        ) -> Option<f32> {
+            let is_odd = |number: &f32| number.is_nan() || number.abs() >= end;
+            bytes.as_chunks().0.iter().map(of).find(is_odd)
         }
         let half = |low, high| f16::from_le_bytes([low, high]).to_f32();
         let bytes = &self.bytes;
@@ -320,12 +323,12 @@ impl<'a> Rows<'a> {
             Format::F16 => odd(bytes, |b: &[u8; 2]| half(b[0], b[1])),
             Format::Bf16 | Format::Bf16Fast => odd(bytes, |b| bf16::from_le_bytes(*b).to_f32()),
             // E4M3 has no infinity, and one code of each sign that is no number.
-            Format::Fp8 => {
-                odd(bytes, |b: &[u8; 34]| match b[2..].iter().any(|c| c & 0x7f == 0x7f) {
+            Format::Fp8 => first_from(Eighth::SCALES_END, bytes, |b: &[u8; 34]| {
+                match b[2..].iter().any(|c| c & 0x7f == 0x7f) {
                     true => f32::NAN,
                     false => half(b[0], b[1]),
-                })
-            }
+                }
+            }),
             Format::Int8 => {
                 let rows = bytes.chunks_exact(self.format.row_bytes(self.inputs));
                 rows.map(int8_scale).find(|scale| !scale.is_finite())

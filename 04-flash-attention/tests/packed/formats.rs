@@ -185,7 +185,8 @@ fn bad_rows_are_refused() {
     assert_eq!(short, "bytes of a q8_0 matrix is 67, expected 68 for 2 outputs x 32 inputs");
     assert!(said(Format::Q4_0, 1, 33, vec![0; 36]).contains("33 inputs"));
     assert!(said(Format::F32, 1, 0, vec![]).contains("0 inputs"));
-    for (format, odd) in [(Format::F32, 3), (Format::F16, 1), (Format::Q8_0, 1), (Format::Q4_1, 3)]
+    for (format, odd) in
+        [(Format::F32, 3), (Format::F16, 1), (Format::Fp8, 1), (Format::Q8_0, 1), (Format::Q4_1, 3)]
     {
         let mut bytes = vec![0; format.row_bytes(32)];
         bytes[odd - 1..=odd].fill(0xff);
