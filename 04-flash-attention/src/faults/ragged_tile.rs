@@ -22,6 +22,13 @@ pub struct RaggedTile<A> {
     capacity: usize,
 }
 
+impl<A> RaggedTile<A> {
+    /// Over some attention that has room for so many tokens of a sequence.
+    pub fn new(attention: A, capacity: usize) -> Self {
+        RaggedTile { attention, capacity }
+    }
+}
+
 impl<A: Attention> Attention for RaggedTile<A> {
     fn begin(&mut self, pass: &Pass) -> Result<()> {
         self.attention.begin(pass)
@@ -89,7 +96,7 @@ fn cache(model: &Model) -> Result<FlashCache> {
 fn decode(model: &Arc<Model>, side: Side, attention: FlashCache) -> Box<dyn Decoder> {
     match side {
         Side::Clean => decoder(model, attention),
-        Side::Broken => decoder(model, RaggedTile { attention, capacity: model.context() }),
+        Side::Broken => decoder(model, RaggedTile::new(attention, model.context())),
     }
 }
 

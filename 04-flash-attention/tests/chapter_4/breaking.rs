@@ -1,11 +1,35 @@
 //! Breaking it.
 
 use super::{adding, head};
-use flash_attention::faults::{averaged_splits, update_without_rescale};
+use flash_attention::faults::{RaggedTile, averaged_splits, update_without_rescale};
 use flash_attention::traffic::Traffic;
 use flash_attention::{Online, flash_decoding};
-use naive_decode::numerics::LANES;
-use ndarray::Array2;
+use naive_decode::{Attention, LayerSpec, Pass, Result, Span, Want};
+use ndarray::{Array2, Array3, ArrayView3};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Attention that answers nothing, and notes where the places end that a row looks at.
+struct Looks<'a>(&'a AtomicUsize);
+
+impl Attention for Looks<'_> {
+    fn begin(&mut self, _: &Pass) -> Result<()> {
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        _: LayerSpec,
+        pass: &Pass,
+        q: ArrayView3<f32>,
+        _: ArrayView3<f32>,
+        _: ArrayView3<f32>,
+    ) -> Result<Array3<f32>> {
+        self.0.store(pass.spans[0].sees[0].range.end, Ordering::Relaxed);
+        Ok(Array3::zeros(q.dim()))
+    }
+
+    fn commit(&mut self, _: &Pass) {}
+}
 
 #[test]
 fn a_missing_rescale_counts_too_much() {
@@ -25,7 +49,15 @@ fn a_missing_rescale_counts_too_much() {
 
 #[test]
 fn places_that_nobody_wrote() {
-    let unwritten = |seen: usize| seen.next_multiple_of(LANES) - seen;
+    let unwritten = |seen: usize| {
+        let end = AtomicUsize::new(0);
+        let pass = Pass::one(Span::new(0, seen - 1, &[0], Want::Last));
+        let layer = LayerSpec { index: 0, kv_layer: 0, window: None, scale: 1.0, score_cap: None };
+        let x = Array3::zeros((1, 1, 1));
+        let mut ragged = RaggedTile::new(Looks(&end), 1_000);
+        ragged.attend(layer, &pass, x.view(), x.view(), x.view()).unwrap();
+        end.into_inner() - seen
+    };
     assert_eq!(unwritten(101), 11);
     assert_eq!([111, 112, 113].map(unwritten), [1, 0, 15]);
 }
