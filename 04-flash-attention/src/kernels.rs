@@ -183,10 +183,10 @@ impl Simd {
     pub(crate) fn rows_together(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => 12,
+            Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => MANY,
             #[cfg(target_arch = "x86_64")]
             Path::Avx2 | Path::AvxVnni => SUMS_AVX2,
-            _ => SUMS_FEW,
+            _ => FEW,
         }
     }
 
@@ -198,7 +198,7 @@ impl Simd {
     unsafe fn run<K: Kernel>(self, kernel: K) {
         match self.0 {
             // SAFETY: plain numbers are everywhere; here and in what follows, the caller vouches for the kernel.
-            Path::Scalar if const { K::SUMS <= SUMS_FEW } => unsafe { kernel.run::<[f32; 16]>() },
+            Path::Scalar if const { K::SUMS <= FEW } => unsafe { kernel.run::<[f32; 16]>() },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `Simd` exists only where its instructions were detected.
             Path::AvxVnni if const { K::SUMS <= SUMS_AVX2 && K::OF_BYTES } => unsafe {
@@ -214,12 +214,12 @@ impl Simd {
             Path::Avx512Vnni | Path::Avx512Bf16 | Path::Amx => unsafe { run_avx512(kernel) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: NEON is part of the architecture's baseline.
-            Path::Neon if const { K::SUMS <= SUMS_FEW } => unsafe {
+            Path::Neon if const { K::SUMS <= FEW } => unsafe {
                 kernel.run::<lanes::arm::Neon<lanes::arm::Baseline>>()
             },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: a `Simd` exists only where its instructions were detected.
-            Path::NeonDotProd if const { K::SUMS <= SUMS_FEW } => unsafe { run_dotprod(kernel) },
+            Path::NeonDotProd if const { K::SUMS <= FEW } => unsafe { run_dotprod(kernel) },
             _ => unreachable!("{self:?} has no room for {} sums", K::SUMS),
         }
     }
@@ -286,12 +286,15 @@ pub(crate) struct Products {
     pub(crate) outputs: usize,
 }
 
+/// Rows of activations that kernels take together where there are 32 registers of sixteen floats.
+pub(crate) const MANY: usize = 12;
+
 /// Sums that have room in AVX2's registers beside what they are made of.
 #[cfg(target_arch = "x86_64")]
 const SUMS_AVX2: usize = 6;
 
 /// Sums that have room where there are no more registers than on any machine.
-const SUMS_FEW: usize = 4;
+pub(crate) const FEW: usize = 4;
 
 /// A loop to be compiled for every instruction set that has room for its sums.
 trait Kernel {

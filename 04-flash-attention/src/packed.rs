@@ -39,7 +39,6 @@ mod packer;
 mod panels;
 mod rows;
 
-pub(crate) use arranged::MANY;
 pub use awq::{Scaled, awq_packer};
 pub use calibration::{Calibration, Seen};
 pub use file::{PackedFile, PackedFrom};

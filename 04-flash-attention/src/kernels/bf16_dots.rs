@@ -207,7 +207,7 @@ impl<const P: usize, const R: usize> PairKernel for Multiply<'_, P, R> {
                             let at = block.add(four * BLOCK_BYTES / (PAIRS / 2));
                             if !self.near {
                                 prefetch(at.wrapping_add(PREFETCH));
-                                prefetch(at.wrapping_add(PREFETCH + 64));
+                                prefetch(at.wrapping_add(PREFETCH + LINE));
                             }
                             let [evens, odds] = match self.crossed {
                                 true => [S::crossed(at), S::crossed(at.add(PAIR_BYTES))],

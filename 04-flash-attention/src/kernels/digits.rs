@@ -17,7 +17,7 @@ pub(super) mod tiles;
 use super::activations::{STEP, largest_bits};
 use super::float_panels::OUTPUTS;
 use super::integer_tiles::{Bytes, Tile};
-use super::lanes::scale_and_inverse;
+use super::lanes::{ROUNDING, scale_and_inverse};
 use super::{Kernel, Lanes, PanelsAt, Products, RowsAt, Simd, prefetch_distance, prefetch_far};
 use naive_decode::numerics::LANES;
 use std::mem::MaybeUninit;
@@ -180,15 +180,15 @@ fn digits(
     by: f32,
     [high, low]: [&mut [[i8; STEP]; STEPS]; 2],
 ) -> [[i32; LANES]; 2] {
-    // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which stands in its lowest bits.
-    const MAGIC: f32 = 12_582_912.0;
     let [high, low] = [high, low].map(|digits| digits.as_flattened_mut().as_chunks_mut().0);
     let mut sums = [[0i32; LANES]; 2];
     for ((x, high), low) in x.as_chunks::<LANES>().0.iter().zip(high).zip(low) {
         let (mut tops, mut rest) = ([0; LANES], [0; LANES]);
         for i in 0..LANES {
-            // Of what is no number they are anything, as its scale is none either.
-            let steps = ((x[i] * by + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
+            // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which stands in its lowest
+            // bits. Of what is no number they are anything, as its scale is none either.
+            let rounded = (x[i] * by + ROUNDING).to_bits() as i32;
+            let steps = rounded.wrapping_sub(ROUNDING.to_bits() as i32);
             tops[i] = (steps.wrapping_add(BASE / 2)) >> BASE.ilog2();
             rest[i] = steps.wrapping_sub(tops[i] << BASE.ilog2());
             // High digits of what is no number are not bytes yet: their sum may be more than 32 bits hold.

@@ -8,7 +8,7 @@
 
 use super::activations::{GROUP, Group, STEP};
 use super::{
-    Kernel, LINE, Lanes, PanelsAt, RowsAt, Simd, Stretch, prefetch_distance, prefetch_far,
+    Kernel, LINE, Lanes, MANY, PanelsAt, RowsAt, Simd, Stretch, prefetch_distance, prefetch_far,
 };
 use std::marker::PhantomData;
 
@@ -28,7 +28,7 @@ pub(crate) unsafe trait Tile {
     const SMALLEST: Option<usize> = None;
 
     /// Most rows to a block, where panels are near and there are 32 registers.
-    const ROWS_NEAR: usize = 12;
+    const ROWS_NEAR: usize = MANY;
     /// The same where there are sixteen registers of eight floats.
     const ROWS_FEW: usize = 6;
 

@@ -45,7 +45,7 @@ pub(crate) trait Lanes: Copy {
     // ANCHOR: widen_fp8
     /// Sixteen pairs of E4M3 numbers: the firsts, and the seconds, each 2^-120 of what it stands for. That is how far the
     /// exponent of a float of 32 bits with the same bits is off. Numbers too small for E4M3's exponent are so for a float's, too,
-    /// and mean the same there. Some processors take long over those; of the embedded model's weights one in 14,000 is so small.
+    /// and mean the same there. Some processors take long over those; of the embedded model's weights one in 17,000 is so small.
     #[inline(always)]
     unsafe fn from_e4m3_pairs(at: *const u16) -> [Self; 2] {
         // `s eeee mmm` becomes `s 0000eeee mmm0…`.
@@ -91,13 +91,10 @@ pub(crate) trait Lanes: Copy {
     /// 127.5.
     #[inline(always)]
     unsafe fn round(x: &[f32; 32], by: f32, to: &mut [i8; 32]) -> i32 {
-        // Adding 1.5 · 2^23 leaves no bits for a fraction: the sum is rounded to an integer, which
-        // stands in its lowest bits.
-        const MAGIC: f32 = 12_582_912.0;
         let mut sums = [0i32; 16];
         for i in 0..16 {
-            to[i] = (x[i] * by + MAGIC).to_bits() as i8;
-            to[i + 16] = (x[i + 16] * by + MAGIC).to_bits() as i8;
+            to[i] = (x[i] * by + ROUNDING).to_bits() as i8;
+            to[i + 16] = (x[i + 16] * by + ROUNDING).to_bits() as i8;
             sums[i] = i32::from(to[i]) + i32::from(to[i + 16]);
         }
         sums.into_iter().sum()
@@ -153,6 +150,10 @@ pub(crate) trait Lanes: Copy {
     /// The sums that were begun with `start`.
     unsafe fn end_nibbles(sums: Self::NibbleSums, start: i32) -> Self::Ints;
 }
+
+/// 1.5 · 2^23. Added to a number of less than 2^22 in size it leaves no bits for a fraction: the sum is rounded to an integer, ties
+/// to even, which stands in its lowest bits.
+pub(crate) const ROUNDING: f32 = 12_582_912.0;
 
 /// Numbers smaller than this, all that share a scale, count as zero: a safe margin above where the reciprocal of their
 /// scale overflows (5e-35).

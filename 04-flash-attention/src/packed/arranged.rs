@@ -4,19 +4,13 @@ mod blocks;
 
 use super::rows::{Cross, Family};
 use crate::kernels::activations::Scaling;
-use crate::kernels::{Simd, TILE_ROWS};
+use crate::kernels::{MANY, Simd, TILE_ROWS};
 use crate::threads::{Disjoint, Pool, share};
 use blocks::{Blocks, Met, PANELS};
 use naive_decode::numerics::LANES;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-
-/// Rows that a kernel takes together where there are enough registers.
-pub(crate) const MANY: usize = 12;
-
-/// Where there are fewer.
-pub(crate) const FEW: usize = 4;
 
 /// From this many activations on, threads arrange them together. Fewer are arranged by each thread for itself, which is
 /// done sooner than one of them could hand them to the others.
@@ -204,6 +198,7 @@ impl Arranged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::FEW;
 
     #[test]
     fn blocks_hold_all_rows_and_few_of_zeros() {

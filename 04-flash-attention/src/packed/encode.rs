@@ -2,6 +2,7 @@
 //! blocks, but for INT8.
 
 use crate::kernels::activations::GROUP;
+use crate::kernels::lanes::ROUNDING;
 use gqa_mla::quantized::{from_e4m3, to_e4m3};
 use half::f16;
 
@@ -141,9 +142,7 @@ fn steps(weight: f32, scale: f32, low: f32, high: f32) -> i32 {
     if scale == 0.0 {
         return 0;
     }
-    // Adding 1.5 · 2^23 leaves no bits for a fraction: it rounds to an integer, ties to even.
-    const MAGIC: f32 = 12_582_912.0;
-    ((weight / scale).clamp(low, high) + MAGIC - MAGIC) as i32
+    ((weight / scale).clamp(low, high) + ROUNDING - ROUNDING) as i32
 }
 
 /// Codes `i` and `i + 16` in one byte.

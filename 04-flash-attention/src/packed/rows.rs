@@ -1,12 +1,11 @@
 //! Families of kernels: which activations they want, and which weights they meet them with.
 
-use super::arranged::MANY;
 use crate::kernels::activations::{GROUP, Group, Scaling, interleave, quantise};
 use crate::kernels::bf16_dots::{self, PairBlock, round_to_pairs};
 use crate::kernels::digits::{self, DigitBlock, to_digits};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
-use crate::kernels::{PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
+use crate::kernels::{MANY, PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
 use crate::threads::{ahead, share};
 use naive_decode::numerics::LANES;
 use std::marker::PhantomData;

@@ -1,7 +1,7 @@
 //! Who does which part.
 
 use super::Pool;
-use crate::packed::MANY;
+use crate::kernels::MANY;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl Pool {
 
 impl Pool {
     /// Shares out rows of `width` items, each thread's own in a row: `task` is called with at most `together` of them, that
-    /// rounded up to a multiple of the twelve that kernels take together, and with which they are. One thread has them all
+    /// rounded up to a multiple of what kernels take together, and with which they are. One thread has them all
     /// where they are no more than a kernel takes together and too few to be shared out for any matrix, and where the pool
     /// is not free.
     ///

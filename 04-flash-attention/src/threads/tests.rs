@@ -1,6 +1,7 @@
 //! Every part once, whoever calls, whatever the parts do.
 
 use super::*;
+use crate::kernels::LINE;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -61,7 +62,7 @@ fn a_part_that_its_thread_does_not_begin_is_the_callers() {
             work();
         })
     });
-    let weights = [[0u8; 64]; 2];
+    let weights = [[0u8; LINE]; 2];
     let done_by_caller = || {
         let caller = thread::current().id();
         let is_callers = [false; 2].map(AtomicBool::new);

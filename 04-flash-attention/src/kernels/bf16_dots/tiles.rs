@@ -3,7 +3,7 @@
 use super::{BLOCK_BYTES, PairBlock};
 use crate::kernels::amx::{ROW, Tiles};
 use crate::kernels::float_panels::OUTPUTS;
-use crate::kernels::{PREFETCH, Products, TILE_ROWS, prefetch};
+use crate::kernels::{LINE, PREFETCH, Products, TILE_ROWS, prefetch};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
@@ -75,8 +75,8 @@ unsafe fn meet<const P: usize, const B: usize, const R: usize>(
     for k in 0..each {
         if ask {
             for at in (0..P).map(|p| weights(p, k)) {
-                for line in 0..BLOCK_BYTES / 64 {
-                    prefetch(at.wrapping_add(PREFETCH + 64 * line));
+                for line in 0..BLOCK_BYTES / LINE {
+                    prefetch(at.wrapping_add(PREFETCH + LINE * line));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::{BASE, BLOCK, DigitBlock, SCALES, TILE, panel_bytes, starts};
 use crate::kernels::amx::{ROW, Tiles};
 use crate::kernels::float_panels::OUTPUTS;
-use crate::kernels::{Kernel, Lanes, Products, Simd, TILE_ROWS, prefetch_far};
+use crate::kernels::{Kernel, LINE, Lanes, Products, Simd, TILE_ROWS, prefetch_far};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 const BESIDE: usize = 2;
 
 /// Cache lines of a tile of weights.
-const LINES: usize = TILE / 64;
+const LINES: usize = TILE / LINE;
 
 /// Shapes: four tiles of sums, two of digits, two of weights.
 const fn shapes(rows: usize) -> [(usize, usize); 8] {
@@ -91,7 +91,7 @@ unsafe fn meet<const P: usize, const R: usize>(
     for k in 0..blocks.len() {
         for p in 0..P {
             for line in ask.0..ask.1 {
-                prefetch_far(weights(p, k).wrapping_add(panels.len() + 64 * line));
+                prefetch_far(weights(p, k).wrapping_add(panels.len() + LINE * line));
             }
         }
         // ANCHOR: tiles

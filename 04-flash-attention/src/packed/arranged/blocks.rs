@@ -1,8 +1,8 @@
 //! Blocks of as many rows as a kernel takes: how they are filled, and how panels meet them.
 
 use super::super::rows::Family;
-use super::{FEW, MANY, Panels, Setting};
-use crate::kernels::{PanelsAt, Products, RowsAt};
+use super::{Panels, Setting};
+use crate::kernels::{FEW, MANY, PanelsAt, Products, RowsAt};
 use crate::threads::Disjoint;
 use naive_decode::numerics::LANES;
 use std::mem::MaybeUninit;

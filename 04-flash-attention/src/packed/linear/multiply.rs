@@ -1,13 +1,12 @@
 //! A packed matrix behind rung 01's seam: who multiplies which rows by which panels.
 
-use super::super::arranged::{Arranged, MANY, Panels, Setting, TOGETHER};
+use super::super::arranged::{Arranged, Panels, Setting, TOGETHER};
 use super::super::format::Format;
 use super::super::rows::{Digits, Family, Floats, Integers, Pairs};
 use super::PackedLinear;
-use crate::kernels::TILE_ROWS;
 use crate::kernels::float_panels::{Brain, Eighth, Half, Single};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove};
-use crate::kernels::memory_sends_several;
+use crate::kernels::{MANY, TILE_ROWS, memory_sends_several};
 use crate::threads::{Disjoint, ahead};
 use naive_decode::numerics::LANES;
 use naive_decode::{Join, Linear};
