@@ -42,6 +42,14 @@ fn mistakes_in_statements() {
         ("cp.async.cg.shared.global [smem], [%in], 12;", "copies 4, 8 or 16 bytes"),
         ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 %r1, %r1, %r1, %r1;", "knows m16n8"),
         (
+            "mma.sync.aligned.m16n8k9223372036854775808.row.col.f32.bf16.bf16.f32 %r1, %r1, %r1, %r1;",
+            "`mma` needs a shape",
+        ),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k9223372036854775808.f32.bf16.bf16 {%r1}, %rd1, %rd1, %p1;",
+            "`wgmma` needs a shape",
+        ),
+        (
             "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r3,%r4}, {%r1,%r2,%r3,%r4};",
             "D, A, B, C have 4, 2, 2, 4 registers; right would be 4, 4, 2, 4",
         ),

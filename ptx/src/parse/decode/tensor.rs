@@ -5,11 +5,12 @@ use crate::isa::{Element, Mma, Op, Type, Wgmma, WgmmaA};
 use crate::parse::operand::Raw;
 use crate::parse::words::Words;
 
-/// `m16n8k16` and the like.
+/// `m16n8k16` and the like. Sizes have 16 bits: whoever asks what they take in bytes multiplies them.
 fn shape(word: &str) -> Option<(usize, usize, usize)> {
     let (m, rest) = word.strip_prefix('m')?.split_once('n')?;
     let (n, k) = rest.split_once('k')?;
-    Some((m.parse().ok()?, n.parse().ok()?, k.parse().ok()?))
+    let size = |digits: &str| digits.parse::<u16>().ok().map(usize::from);
+    Some((size(m)?, size(n)?, size(k)?))
 }
 
 impl<'a> Decoder<'_, 'a> {
