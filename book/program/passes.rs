@@ -13,6 +13,7 @@ mod captured;
 mod changes;
 mod comments;
 mod counts;
+mod directives;
 mod fences;
 pub(crate) mod figures;
 pub(crate) mod maths;

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::directives;
 use crate::digits::{grouped, three_digits};
 use crate::html::{escape, from_markdown};
-use crate::page::{Edit, Findings, Page};
+use crate::page::{Findings, Page};
 use crate::place::Place;
 
 #[derive(Deserialize)]
@@ -54,36 +55,14 @@ pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
     }
     let kinds: [(&str, Figure); 2] = [("count", one), ("counts", times)];
     for (name, figure) in kinds {
-        let open = format!("{{{{#{name} ");
-        for (start, _) in page.text.match_indices(&open) {
-            let rest = &page.text[start + open.len()..];
-            let Some((target, _)) = rest.split_once("}}") else {
-                findings.problems.push(page.problem(start, format!("`{{{{#{name}` is not closed")));
-                continue;
-            };
-            match evaluate(place, target, figure) {
-                Ok(text) => {
-                    let range = start..start + open.len() + target.len() + 2;
-                    findings.edits.push(Edit { range, text });
-                }
-                Err(message) => findings
-                    .problems
-                    .push(page.problem(start, format!("`{{{{#{name}}}}}`: {message}"))),
-            }
-        }
+        directives::find(page, findings, name, "FILE::ROW::COUNT", |file, row, count| {
+            figure(&Kept::read(place, file)?, row, count)
+        });
     }
 }
 
 /// Words for some rows' count.
 type Figure = fn(&Kept, &str, &str) -> Result<String, String>;
-
-fn evaluate(place: &Place, target: &str, figure: Figure) -> Result<String, String> {
-    let parts: Vec<_> = target.trim().split("::").collect();
-    let &[file, row, count] = parts.as_slice() else {
-        return Err(format!("`{target}` should read `FILE::ROW::COUNT`"));
-    };
-    figure(&Kept::read(place, file)?, row, count)
-}
 
 fn one(kept: &Kept, row: &str, count: &str) -> Result<String, String> {
     Ok(grouped(kept.row(row)?.count(count)? as f64))

@@ -1,9 +1,10 @@
 //! Figures inside a sentence: `{{#median FILE::SERIES::X}}`, `{{#mean FILE::SERIES::X}}` and `{{#ratio FILE::A/B::X}}`,
 //! from kept samples.
 
+use super::directives;
 use crate::digits::three_digits;
 use crate::html::escape;
-use crate::page::{Edit, Findings, Page};
+use crate::page::{Findings, Page};
 use crate::place::Place;
 use crate::samples::Samples;
 
@@ -12,35 +13,12 @@ type Figure = fn(&Samples, &str, f64) -> Result<String, String>;
 
 pub(super) fn find(page: &Page, place: &Place, findings: &mut Findings) {
     let kinds: [(&str, Figure); 3] = [("median", median), ("mean", mean), ("ratio", ratio)];
-    for (name, value) in kinds {
-        let open = format!("{{{{#{name} ");
-        for (start, _) in page.text.match_indices(&open) {
-            let rest = &page.text[start + open.len()..];
-            let (target, length) = rest
-                .split_once("}}")
-                .map_or((rest, rest.len()), |(target, _)| (target, target.len() + 2));
-            match evaluate(place, target, value) {
-                Ok(text) => {
-                    findings.edits.push(Edit { range: start..start + open.len() + length, text })
-                }
-                Err(message) => findings
-                    .problems
-                    .push(page.problem(start, format!("`{{{{#{name}}}}}`: {message}"))),
-            }
-        }
+    for (name, figure) in kinds {
+        directives::find(page, findings, name, "FILE::SERIES::X", |file, series, x| {
+            let at = x.parse().map_err(|_| format!("`{x}` is no number"))?;
+            figure(&Samples::read(place, file)?, series, at)
+        });
     }
-}
-
-fn evaluate(place: &Place, target: &str, value: Figure) -> Result<String, String> {
-    let parts: Vec<_> = target.trim().split("::").collect();
-    let &[file, series, x] = parts.as_slice() else {
-        return Err(format!(
-            "`{}` should read `FILE::SERIES::X`",
-            target.lines().next().unwrap_or("")
-        ));
-    };
-    let at = x.parse().map_err(|_| format!("`{x}` is no number"))?;
-    value(&Samples::read(place, file)?, series, at)
 }
 
 fn median(samples: &Samples, series: &str, x: f64) -> Result<String, String> {
@@ -90,6 +68,7 @@ mod tests {
             ("{{#ratio m.json::naive::64}}", "two series"),
             ("{{#ratio m.json::naive/fast::64}}", "no series `fast`"),
             ("{{#median m.json::naive::x}}", "no number"),
+            ("{{#median m.json::naive::64", "not closed"),
         ] {
             let found = try_pass(find, text, &[("m.json", EXAMPLE)]);
             assert!(
