@@ -138,16 +138,14 @@ fn position(question: &Question, answer: &str) -> Result<usize, String> {
     })
 }
 
-/// Radio buttons, named after the question's test: a number would come again in other chapters, which are all on one
-/// page when the book is printed, and buttons of one name allow one choice.
+/// Radio buttons, named after the question: buttons of one name allow one choice.
 fn choices(question: &Question, id: &str) -> Result<String, String> {
-    let name = escape(&question.verified_by);
     let mut html =
         format!("<div role=\"radiogroup\" aria-labelledby=\"{id}\"><ul class=\"choices\">");
     for (value, choice) in question.choices.iter().enumerate() {
         let choice = from_markdown(choice)?;
         html += &format!(
-            "<li><label><input type=\"radio\" name=\"{name}\" value=\"{value}\"> <span>{choice}</span></label></li>"
+            "<li><label><input type=\"radio\" name=\"{id}\" value=\"{value}\"> <span>{choice}</span></label></li>"
         );
     }
     Ok(html + "</ul></div>")
@@ -179,10 +177,18 @@ mod tests {
             "choices = [\"1,500\", \"1,501\"]\nanswer = \"1,501\"\nverified_by = \"a::counts_rows\"",
         );
         let out = try_pass(find, &text, &FILES).rewrite(&text);
-        assert!(
-            out.contains("data-answer=\"1\"") && out.contains("name=\"a::counts_rows\""),
-            "{out}"
-        );
+        assert!(out.contains("data-answer=\"1\""), "{out}");
+    }
+
+    #[test]
+    fn questions_that_one_test_holds_have_buttons_of_their_own() {
+        let fields = "choices = [\"b\", \"c\"]\nanswer = \"b\"\nverified_by = \"a::counts_rows\"";
+        let text = quiz(fields).repeat(2);
+        let out = try_pass(find, &text, &FILES).rewrite(&text);
+        for number in 1..=2 {
+            let name = format!("name=\"ask-chapter-README-md-{number}\"");
+            assert_eq!(out.matches(&name).count(), 2, "{out}");
+        }
     }
 
     #[test]
