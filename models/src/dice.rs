@@ -5,8 +5,8 @@
 //! (ChaCha with 8 rounds) is borrowed; how a seed becomes its key, and how a number becomes a
 //! choice, is written here.
 
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// A seeded source of choices.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 //! The page carries the module itself, so that it works from a disk too. Without scripts there is what the first
 //! choices come to.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -75,7 +76,7 @@ fn render(figure: &Simulator, place: &Place) -> Result<String, String> {
          <script type=\"application/wasm;base64\">{}</script></figure>\n",
         table("What the roofline allows", "roofline", roofline),
         table("A run of the scheduler", "run", run),
-        base64(&module),
+        BASE64_STANDARD.encode(module),
         title = escape(&figure.title),
         caption = from_markdown(&figure.caption)?,
         folder = escape(&figure.folder),
@@ -109,21 +110,6 @@ fn table(title: &str, name: &str, rows: &[Row]) -> String {
     format!(
         "<table><thead><tr><th colspan=\"2\">{title}</th></tr></thead><tbody data-rows=\"{name}\">{rows}</tbody></table>"
     )
-}
-
-/// Bytes as text, six bits a letter (RFC 4648).
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for letter in 0..4 {
-            let six = (bits >> (18 - 6 * letter) & 63) as usize;
-            text.push(if letter > three.len() { '=' } else { LETTERS[six].into() });
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -167,12 +153,5 @@ mod tests {
         assert!(made(&[("f/kept.json", "{}")]).contains("does not hold a figure"));
         let beyond = KEPT.replace("\"first\": 1", "\"first\": 2");
         assert!(made(&[("f/kept.json", &beyond), ("f/simulator.wasm", "")]).contains("choice 2"));
-    }
-
-    #[test]
-    fn bytes_become_text() {
-        let texts = ["", "f", "fo", "foo", "foobar"].map(|text| base64(text.as_bytes()));
-        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYmFy"]);
-        assert_eq!(base64(&[0xff, 0xff, 0xbe]), "//++");
     }
 }
