@@ -3,18 +3,28 @@
 //! `cargo run --release -p embedded-models --example write_corpus -- DIR [MEGABYTES]`
 //!
 //! One JSON object on a line: `{"text", "answers": [[first byte, end byte], …]}` for training text,
-//! `{"prompt", "answer", "pairs", "filler"}` for recall questions. MEGABYTES (default 24) is the
-//! size of the training text.
+//! `{"prompt", "answer", "pairs", "filler"}` for recall questions.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clap::Parser;
 use embedded_models::recall::{self, World};
 use embedded_models::{Document, notes, tales, words};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+
+/// Writes every generated text that the recipe trains and judges with.
+#[derive(Parser)]
+struct Arguments {
+    /// Folder to write to; it is made where it is not there.
+    directory: PathBuf,
+    /// Size of the training text.
+    #[arg(default_value_t = 24)]
+    megabytes: u32,
+}
 
 /// Makes the document of a seed.
 type Generator = fn(u64) -> Document;
@@ -34,18 +44,11 @@ const FILES: [(&str, Generator, u64, usize); 6] = [
 const HELD_OUT_BYTES: usize = 300_000;
 
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let directory = PathBuf::from(
-        arguments.next().context("say where to write: write_corpus DIR [MEGABYTES]")?,
-    );
-    let megabytes: usize = match arguments.next() {
-        Some(number) => number.parse().context("MEGABYTES must be a whole number")?,
-        None => 24,
-    };
+    let Arguments { directory, megabytes } = Arguments::parse();
     std::fs::create_dir_all(&directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
 
-    let size = megabytes * 1_000_000;
+    let size = megabytes as usize * 1_000_000;
     let held_out_sizes = (FILES.len() * HELD_OUT_BYTES) as u64;
     let bar = ProgressBar::new(size as u64 + held_out_sizes).with_style(
         ProgressStyle::with_template("{msg:22} {wide_bar} {bytes}/{total_bytes} {eta}")?,
