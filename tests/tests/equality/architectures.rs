@@ -2,6 +2,7 @@
 //! shared layers. And families that add something to Llama: biases, caps, norms, other turns.
 
 use crate::judge::{Feed, Judge};
+use crate::matrix::remembering;
 use crate::models::{CONTEXT, noise};
 use gqa_mla::hybrid::{self, HybridConfig};
 use gqa_mla::mla::{self, Form, MlaConfig};
@@ -93,7 +94,7 @@ fn every_rung_on_every_architecture_element_and_chunk() {
             let model = Arc::new(build(Isa::best(), element));
             let judge = Judge::new(model.clone(), noise(560, VOCAB));
             let name = format!("{name}, {element:?}");
-            for rung in serving::rungs().into_iter().skip(1) {
+            for rung in remembering() {
                 for prefill_chunk in [Some(1), Some(7), Some(64), Some(513), None] {
                     let feed = Feed { prompt: 550, prefill_chunk, ..Feed::new(&name, &model) };
                     judge.check(&rung, feed);
