@@ -18,8 +18,9 @@
 //! gates that weigh three separate attentions. A model that was not trained so has neither. Here
 //! the map is the mean, taken over rotated keys, in which whatever turns fast cancels out; and one
 //! softmax runs over all that is read, in which a stand-in for `b` entries counts `b` times (`ln b`
-//! on its score, after that has been scaled and capped). Were the keys of a block all alike, that would be full attention exactly. With
-//! every block selected it is full attention, bit for bit: a block that is read has no stand-in.
+//! on its score, after that has been scaled and capped). Were the keys of a block all alike, that
+//! would be full attention exactly. With every block selected it is full attention, bit for bit: a
+//! block that is read has no stand-in.
 
 mod blocks;
 mod cache;
