@@ -10,8 +10,10 @@
 //! | `source.rs` | what `--model WHAT` means |
 //! | `arguments.rs` | `--model` as an argument of programs |
 //! | `source/hub.rs` | the Hugging Face hub and its cache |
-//! | `architectures.rs` | families of models beyond Llama, and which one a config names |
 //! | `source/hub/cached.rs` | what that cache has |
+//! | `source/hub/knock.rs`, `download.rs` | whether the hub is there; one file from it into the cache |
+//! | `source/hub/refusal.rs` | what to say when it does not give what was asked for |
+//! | `architectures.rs` | families of models beyond Llama, and which one a config names |
 //! | `summary.rs` | what a model is, from the beginnings of its files |
 //! | `files.rs` | a model's files, opened: config, tokenizer, template, weights |
 //! | `sampling.rs` | how the makers of a model want its tokens chosen |

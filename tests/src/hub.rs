@@ -5,8 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The one commit that there is.
+/// The commit that `main` is.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// One that it was before, with files of the same names. None of them is given out.
+pub const EARLIER: &str = "fedcba9876543210fedcba9876543210fedcba98";
 
 /// Files of a repository, by name.
 pub type Files = BTreeMap<&'static str, Vec<u8>>;
@@ -96,11 +99,12 @@ fn answer(
     if token.is_some() && bearer.as_deref() != token {
         return reply("401 Unauthorized", "", b"");
     }
-    if path.starts_with("/api/models/owner/name/revision/") {
+    if let Some(revision) = path.strip_prefix("/api/models/owner/name/revision/") {
+        let commit = if revision == EARLIER { EARLIER } else { COMMIT };
         let siblings: Vec<_> =
             files.keys().map(|file| format!("{{\"rfilename\": \"{file}\"}}")).collect();
         let siblings = siblings.join(", ");
-        let info = format!("{{\"sha\": \"{COMMIT}\", \"siblings\": [{siblings}]}}");
+        let info = format!("{{\"sha\": \"{commit}\", \"siblings\": [{siblings}]}}");
         return reply("200 OK", "Content-Type: application/json\r\n", info.as_bytes());
     }
     let resolved = path.strip_prefix("/owner/name/resolve/").and_then(|rest| rest.split_once('/'));

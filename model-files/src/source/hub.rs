@@ -6,7 +6,8 @@
 //!
 //! A name means the same with the hub and without it. What `owner/name` alone means, all files of the repository decide:
 //! its model in parts if it has one, or else its only GGUF file. A cache that has one GGUF file may have one of many, so
-//! which files there are is noted beside what was downloaded, and without that note the hub is asked.
+//! which files there are is noted beside what was downloaded. Without that note the hub is asked which there are at the commit
+//! that the cache has.
 
 mod cached;
 mod download;
@@ -90,6 +91,7 @@ impl Hub {
         if self.offline {
             return Err(self.unreachable(name, OFFLINE));
         }
+        let name = &self.at_what_is_there(name);
         let repository = Repository::open(self, name)?;
         let there: Vec<&str> = repository.there.iter().map(String::as_str).collect();
         let snapshot = &repository.snapshot;
@@ -140,15 +142,13 @@ impl Hub {
 
     /// What the cache has of the model, if that is everything.
     fn cached(&self, name: &HubName) -> Option<PathBuf> {
-        let kept = self.directory(name).join("refs").join(&name.revision);
-        let commit = std::fs::read_to_string(kept).ok();
-        let commit = commit.as_deref().map_or(name.revision.as_str(), str::trim);
-        let snapshot = self.snapshot(name, commit);
+        let commit = self.commit(name);
+        let snapshot = self.snapshot(name, &commit);
         if name.file.is_none() {
             if is_complete(&snapshot) {
                 return Some(snapshot);
             }
-            let files = std::fs::read(self.files_noted(name, commit)).ok()?;
+            let files = std::fs::read(self.files_noted(name, &commit)).ok()?;
             let there: Vec<String> = serde_json::from_slice(&files).ok()?;
             let there: Vec<&str> = there.iter().map(String::as_str).collect();
             let only = snapshot.join(one_file(name, &there).ok()??);
@@ -158,6 +158,24 @@ impl Hub {
         let mut of_these = there.iter().filter(|file| name.may_be(file));
         let file = of_these.next().filter(|_| of_these.next().is_none())?;
         Some(snapshot.join(file))
+    }
+
+    /// The same at the commit that the cache has, if it has a file there that the name alone may mean: what was downloaded is
+    /// not downloaded again because the branch has moved on.
+    fn at_what_is_there(&self, name: &HubName) -> HubName {
+        let commit = self.commit(name);
+        let may_be = |file: &String| name.file.is_none() && name.may_be(file);
+        match files_below(&self.snapshot(name, &commit), "").iter().any(may_be) {
+            true => HubName { revision: commit, ..name.clone() },
+            false => name.clone(),
+        }
+    }
+
+    /// The commit that a revision is in the cache; the revision itself if the cache does not know it.
+    fn commit(&self, name: &HubName) -> String {
+        let kept = self.directory(name).join("refs").join(&name.revision);
+        let commit = std::fs::read_to_string(kept);
+        commit.map_or_else(|_| name.revision.clone(), |commit| commit.trim().to_owned())
     }
 
     fn repo(&self, name: &HubName) -> Repo {

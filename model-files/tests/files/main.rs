@@ -9,6 +9,7 @@ mod gguf_damage;
 mod gguf_model;
 mod gguf_tokenizer;
 mod hub;
+mod hub_names;
 mod loading;
 mod model_directory;
 mod origin;

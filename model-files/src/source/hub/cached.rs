@@ -39,7 +39,7 @@ impl Hub {
 }
 
 /// What a repository's model is called.
-pub(super) fn called(repository: &str, revision: &str) -> String {
+fn called(repository: &str, revision: &str) -> String {
     match revision {
         "main" => repository.to_owned(),
         revision => format!("{repository}@{revision}"),

@@ -1,6 +1,5 @@
 //! What to say when the hub does not give what was asked for: one sentence each.
 
-use super::cached::called;
 use super::{Hub, HubName};
 use hf_hub::api::sync::ApiError;
 use naive_decode::Error;
@@ -38,16 +37,16 @@ impl Hub {
 
     /// What to say without a network, in one sentence.
     pub(super) fn unreachable(&self, name: &HubName, reason: &str) -> Error {
-        let cached = self.cached_models().into_iter();
-        let models: Vec<String> = cached.map(|model| model.name).collect();
-        let models: Vec<&str> = models.iter().map(String::as_str).collect();
+        let models = self.cached_models();
+        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
         // Files of the very model that was asked for: whether its name alone means one of them, only the hub can say.
-        let of_it = format!("{}:", called(&name.repository, &name.revision));
-        let of_it: Vec<&str> =
-            models.iter().copied().filter(|model| model.starts_with(&of_it)).collect();
-        let holds = match (&models[..], &of_it[..]) {
+        let snapshot = self.snapshot(name, &self.commit(name));
+        let of_it =
+            models.iter().filter(|model| model.path.is_file() && model.path.starts_with(&snapshot));
+        let of_it: Vec<&str> = of_it.map(|model| model.name.as_str()).collect();
+        let holds = match (&names[..], &of_it[..]) {
             ([], _) => "holds no models".to_owned(),
-            (models, []) => format!("holds {}", first(models)),
+            (names, []) => format!("holds {}", first(names)),
             (_, of_it) => format!("holds of it {}, to be named in full", first(of_it)),
         };
         let problem = format!(
