@@ -176,4 +176,24 @@ mod tests {
             assert!(judge(all, waits()).is_pending(), "{went} of {bytes}");
         }
     }
+    #[tokio::test(start_paused = true)]
+    async fn whoever_never_ends_is_not_read_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut context = Context::from_waker(noop_waker_ref());
+        for is_cut_short in [false, true] {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let _client = listener.accept().await.unwrap();
+            let place = Place::new(Waits { idle: SECOND, headers: SECOND });
+            if is_cut_short {
+                place.cut_short();
+            }
+            let mut patient = Patient::new(stream, place, SECOND);
+            let mut shut = || Pin::new(&mut patient).poll_shutdown(&mut context).is_ready();
+            assert_eq!(shut(), !is_cut_short, "only what nobody reads is read to its end");
+            advance(LINGERS - SECOND).await;
+            assert_eq!(shut(), !is_cut_short);
+            advance(2 * SECOND).await;
+            assert!(shut());
+        }
+    }
 }
