@@ -59,7 +59,7 @@ pub struct Wanted {
     pub block_bytes: usize,
     /// By when the prompt has to be read. Half of the time until then is for bringing blocks, the other half for reading here
     /// what has not come.
-    pub deadline: Option<Instant>,
+    pub deadline: Instant,
 }
 
 impl Wanted {
@@ -122,18 +122,19 @@ pub(super) struct Delivery {
     /// Tokens that are to come.
     tokens: usize,
     /// By when the prompt has to be read.
-    deadline: Option<Instant>,
+    deadline: Instant,
     /// Calls it off when nobody waits any more; none once all has been taken.
     under_way: Mutex<Option<Box<dyn Send>>>,
 }
 
 impl Delivery {
-    /// Whether it is of use to one more, who lacks so many tokens: it has not been taken yet, brings little else, and will be
-    /// there in time.
-    fn is_for(&self, unknown: usize, deadline: Option<Instant>) -> bool {
+    /// Whether it is of use to one more, of whom so many tokens are known and so many are not: it has not been taken yet,
+    /// leaves nothing out before what it brings, brings little else, and will be there in time.
+    fn is_for(&self, known: usize, unknown: usize, deadline: Option<Instant>) -> bool {
         self.parcel.open().as_ref().is_none_or(|blocks| !blocks.is_empty())
+            && self.known <= known
             && self.tokens <= 2 * unknown
-            && deadline.is_none_or(|until| self.deadline.is_some_and(|here| here <= until))
+            && deadline.is_none_or(|until| self.deadline <= until)
     }
 
     /// Takes those of the blocks that one of those who wait begins with. The others wait for the rest.
@@ -218,7 +219,7 @@ impl Engine {
             Elsewhere::Asked(delivery)
                 if other.salt == member.salt
                     && other.text.get(..alike) == member.text.get(..alike)
-                    && delivery.is_for(unknown, member.deadline) =>
+                    && delivery.is_for(known, unknown, member.deadline) =>
             {
                 Some(delivery.clone())
             }
@@ -252,6 +253,7 @@ fn wanted(member: &Member, known: usize, exchanged: Exchanged) -> Wanted {
     let names = exchanged.names(salt, &tokens, known);
     // So much for bringing it, and as much again for reading here what has not come.
     let most = 2 * (QUEUE + TOKEN * (names.len() * block_tokens) as u32);
-    let deadline = member.deadline.into_iter().chain([member.submitted + most]).min();
+    let deadline = member.submitted + most;
+    let deadline = member.deadline.map_or(deadline, |until| until.min(deadline));
     Wanted { fingerprint, salt, tokens, known, names, block_bytes, deadline }
 }

@@ -1,7 +1,7 @@
 //! Prompts that another engine reads, where several wait for the same, and for how long.
 
 use crate::elsewhere::{Desk, read, reader, writer};
-use crate::world::{Answer, Asked, Dice, assert_as_alone, options, run};
+use crate::world::{Answer, Asked, Dice, assert_as_alone, options, run, serve};
 use serving::engine::{Engine, EngineOptions, EngineRequest, Step};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -92,13 +92,12 @@ fn what_is_read_elsewhere_has_a_time_for_all_of_it() {
     ];
     let submitted = Instant::now();
     writer.step().unwrap();
-    let deadlines: Vec<Option<Instant>> =
-        (0..desk.len()).map(|_| desk.take().wanted.deadline).collect();
+    let deadlines: Vec<Instant> = (0..desk.len()).map(|_| desk.take().wanted.deadline).collect();
     // Twice ten seconds, and ten milliseconds for each of a hundred tokens.
     let most = Duration::from_secs(22);
-    let first = deadlines[0].unwrap();
+    let first = deadlines[0];
     assert!(began + most <= first && first <= submitted + most, "{:?}", first - began);
-    assert_eq!(deadlines[1..], [Some(soon); 2]);
+    assert_eq!(deadlines[1..], [soon; 2]);
 }
 
 #[test]
@@ -113,4 +112,28 @@ fn a_short_prompt_does_not_wait_for_a_long_one_that_begins_alike() {
         writer.step().unwrap();
         assert_eq!(desk.len(), asked, "{length} tokens");
     }
+}
+
+/// What was known when the first asked is gone when the second comes: what comes for the first has not the beginning.
+#[test]
+fn what_comes_without_the_beginning_is_not_waited_for() {
+    let desk = Desk::default();
+    let mut reader = reader(options(900));
+    let mut writer = writer(&desk, options(220));
+    let first = Asked::new(Dice(4).tokens(60), 3);
+    serve(&mut writer, std::slice::from_ref(&first));
+    let next = Asked::new([&first.prompt[..], &Dice(7).tokens(80)].concat(), 8);
+    let mut answers = [Answer::of(writer.submit(next.request()).unwrap())];
+    writer.step().unwrap();
+    serve(&mut writer, &[Asked::new(Dice(8).tokens(60), 150)]);
+    let mut second = [Answer::of(writer.submit(next.request()).unwrap())];
+    writer.step().unwrap();
+    let [pending, all] = [desk.take(), desk.take()];
+    assert!(pending.wanted.known == 15 && all.wanted.known < 15, "{} are left", all.wanted.known);
+    all.courier.deliver(read(&mut reader, &all.wanted));
+    run(&mut writer, &mut second);
+    pending.courier.deliver(HashMap::new());
+    run(&mut writer, &mut answers);
+    assert_as_alone(std::slice::from_ref(&next), &second, "with all of it");
+    assert_as_alone(&[next], &answers, "without its beginning");
 }

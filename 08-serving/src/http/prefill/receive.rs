@@ -64,7 +64,7 @@ pub(super) type Blocks = HashMap<Key, Vec<u8>>;
 
 // ANCHOR: receive
 /// Asks a worker for blocks, and notes when something comes. What has come by the time that something goes wrong is
-/// kept. A request that has a deadline waits for half of what is left until then, and has the other half to be read here.
+/// kept. A request waits for half of what is left until its prompt has to be read, and has the other half to be read here.
 pub(super) async fn receive(
     worker: &Uri,
     key: Option<&str>,
@@ -72,12 +72,9 @@ pub(super) async fn receive(
     heard: &Heard,
 ) -> (Blocks, Result<(), Problem>) {
     let mut unpacking = Unpacking::new(wanted.names.clone(), wanted.block_bytes);
-    let left = wanted.deadline.map(|until| until.saturating_duration_since(Instant::now()));
+    let left = wanted.deadline.saturating_duration_since(Instant::now());
     let following = follow(worker, key, wanted, &mut unpacking, heard);
-    let result = match left {
-        Some(left) => timeout(left / 2, following).await.unwrap_or(Err(Problem::Late)),
-        None => following.await,
-    };
+    let result = timeout(left / 2, following).await.unwrap_or(Err(Problem::Late));
     (unpacking.blocks, result)
 }
 // ANCHOR_END: receive
