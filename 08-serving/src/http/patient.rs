@@ -176,6 +176,7 @@ mod tests {
             assert!(judge(all, waits()).is_pending(), "{went} of {bytes}");
         }
     }
+
     #[tokio::test(start_paused = true)]
     async fn whoever_never_ends_is_not_read_for_ever() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
