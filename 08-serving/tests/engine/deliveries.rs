@@ -1,7 +1,7 @@
 //! Prompts that another engine reads, where several wait for the same, and for how long.
 
-use crate::elsewhere::{Desk, read, reader, writer};
-use crate::world::{Answer, Asked, Dice, assert_as_alone, options, run, serve};
+use crate::elsewhere::{Desk, begins_known, push_out_what_is_known, read, reader, writer};
+use crate::world::{Answer, Asked, Dice, assert_as_alone, options, run};
 use serving::engine::{Engine, EngineOptions, EngineRequest, Step};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -120,12 +120,10 @@ fn what_comes_without_the_beginning_is_not_waited_for() {
     let desk = Desk::default();
     let mut reader = reader(options(900));
     let mut writer = writer(&desk, options(220));
-    let first = Asked::new(Dice(4).tokens(60), 3);
-    serve(&mut writer, std::slice::from_ref(&first));
-    let next = Asked::new([&first.prompt[..], &Dice(7).tokens(80)].concat(), 8);
+    let next = begins_known(&mut writer);
     let mut answers = [Answer::of(writer.submit(next.request()).unwrap())];
     writer.step().unwrap();
-    serve(&mut writer, &[Asked::new(Dice(8).tokens(60), 150)]);
+    push_out_what_is_known(&mut writer);
     let mut second = [Answer::of(writer.submit(next.request()).unwrap())];
     writer.step().unwrap();
     let [pending, all] = [desk.take(), desk.take()];

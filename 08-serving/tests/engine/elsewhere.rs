@@ -65,6 +65,18 @@ pub(crate) fn writer(desk: &Desk, options: EngineOptions) -> Engine {
     engine(EngineOptions { exchange: Some(Exchange { model: MODEL, prefiller }), ..options })
 }
 
+/// A request of which `writer` knows the first fifteen blocks, and no more.
+pub(crate) fn begins_known(writer: &mut Engine) -> Asked {
+    let first = Asked::new(Dice(4).tokens(60), 3);
+    serve(writer, std::slice::from_ref(&first));
+    Asked::new([&first.prompt[..], &Dice(7).tokens(80)].concat(), 8)
+}
+
+/// Another request, for which a pool of 220 tokens lets go of what the one before began with.
+pub(crate) fn push_out_what_is_known(writer: &mut Engine) {
+    serve(writer, &[Asked::new(Dice(8).tokens(60), 150)]);
+}
+
 /// Has an engine read a prompt, and gives the blocks that are wanted of it.
 pub(crate) fn read(reader: &mut Engine, wanted: &Wanted) -> HashMap<Key, Vec<u8>> {
     let request = EngineRequest::reading(wanted.tokens.clone());
@@ -306,15 +318,12 @@ fn what_came_and_could_not_be_used_is_not_counted() {
     let desk = Desk::default();
     let mut reader = reader(options(900));
     let mut writer = writer(&desk, options(220));
-    let first = Asked::new(Dice(4).tokens(60), 3);
-    serve(&mut writer, std::slice::from_ref(&first));
-    let next = Asked::new([&first.prompt[..], &Dice(7).tokens(80)].concat(), 8);
+    let next = begins_known(&mut writer);
     let mut waits = [Answer::of(writer.submit(next.request()).unwrap())];
     run(&mut writer, &mut waits);
     let pending = desk.take();
     assert_eq!((pending.wanted.known, pending.wanted.names.len()), (15, 19));
-    let other = Asked::new(Dice(8).tokens(60), 150);
-    serve(&mut writer, std::slice::from_ref(&other));
+    push_out_what_is_known(&mut writer);
     pending.courier.deliver(read(&mut reader, &pending.wanted));
     run(&mut writer, &mut waits);
     assert_as_alone(&[next], &waits, "without its beginning");

@@ -1,0 +1,155 @@
+//! Calls of functions in answers, however they are cut.
+
+use super::*;
+use crate::text::Spoken;
+
+/// Text and calls of an answer, in pieces of so many letters.
+fn run(answer: &str, letters: usize) -> (String, Vec<(String, String)>) {
+    let mut finder = CallFinder::new(vec!["weather".into()]);
+    let all: Vec<char> = answer.chars().collect();
+    let pieces = all.chunks(letters).map(|piece| piece.iter().collect::<String>());
+    let mut found = Found::default();
+    pieces.for_each(|piece| found.extend(finder.push(&piece)));
+    found.extend(finder.finish());
+    let calls = found.calls().into_iter();
+    (found.text(), calls.map(|call| (call.function.name, call.function.arguments)).collect())
+}
+
+#[test]
+fn calls_are_told_from_text_however_it_is_cut() {
+    let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
+    let is = ("weather".to_owned(), "{\"city\": \"Köln\"}".to_owned());
+    for letters in 1..40 {
+        let hermes = format!("Let me see. <tool_call>\n{call}\n</tool_call>");
+        assert_eq!(run(&hermes, letters), ("Let me see. ".into(), vec![is.clone()]));
+        let two = format!("<tool_call>{call}</tool_call><tool_call>{call}</tool_call>");
+        assert_eq!(run(&two, letters), (String::new(), vec![is.clone(), is.clone()]));
+        let apart = format!("\n<tool_call>{call}</tool_call>\n<tool_call>{call}</tool_call>\n");
+        assert_eq!(run(&apart, letters), (String::new(), vec![is.clone(), is.clone()]));
+        let then = format!("<tool_call>{call}</tool_call>\n That is all.");
+        assert_eq!(run(&then, letters), ("\n That is all.".into(), vec![is.clone()]));
+        let llama = call.replace("arguments", "parameters");
+        assert_eq!(run(&llama, letters), (String::new(), vec![is.clone()]));
+    }
+}
+
+#[test]
+fn what_comes_at_once_is_found_in_its_order() {
+    let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+    let mut finder = CallFinder::new(vec!["now".into()]);
+    let found = finder.push(&format!("First {call}\nthen {call} and")).0;
+    let kinds = found.iter().map(|spoken| match spoken {
+        Spoken::Text(text) => text,
+        Spoken::Call(call) => &call.function.name,
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), ["First ", "now", "\nthen ", "now", " and"]);
+}
+
+#[test]
+fn calls_are_found_in_each_model_s_way_of_writing_them() {
+    let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
+    let llama = call.replace("arguments", "parameters");
+    let is = ("weather".to_owned(), "{\"city\": \"Köln\"}".to_owned());
+    for letters in 1..40 {
+        for (answer, text, calls) in [
+            // Mistral-7B-Instruct-v0.3, with the mark and where it is not written out.
+            (format!("[TOOL_CALLS] [{call}, {call}]"), "", 2),
+            (format!(" [ {call}]"), "", 1),
+            (format!("Let me see. [TOOL_CALLS][{call}]\n"), "Let me see. ", 1),
+            // Hermes' marks around a list.
+            (format!("<tool_call>[{call},{call}]</tool_call> then"), " then", 2),
+            // Llama 3, with the mark and with several.
+            (format!("<|python_tag|>{llama}"), "", 1),
+            (format!("<|python_tag|>{llama}; {llama}"), "", 2),
+            (format!("{llama};{llama}"), "", 2),
+            // A mark that is only spoken of.
+            (
+                format!("It writes [TOOL_CALLS]. <tool_call>{call}</tool_call>"),
+                "It writes [TOOL_CALLS]. ",
+                1,
+            ),
+        ] {
+            let expected = (text.to_owned(), vec![is.clone(); calls]);
+            assert_eq!(run(&answer, letters), expected, "{answer}");
+        }
+    }
+}
+
+#[test]
+fn arguments_are_told_as_they_are_written() {
+    let arguments = r#"{ "id": 12345678901234567890123, "at": 1e999, "z": 1.0, "a": [] }"#;
+    for call in ["arguments", "parameters"] {
+        let answer = format!(r#"{{"name": "weather", "{call}": {arguments}}}"#);
+        let (text, calls) = run(&answer, 7);
+        assert_eq!((text.as_str(), calls.len()), ("", 1));
+        assert_eq!(calls[0].1, arguments);
+    }
+}
+
+#[test]
+fn a_call_whose_arguments_are_null_has_none() {
+    for (written, arguments) in [
+        (r#""arguments": null"#, "{}"),
+        (r#""parameters":null"#, "{}"),
+        (r#""arguments": null, "parameters": {"city": "Rome"}"#, r#"{"city": "Rome"}"#),
+    ] {
+        let call = format!(r#"{{"name": "weather", {written}}}"#);
+        for answer in [format!("<tool_call>{call}</tool_call>"), call] {
+            let is = ("weather".to_owned(), arguments.to_owned());
+            assert_eq!(run(&answer, 7), (String::new(), vec![is]), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn json_that_is_no_call_does_not_wait_for_its_end() {
+    for (text, told) in [
+        ("{\"city\": \"Ro", true),
+        ("{ \"nam\": 1", true),
+        ("[ {\"place\"", true),
+        ("{\"name\": \"Ada\", \"age", true),
+        ("{\"name\": 7", true),
+        ("{}", true),
+        ("{\"name\"", false),
+        ("{\"name\" : \"wea", false),
+        ("[{\"type\": \"function\"", false),
+        ("{\"arguments\": {\"city", false),
+        ("{", false),
+        ("[", false),
+    ] {
+        let mut finder = CallFinder::new(vec!["weather".into(), "now".into()]);
+        let found = finder.push(text);
+        assert_eq!(found.text() == text, told, "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_no_call_stays_text() {
+    for text in [
+        "plain",
+        "a <tool",
+        "a < b",
+        "{\"name\": \"other\", \"arguments\": {}}",
+        "{\"city\": 1}",
+        "<tool_call>{\"name\": \"weather\"}</tool_call> then",
+        "<tool_call>{\"name\": \"wea",
+        "\n<tool_call>{\"name\": \"weather\"}</tool_call>\n",
+        " <tool_call>",
+        " \n",
+        "[1] as they say",
+        "[",
+        "[TOOL",
+        "[TOOL_CALLS] [{\"name\": \"other\", \"arguments\": {}}]",
+        "see [TOOL_CALLS] and <|python_tag|>print(1)",
+        "<|python_tag|>print(1)",
+        "[{\"name\": \"weather\", \"arguments\": {}}, {\"city\": 1}]",
+        "{\"name\": \"weather\", \"arguments\": {}} and more",
+        "[]",
+        "[[\"weather\", {}]]",
+        "{\"name\": \"weather\", \"arguments\": [\"Rome\"]}",
+    ] {
+        for letters in 1..20 {
+            assert_eq!(run(text, letters), (text.to_owned(), Vec::new()));
+        }
+    }
+}
