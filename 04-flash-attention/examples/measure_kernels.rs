@@ -10,6 +10,7 @@ use flash_attention::packed::{Format, Memory as WeightMemory, PackedLinear};
 use flash_attention::threads::Pool;
 use flash_attention::tile_attention::KvType;
 use indicatif::{ProgressBar, ProgressStyle};
+use mimalloc::MiMalloc;
 use naive_decode::break_it::noise;
 use naive_decode::measurement::{Measurement, Series, median};
 use naive_decode::roofline::probe::{Memory, fma_rate};
@@ -25,6 +26,10 @@ use std::time::Instant;
 #[path = "../benches/attention/shape.rs"]
 mod shape;
 
+// As `ladder` has it: with most others, a large array comes from the system anew each time, a page at a time.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 /// Outputs and inputs of a matrix: those of the widest in a model of 135 million parameters.
 const MATRIX: [usize; 2] = [1536, 576];
 
@@ -33,6 +38,9 @@ const ROWS: [usize; 5] = [1, 4, 8, 32, 512];
 
 /// Rows from which on a kernel is held to the machine's arithmetic, and below to its memory.
 const MANY_ROWS: usize = 8;
+
+/// Rows that fill a tile of AMX.
+const TILE_ROWS: usize = 16;
 
 /// Blocks of memory that are probed. On machines with several memories, where a block lies decides how fast it is read.
 const PLACES: usize = 4;
@@ -64,12 +72,14 @@ impl Limits {
         rates.fold(0.0, f64::max)
     }
 
-    /// Operations a second: dot products of bytes for weights that are integers, two for activations of two
-    /// digits, products of BF16 for its fast mode where there are any, multiply-adds of floats for all else.
-    fn arithmetic(&self, format: Option<Format>) -> f64 {
+    /// Operations a second for so many rows: products of bytes for weights that are integers, in tiles if rows fill them; two
+    /// for activations of two digits; products of BF16 for its fast mode where there are any; multiply-adds of floats for all
+    /// else.
+    fn arithmetic(&self, format: Option<Format>, rows: usize) -> f64 {
         let dots = match format {
             Some(Format::Q8_0 | Format::Q4_0 | Format::Q4_1) => {
-                Some(self.simd.byte_dot_rate(&self.pool))
+                let in_tiles = (rows >= TILE_ROWS).then(|| self.simd.byte_tile_rate(&self.pool));
+                in_tiles.flatten().or_else(|| Some(self.simd.byte_dot_rate(&self.pool)))
             }
             Some(Format::Int8) => Some(self.simd.digit_dot_rate(&self.pool)),
             Some(Format::Bf16Fast) => self.simd.bf16_dot_rate(&self.pool),
@@ -180,7 +190,7 @@ fn multiply(limits: &Limits, matrices: &[PackedLinear], rows: usize) -> Result<M
     };
     let load = if rows == 1 { "1 row".into() } else { format!("{rows} rows") };
     let run = || matrices.iter().for_each(|matrix| drop(black_box(matrix.apply(x.view()))));
-    let limit = || if many { limits.arithmetic(Some(format)) } else { limits.memory() };
+    let limit = || if many { limits.arithmetic(Some(format), rows) } else { limits.memory() };
     let (kernel, rounds) = (format.name().into(), limits.rounds);
     Ok(sampled(rounds, kernel, load, (unit, amount), matrices.len(), run, limit))
 }
@@ -211,7 +221,9 @@ fn chunk(limits: &Limits, shape: Shape) -> Measured {
     let k = shape.numbers(3, CHUNK, shape.kv_heads, shape.key_dim);
     let run = || drop(black_box(shape.attend(&mut cache, 0, &pass, None, q.view(), k.view())));
     let (load, amount) = (format!("{CHUNK} rows"), ("op", shape.chunk_flops() as f64));
-    sampled(limits.rounds, shape.name.into(), load, amount, 1, run, || limits.arithmetic(None))
+    sampled(limits.rounds, shape.name.into(), load, amount, 1, run, || {
+        limits.arithmetic(None, CHUNK)
+    })
 }
 
 /// Runs once to warm up, then limit and kernel in turns. A run is `count` times what is measured.

@@ -11,7 +11,7 @@
 //! | `float_panels.rs` | weights that are floats of any width, down to 8 bits: one chain of multiply-adds |
 //! | `bf16_dots.rs`, `bf16_dots/` | BF16's fast mode: products in blocks of 32 inputs |
 //! | `digits.rs`, `digits/` | INT8 with one scale for each output: activations of fifteen bits in two digits |
-//! | `integer_tiles.rs` | weights that are small integers with a scale for every 32 |
+//! | `integer_tiles.rs`, `integer_tiles/` | weights that are small integers with a scale for every 32 |
 //! | `amx.rs` | AMX's registers, where the processor has them and the system lends them |
 //! | `memory.rs` | what is asked for ahead, and in how many stretches at once |
 //! | `peak.rs` | the most products a second |

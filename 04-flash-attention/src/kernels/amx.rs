@@ -154,6 +154,16 @@ impl Tiles {
                 options(nomem, nostack, preserves_flags));
         }
     }
+
+    /// The same, where both are signed.
+    #[inline(always)]
+    pub(crate) fn add_signed_bytes<const S: usize, const A: usize, const B: usize>(&self) {
+        // SAFETY: the instructions are there, as this is.
+        unsafe {
+            asm!("tdpbssd tmm{s}, tmm{a}, tmm{b}", s = const S, a = const A, b = const B,
+                options(nomem, nostack, preserves_flags));
+        }
+    }
 }
 
 impl Drop for Tiles {

@@ -6,9 +6,13 @@
 
 #![expect(clippy::needless_range_loop, reason = "registers are counted, not walked through")]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
 use super::activations::{GROUP, Group, STEP};
 use super::{
-    Kernel, LINE, Lanes, MANY, PanelsAt, RowsAt, Simd, Stretch, prefetch_distance, prefetch_far,
+    Kernel, LINE, Lanes, MANY, PanelsAt, Products, RowsAt, Simd, Stretch, TILE_ROWS,
+    prefetch_distance, prefetch_far,
 };
 use std::marker::PhantomData;
 
@@ -46,6 +50,10 @@ pub(crate) unsafe trait Tile {
         tiles: [*const u8; P],
         x: &Group<R>,
     ) -> [[V::Ints; R]; P];
+
+    /// A tile's weights as AMX wants them.
+    #[cfg(target_arch = "x86_64")]
+    fn take_apart(tile: &[u8], weights: &mut amx::Weights);
 }
 
 /// Codes from -128 to 127, each stored as a byte 128 more: `[8 steps][16 outputs][4 inputs]`.
@@ -93,6 +101,14 @@ unsafe impl Tile for Bytes {
                 }
             }
             sums
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn take_apart(tile: &[u8], weights: &mut amx::Weights) {
+        for (code, weight) in tile.iter().zip(&mut weights.0) {
+            *weight = code.wrapping_sub(128) as i8;
         }
     }
 }
@@ -147,6 +163,17 @@ unsafe fn nibble_dots<V: Lanes, const P: usize, const R: usize>(
     }
 }
 
+/// A tile's weights, of which what is stored is `MORE` than meant.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn take_nibbles_apart<const MORE: u8>(tile: &[u8], weights: &mut amx::Weights) {
+    let (lower, upper) = weights.0.split_at_mut(GROUP * OUTPUTS / 2);
+    for ((both, lower), upper) in tile.iter().zip(lower).zip(upper) {
+        *lower = (both & 15).wrapping_sub(MORE) as i8;
+        *upper = (both >> 4).wrapping_sub(MORE) as i8;
+    }
+}
+
 // SAFETY: four times 64 bytes are read, and the scales follow.
 unsafe impl Tile for Nibbles {
     const BYTES: usize = GROUP * OUTPUTS / 2 + 2 * OUTPUTS;
@@ -164,6 +191,12 @@ unsafe impl Tile for Nibbles {
     ) -> [[V::Ints; R]; P] {
         // SAFETY: passed on.
         unsafe { nibble_dots::<V, P, R>(tiles, x) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn take_apart(tile: &[u8], weights: &mut amx::Weights) {
+        take_nibbles_apart::<8>(tile, weights);
     }
 }
 
@@ -185,6 +218,12 @@ unsafe impl Tile for NibblesAbove {
     ) -> [[V::Ints; R]; P] {
         // SAFETY: passed on.
         unsafe { nibble_dots::<V, P, R>(tiles, x) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn take_apart(tile: &[u8], weights: &mut amx::Weights) {
+        take_nibbles_apart::<0>(tile, weights);
     }
 }
 
@@ -209,6 +248,32 @@ pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
     unsafe {
         simd.run(Multiply::<T, P, R> { panels, near, soon, count, groups, to, tile: PhantomData })
     };
+}
+
+/// The same in AMX's tiles, of all blocks of `R` rows, each row `each` groups long; false if there are no tiles, or rows do not
+/// fill them: of twelve or less, dot products are as fast.
+///
+/// # Panics
+/// If `panels` is not a number of panels of `each` tiles.
+///
+/// # Safety
+/// All of `products` has room, which nobody else reads or writes meanwhile, and there are so many panels and rows.
+pub(crate) unsafe fn multiply_in_tiles<T: Tile, const R: usize>(
+    simd: Simd,
+    (panels, soon): (&[u8], Stretch),
+    blocks: &[Group<R>],
+    each: usize,
+    products: Products,
+) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if const { R == TILE_ROWS } && simd.has_tiles() {
+        assert!(panels.len().is_multiple_of(each * T::BYTES), "a tile for each group");
+        // SAFETY: tiles are there, the length was checked, and the caller vouches for `products`.
+        unsafe { amx::multiply::<T, R>(simd, (panels, soon), blocks, each, products) };
+        return true;
+    }
+    let _ = (simd, panels, soon, blocks, each, products);
+    false
 }
 
 struct Multiply<'a, T, const P: usize, const R: usize> {

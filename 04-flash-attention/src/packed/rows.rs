@@ -234,6 +234,7 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
     const SUMS: usize = 12;
     const ROWS_NEAR: usize = T::ROWS_NEAR;
     const ROWS_FEW: usize = T::ROWS_FEW;
+    const TILED: bool = true;
 
     fn pieces(inputs: usize) -> usize {
         inputs.div_ceil(GROUP)
@@ -259,6 +260,18 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
         let panels = (panels, ahead::stretch());
         // SAFETY: passed on.
         unsafe { integer_tiles::multiply::<T, P, R>(simd, panels, rows, to) }
+    }
+
+    unsafe fn multiply_in_tiles<const R: usize>(
+        simd: Simd,
+        panels: &[u8],
+        blocks: &[Group<R>],
+        each: usize,
+        products: Products,
+    ) -> bool {
+        let panels = (panels, ahead::stretch());
+        // SAFETY: passed on.
+        unsafe { integer_tiles::multiply_in_tiles::<T, R>(simd, panels, blocks, each, products) }
     }
 }
 
