@@ -27,38 +27,42 @@ pub fn start(model: Arc<Model>, settings: Settings) -> Result<Box<dyn Decoder>> 
 /// A cached decoder that can take back more than its rings remember.
 ///
 /// A prompt that fails in a late chunk has to leave the sequence as it was. By then the rings have
-/// let go of what the sequence saw before the prompt; it is computed again, from the tokens.
+/// let go of what the sequence saw before the prompt; it is computed again, from the tokens, when more are fed.
 struct RingDecoder {
     decoder: CachedDecoder<HybridCache>,
     chunk: usize,
-    /// What the sequence holds.
+    /// What the sequence holds, and the cache all of it or its beginning.
     tokens: Vec<u32>,
 }
 
 impl RingDecoder {
-    /// Runs tokens chunk by chunk: a chunk that fails leaves the cache as it found it.
-    fn run(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        let mut last = Err(Error::invalid("tokens to feed", "none", "at least one"));
-        for chunk in tokens.chunks(self.chunk) {
-            last = Ok(self.decoder.feed(chunk)?);
+    /// Computes what the cache lacks.
+    fn catch_up(&mut self) -> Result<()> {
+        match &self.tokens[self.decoder.len()..] {
+            [] => Ok(()),
+            lacking => run(&mut self.decoder, lacking, self.chunk).map(drop),
         }
-        last
     }
+}
+
+/// Runs tokens chunk by chunk: a chunk that fails leaves the cache as it found it.
+fn run(decoder: &mut CachedDecoder<HybridCache>, tokens: &[u32], chunk: usize) -> Result<Vec<f32>> {
+    let mut last = Err(Error::invalid("tokens to feed", "none", "at least one"));
+    for chunk in tokens.chunks(chunk) {
+        last = Ok(decoder.feed(chunk)?);
+    }
+    last
 }
 
 impl Decoder for RingDecoder {
     fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.catch_up()?;
         self.decoder.check_room(tokens.len())?;
-        let result = self.run(tokens);
+        let result = run(&mut self.decoder, tokens, self.chunk);
         match &result {
             Ok(_) => self.tokens.extend(tokens),
             Err(_) if self.decoder.truncate(self.tokens.len()).is_ok() => {}
-            Err(_) => {
-                self.decoder.truncate(0)?;
-                let before = std::mem::take(&mut self.tokens);
-                self.run(&before)?;
-                self.tokens = before;
-            }
+            Err(_) => self.decoder.truncate(0)?,
         }
         result
     }
