@@ -101,12 +101,19 @@ pub fn typed(arguments: impl Iterator<Item = String>) -> String {
     let mut shown = Vec::new();
     let mut arguments = arguments.filter(|argument| !argument.starts_with("--json="));
     while let Some(argument) = arguments.next() {
-        let path = Path::new(&argument);
-        match path.file_name() {
-            _ if argument == "--json" => drop(arguments.next()),
-            Some(name) if path.is_absolute() => shown.push(name.to_string_lossy().into_owned()),
-            _ => shown.push(argument),
+        if argument == "--json" {
+            drop(arguments.next());
+            continue;
         }
+        // A path may stand alone, or after the name of its option.
+        let option =
+            argument.find('=').filter(|_| argument.starts_with("--")).map_or(0, |at| at + 1);
+        let (option, value) = argument.split_at(option);
+        let path = Path::new(value);
+        shown.push(match path.file_name() {
+            Some(name) if path.is_absolute() => format!("{option}{}", name.to_string_lossy()),
+            _ => argument,
+        });
     }
     let quoted: Vec<String> = shown.into_iter().map(quoted).collect();
     quoted.join(" ")
@@ -174,6 +181,8 @@ mod tests {
         let arguments = ["--model", "/home/me/x.gguf", "--json", "/tmp/out.json", "--words", "400"];
         let command = typed(arguments.iter().map(|argument| argument.to_string()));
         assert_eq!(command, "--model x.gguf --words 400");
+        let joined = ["--model=/home/me/x.gguf", "--at=1/2", "a=/b"].map(str::to_string);
+        assert_eq!(typed(joined.into_iter()), "--model=x.gguf --at=1/2 a=/b");
         assert_eq!(typed(["--json=a".to_string()].into_iter()), "");
     }
 
