@@ -11,8 +11,8 @@ mod amx;
 
 use super::activations::{GROUP, Group, STEP};
 use super::{
-    Kernel, LINE, Lanes, MANY, PanelsAt, Products, RowsAt, Simd, Stretch, TILE_ROWS,
-    prefetch_distance, prefetch_far,
+    Kernel, LINE, Lanes, MANY, PanelsAt, Products, RowsAt, Simd, Stretch, prefetch_distance,
+    prefetch_far,
 };
 use std::marker::PhantomData;
 
@@ -266,7 +266,7 @@ pub(crate) unsafe fn multiply_in_tiles<T: Tile, const R: usize>(
     products: Products,
 ) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if const { R == TILE_ROWS } && simd.has_tiles() {
+    if const { R == super::TILE_ROWS } && simd.has_tiles() {
         assert!(panels.len().is_multiple_of(each * T::BYTES), "a tile for each group");
         // SAFETY: tiles are there, the length was checked, and the caller vouches for `products`.
         unsafe { amx::multiply::<T, R>(simd, (panels, soon), blocks, each, products) };
