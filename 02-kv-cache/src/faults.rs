@@ -12,7 +12,8 @@
 //!
 //! `guards/` holds what catches them: decorators that could stay in while serving, and comparisons
 //! for tests. `recall.rs` counts right answers; `stepper.rs` decodes over any executor, so that a
-//! fault can sit between the two.
+//! fault can sit between the two; `beside.rs` is a second user in the same passes, and `boxed.rs` a
+//! store that is chosen while the program runs.
 
 mod beside;
 mod boxed;

@@ -14,6 +14,7 @@
 //! | `snap_kv.rs` | those that the end of the prompt looks at (SnapKV) |
 //! | `keyformer.rs` | as H2O, by a score that noise keeps from being sure of itself (Keyformer) |
 //! | `random.rs` | any: what a method must beat |
+//! | `noise.rs`, `rank.rs` | random numbers that belong to a place; the highest of some scores |
 //! | `method.rs` | all of them by name, for tables |
 //!
 //! **Within a pass** every row sees what was held before it and the rows before it; nothing is

@@ -13,6 +13,7 @@
 //! | `kv_events.rs` | what is known of earlier texts, told as it changes |
 //! | `handle.rs` | the engine from outside: submit a request, hold a ticket |
 //! | `request.rs` | what a request asks, and why it may be refused |
+//! | `series.rs` | requests that come one after another and are parts of one answer |
 //! | `event.rs` | what comes back |
 //! | `state.rs` | a snapshot for metrics and pictures |
 //! | `options.rs` | how an engine is set up |

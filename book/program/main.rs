@@ -3,6 +3,7 @@
 //! mdBook does the work, as a library; what this book has beyond it stands here:
 //!
 //! - [`passes`]: the mark-up that a chapter may use, one file for each kind
+//! - [`place`]: where the repository and the book lie
 //! - [`page`], [`html`], [`digits`]: what passes are made of
 //! - [`samples`], [`plot`], [`axis`], [`roofline`]: figures, drawn from kept samples
 //! - [`verified`]: the tests behind quiz answers

@@ -6,6 +6,7 @@
 //! | `ptx/*.ptx` | what they compile to; committed, so that using them needs a driver and no compiler |
 //! | `manifest.json` | which source, headers, flags and compiler gave which PTX, by SHA-256 |
 //! | `compile.py` | writes the two above; with `--check` compares them byte for byte |
+//! | `lint.py` | NVIDIA's assembler over all of them: spills and serialised products are errors |
 //! | `src/launch/*.rs` | for each kernel a struct of its arrays and shapes, and from it a checked [`Launch`] |
 //! | `src/gpu.rs` | the seam to a device that runs launches |
 //! | `src/read.rs` | what a device gives in pieces, as numbers in a row |

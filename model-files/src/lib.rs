@@ -32,6 +32,7 @@
 //! | `tokenizer_file.rs`, `tokenizer_file/doubted.rs` | `tokenizer.json`, doubted before the `tokenizers` crate reads it |
 //! | `chat.rs` | chat templates, run as Hugging Face runs them |
 //! | `chat/encode.rs` | from a conversation to tokens, special ones the template's own |
+//! | `chat/environment.rs`, `chat/functions.rs` | what templates are run in; what Hugging Face gives them |
 
 mod architectures;
 mod arguments;

@@ -8,6 +8,7 @@
 //! | Place | What is there |
 //! |---|---|
 //! | `src/parse/` | text to modules and instructions |
+//! | `src/kernel.rs`, `src/launch.rs` | modules and kernels as they are read; grids, blocks, arguments |
 //! | `src/isa/` | instructions as they are executed |
 //! | `src/cfg.rs` | where lanes that part meet again |
 //! | `src/exec/` | blocks, warps, and what each instruction does |
@@ -15,6 +16,8 @@
 //! | `src/memory.rs` | global memory |
 //! | `src/races.rs` | who may touch which byte of shared memory |
 //! | `src/counts.rs` | what is counted |
+//! | `src/trace.rs` | what somebody who steps through a kernel gets to see |
+//! | `src/error.rs` | what can go wrong |
 //!
 //! ```
 //! use ptx_interpreter::{Device, Launch, Module, run};

@@ -8,6 +8,7 @@
 //! | `sampled.rs` | sampled text has the target's distribution, over several tokens together |
 //! | `cycles.rs` | tokens per cycle are what the formula says; the cache is as if no draft had been there |
 //! | `bad_input.rs` | what is refused, and how |
+//! | `models.rs` | (models to speculate with) |
 
 mod bad_input;
 mod cycles;

@@ -14,6 +14,7 @@
 //! | `paged_hopper.rs` | attention over the paged cache with Hopper's instructions |
 //! | `chapters.rs` | answers to the book's questions |
 //! | `mutants.rs` | kernels broken on purpose, and what notices |
+//! | `mutants_hopper.rs` | what only Hopper's kernels have to break |
 
 mod chapters;
 mod checks;

@@ -7,6 +7,7 @@
 //! | `architectures.rs` | the same of latents, experts, windows and shared layers, and of other families |
 //! | `trained.rs` | the same of the embedded models whose cache is smaller, and absorbed = explicit there |
 //! | `passes.rs` | batches, draft trees, windows and shared layers change no bit either |
+//! | `judge.rs`, `models.rs` | (what every rung is held to; models and texts) |
 //!
 //! The first makes the rest affordable: the naive loop costs the square of the length, one pass
 //! only the length, and once they are known to be the same, the one pass is the oracle.

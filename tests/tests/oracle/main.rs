@@ -13,7 +13,8 @@
 //! | `gemma.rs` | norms on both sides, GELU, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts |
 //! | `gguf_types.rs` | every quantisation type, bit for bit |
-//! | `compare.rs` | what the middle four have in common |
+//! | `compare.rs` | logits of both, and how far apart they are |
+//! | `checkpoint` | (checkpoints of every family, as `model-files` tests them) |
 
 #[path = "../../../model-files/tests/files/architectures/checkpoint.rs"]
 mod checkpoint;
