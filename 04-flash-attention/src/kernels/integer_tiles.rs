@@ -251,7 +251,7 @@ pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
 }
 
 /// The same in AMX's tiles, of all blocks of `R` rows, each row `each` groups long; false if there are no tiles, or rows do not
-/// fill them: of twelve or less, dot products are as fast.
+/// fill them: of twelve or less, dot products are as fast. `more` says what will be read soon, a stretch at a time.
 ///
 /// # Panics
 /// If `panels` is not a number of panels of `each` tiles.
@@ -260,7 +260,7 @@ pub(crate) unsafe fn multiply<T: Tile, const P: usize, const R: usize>(
 /// All of `products` has room, which nobody else reads or writes meanwhile, and there are so many panels and rows.
 pub(crate) unsafe fn multiply_in_tiles<T: Tile, const R: usize>(
     simd: Simd,
-    (panels, soon): (&[u8], Stretch),
+    (panels, more): (&[u8], fn() -> Stretch),
     blocks: &[Group<R>],
     each: usize,
     products: Products,
@@ -269,10 +269,10 @@ pub(crate) unsafe fn multiply_in_tiles<T: Tile, const R: usize>(
     if const { R == super::TILE_ROWS } && simd.has_tiles() {
         assert!(panels.len().is_multiple_of(each * T::BYTES), "a tile for each group");
         // SAFETY: tiles are there, the length was checked, and the caller vouches for `products`.
-        unsafe { amx::multiply::<T, R>(simd, (panels, soon), blocks, each, products) };
+        unsafe { amx::multiply::<T, R>(simd, (panels, more), blocks, each, products) };
         return true;
     }
-    let _ = (simd, panels, soon, blocks, each, products);
+    let _ = (simd, panels, more, blocks, each, products);
     false
 }
 

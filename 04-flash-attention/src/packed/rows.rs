@@ -5,7 +5,7 @@ use crate::kernels::bf16_dots::{self, PairBlock, round_to_pairs};
 use crate::kernels::digits::{self, DigitBlock, to_digits};
 use crate::kernels::float_panels::{self, Float};
 use crate::kernels::integer_tiles::{self, Tile};
-use crate::kernels::{MANY, PanelsAt, Products, RowsAt, Simd, TILE_ROWS};
+use crate::kernels::{MANY, PanelsAt, Products, RowsAt, Simd, Stretch, TILE_ROWS};
 use crate::threads::{ahead, share};
 use naive_decode::numerics::LANES;
 use std::marker::PhantomData;
@@ -269,7 +269,7 @@ impl<T: Tile + Send + Sync + 'static> Family for Integers<T> {
         each: usize,
         products: Products,
     ) -> bool {
-        let panels = (panels, ahead::stretch());
+        let panels = (panels, ahead::stretch as fn() -> Stretch);
         // SAFETY: passed on.
         unsafe { integer_tiles::multiply_in_tiles::<T, R>(simd, panels, blocks, each, products) }
     }

@@ -36,18 +36,20 @@ thread_local! {
     static ROOM: Cell<Vec<Weights>> = const { Cell::new(Vec::new()) };
 }
 
-/// Panels against blocks of `R` rows, both in `each` groups. Memory is asked for what will be read `soon` meanwhile.
+/// Panels against blocks of `R` rows, both in `each` groups. Memory is asked for what will be read soon meanwhile, which `more`
+/// says, a stretch at a time.
 ///
 /// # Safety
 /// Tiles are there. The panels are whole, and `products` has room for their outputs of all rows, which nobody else
 /// reads or writes meanwhile.
 pub(super) unsafe fn multiply<T: Tile, const R: usize>(
     simd: Simd,
-    (panels, mut soon): (&[u8], Stretch),
+    (panels, more): (&[u8], fn() -> Stretch),
     blocks: &[Group<R>],
     each: usize,
     products: Products,
 ) {
+    let mut soon = Stretch::NOTHING;
     let mut room = ROOM.take();
     room.resize(each, Weights([0; GROUP * OUTPUTS]));
     // SAFETY: the caller's condition.
@@ -59,6 +61,9 @@ pub(super) unsafe fn multiply<T: Tile, const R: usize>(
         // The first rows to meet a panel ask memory for the next.
         let mut next = Stretch::from(panel.as_ptr_range().end, panel.len());
         for (b, groups) in blocks.chunks_exact(each).enumerate() {
+            if !soon.ask() {
+                soon = more();
+            }
             let (tiles, weights, ask) = (&tiles, &room[..], [&mut next, &mut soon]);
             let products = Products {
                 // SAFETY: so far the products reach.
