@@ -108,7 +108,7 @@ unsafe impl Tile for Bytes {
     #[inline(always)]
     fn take_apart(tile: &[u8], weights: &mut amx::Weights) {
         for (code, weight) in tile.iter().zip(&mut weights.0) {
-            *weight = code.wrapping_sub(128) as i8;
+            *weight = code.wrapping_sub(Self::bias(true) as u8) as i8;
         }
     }
 }
@@ -163,14 +163,14 @@ unsafe fn nibble_dots<V: Lanes, const P: usize, const R: usize>(
     }
 }
 
-/// A tile's weights, of which what is stored is `MORE` than meant.
+/// A tile's weights, of which what is stored is `bias` more than meant.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn take_nibbles_apart<const MORE: u8>(tile: &[u8], weights: &mut amx::Weights) {
+fn take_nibbles_apart(tile: &[u8], bias: i32, weights: &mut amx::Weights) {
     let (lower, upper) = weights.0.split_at_mut(GROUP * OUTPUTS / 2);
     for ((both, lower), upper) in tile.iter().zip(lower).zip(upper) {
-        *lower = (both & 15).wrapping_sub(MORE) as i8;
-        *upper = (both >> 4).wrapping_sub(MORE) as i8;
+        *lower = (both & 15).wrapping_sub(bias as u8) as i8;
+        *upper = (both >> 4).wrapping_sub(bias as u8) as i8;
     }
 }
 
@@ -196,7 +196,7 @@ unsafe impl Tile for Nibbles {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn take_apart(tile: &[u8], weights: &mut amx::Weights) {
-        take_nibbles_apart::<8>(tile, weights);
+        take_nibbles_apart(tile, Self::bias(true), weights);
     }
 }
 
@@ -223,7 +223,7 @@ unsafe impl Tile for NibblesAbove {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn take_apart(tile: &[u8], weights: &mut amx::Weights) {
-        take_nibbles_apart::<0>(tile, weights);
+        take_nibbles_apart(tile, Self::bias(true), weights);
     }
 }
 
