@@ -64,6 +64,27 @@ def fill_in(page: Page, name: str, value: str) -> None:
     page.evaluate("([name, value]) => { document.getElementById(name).value = value; }", [name, value])
 
 
+def halt(page: Page) -> None:
+    """Lets no more than the beginning of the next answer come, so that one is in its middle for as long as one likes."""
+    page.evaluate("""() => {
+      const own = window.fetch;
+      window.fetch = async (address, options) => {
+        window.fetch = own;
+        const reader = (await own(address, options)).body.getReader();
+        let left = 4000; // bytes: some twenty pieces of 150
+        return new Response(new ReadableStream({
+          start(pieces) { options.signal.addEventListener("abort", () => pieces.error(options.signal.reason)); },
+          async pull(pieces) {
+            const { value } = await reader.read();
+            pieces.enqueue(value.subarray(0, left));
+            left -= value.length;
+            if (left <= 0) await new Promise(() => {});
+          },
+        }));
+      };
+    }""")
+
+
 def chat(page: Page) -> None:
     """Asks by key, and sees the answer grow."""
     assert page.evaluate("document.activeElement.id") == "said", "one can type at once"
@@ -86,7 +107,9 @@ def stop(page: Page) -> None:
     for by_key in [True, False]:
         answers = page.locator(".turn.assistant").count()
         held = []
-        if not by_key:
+        if by_key:
+            halt(page)
+        else:
             page.route("**/v1/chat/completions", lambda route: held.append(route), times=1)
         page.focus("#said")
         page.keyboard.type("Tell me a long tale.")
@@ -164,6 +187,7 @@ def moves(page: Page) -> None:
 def begin_anew(page: Page) -> None:
     """Begins another conversation in the middle of an answer, which is no part of it."""
     page.click("#new")
+    halt(page)
     page.keyboard.type("Tell me a long tale.")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.querySelector('.turn.assistant')?.textContent.length > 20")
