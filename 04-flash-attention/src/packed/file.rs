@@ -1,8 +1,8 @@
 //! A file of packed weights: a model is packed once, and mapped ever after.
 //!
-//! Nothing is copied, and starting does not wait for the weights: the system is told that all of them will be needed, and
-//! may read them ahead. It keeps one copy for all programs that use the file, which holds what
-//! [`Memory`](super::Memory) would hold: for each thread a stretch with its panels of all matrices, in the order of packing.
+//! Starting does not wait for the weights: the system is told that all of them will be needed, and may read them ahead. The file
+//! holds what [`Memory`](super::Memory) would hold: for each thread a stretch with its panels of all matrices, in the order of
+//! packing. There it goes, too, while the model is at work already.
 //!
 //! ```text
 //! prefix   magic, version, length of the header, checksum of all before the stretches
@@ -17,9 +17,12 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `copy.rs` | from a mapped file into large pages |
 //! | `header.rs` | prefix and header, every number doubted |
 //! | `write.rs` | a new file beside the old one, then in its place |
 
+#[cfg(target_os = "linux")]
+mod copy;
 mod header;
 mod write;
 
@@ -55,11 +58,11 @@ pub struct PackedFrom {
 pub struct PackedFile {
     name: String,
     map: Arc<Mmap>,
-    matrices: HashMap<String, Entry>,
+    matrices: HashMap<String, (Entry, Arc<[Block]>)>,
 }
 
 impl PackedFile {
-    /// Maps a file and checks all of it but the blocks.
+    /// Maps a file and checks all of it but the blocks. Where the system has large pages, a thread begins to copy them there.
     ///
     /// The file must stay as it is while it is mapped: bytes that change under a slice are undefined behaviour, and those past
     /// a new end stop the program. No type can hold the system to that, and this function is safe all the same: an
@@ -84,9 +87,20 @@ impl PackedFile {
         // Only a wish: that the system begins to read all pages now, before one is asked for.
         #[cfg(unix)]
         let _ = map.advise(memmap2::Advice::WillNeed);
-        let named = |entry: Entry| (entry.name.clone(), entry);
-        let matrices = header.matrices.into_iter().map(named).collect();
-        Ok(PackedFile { name, map: Arc::new(map), matrices })
+        let map = Arc::new(map);
+        let mapped = |entry: Entry| {
+            let block = |&[at, length]: &[usize; 2]| Block::mapped(&map, at, length);
+            let blocks: Arc<[Block]> = entry.shares.iter().map(block).collect();
+            (entry, blocks)
+        };
+        let matrices: Vec<_> = header.matrices.into_iter().map(mapped).collect();
+        #[cfg(target_os = "linux")]
+        {
+            let blocks = matrices.iter().map(|(_, blocks)| Arc::downgrade(blocks)).collect();
+            let _ = copy::begin(file, header.threads, blocks);
+        }
+        let matrices = matrices.into_iter().map(|both| (both.0.name.clone(), both)).collect();
+        Ok(PackedFile { name, map, matrices })
     }
 
     /// Reads every block and compares it with its checksum.
@@ -94,7 +108,7 @@ impl PackedFile {
     /// # Errors
     /// Names a matrix that is not what was written.
     pub fn verify(&self) -> Result<()> {
-        let odd = self.matrices.par_iter().find_any(|(_, entry)| {
+        let odd = self.matrices.par_iter().find_any(|(_, (entry, _))| {
             let blocks = entry.shares.iter().map(|&[start, length]| &self.map[start..][..length]);
             header::checksum(blocks) != entry.checksum
         });
@@ -107,8 +121,7 @@ impl PackedFile {
         }
     }
 
-    /// A matrix where it is mapped, and whether it was taken as its source had it; none if it is not in
-    /// the file, or has another shape.
+    /// A matrix, and whether it was taken as its source had it; none if it is not in the file, or has another shape.
     pub(super) fn matrix(
         &self,
         name: &str,
@@ -116,14 +129,13 @@ impl PackedFile {
         simd: Simd,
         pool: &Arc<Pool>,
     ) -> Option<(PackedLinear, bool)> {
-        let entry = self.matrices.get(name)?;
+        let (entry, blocks) = self.matrices.get(name)?;
         let format: Format = entry.format.parse().ok()?;
         let same = (entry.outputs, entry.inputs) == (outputs, inputs);
-        if !same || entry.shares.len() != pool.threads() {
+        if !same || blocks.len() != pool.threads() {
             return None;
         }
-        let blocks = entry.shares.iter().map(|&[at, length]| Block::mapped(&self.map, at, length));
-        let shares = blocks.collect();
+        let shares = blocks.clone();
         let linear = PackedLinear::from_shares(format, outputs, inputs, simd, pool, shares);
         Some((linear, entry.as_stored))
     }

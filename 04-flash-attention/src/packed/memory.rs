@@ -5,14 +5,15 @@
 //! beginning of its next. Pages of 2 MB instead of 4 KB spare the processor most of the work of finding
 //! out where in memory a page is.
 //!
-//! Weights that were packed before lie in a file in the same order, and are used where they are mapped.
+//! Weights that were packed before lie in a file in the same order. They are used where they are mapped until they have been
+//! copied into large pages, too.
 
 use crate::kernels::LINE;
 use crate::large_pages;
-use memmap2::{Mmap, MmapRaw};
+use memmap2::{Mmap, MmapRaw, UncheckedAdvice};
 use naive_decode::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Address space that is set aside at a time. It becomes memory only as it is written.
 const CHUNK: usize = 64 << 20;
@@ -49,6 +50,8 @@ pub(super) struct Block {
     /// From the beginning of the map.
     start: usize,
     length: usize,
+    /// The same bytes in memory of one's own, once they are there.
+    copy: OnceLock<Box<Block>>,
 }
 
 impl Memory {
@@ -78,7 +81,7 @@ impl Memory {
         let start = stretch.used.next_multiple_of(LINE);
         stretch.used = start + length;
         self.given.fetch_add(length, Ordering::Relaxed);
-        Ok(Block { pages, start, length })
+        Ok(Block { pages, start, length, copy: OnceLock::new() })
     }
 
     /// New address space, and where in it the first large page begins.
@@ -115,7 +118,31 @@ impl Block {
     /// If the file ends before.
     pub(super) fn mapped(map: &Arc<Mmap>, start: usize, length: usize) -> Self {
         assert!(start.checked_add(length).is_some_and(|end| end <= map.len()), "in the file");
-        Block { pages: Arc::new(Pages::File(map.clone())), start, length }
+        Block { pages: Arc::new(Pages::File(map.clone())), start, length, copy: OnceLock::new() }
+    }
+
+    /// Fills memory of one's own by `read`, which is told where in the file the bytes begin. From then on they are read there,
+    /// and the system may have the map's pages back.
+    ///
+    /// # Errors
+    /// If `read` has one, or there is no memory; then everything is as it was.
+    pub(super) fn copy(
+        &self,
+        (memory, thread): (&Memory, usize),
+        read: impl FnOnce(&mut [u8], u64) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let mut copy = memory.take(thread, self.length)?;
+        read(copy.bytes_mut(), self.start as u64)
+            .map_err(|e| Error::invalid("a copy of packed weights", e.to_string(), "whole"))?;
+        if self.copy.set(Box::new(copy)).is_ok()
+            && let Pages::File(map) = &*self.pages
+        {
+            let advice = UncheckedAdvice::DontNeed;
+            // SAFETY: the map is read-only and shared with its file, so no page has anything that the file does not: whoever
+            // still reads there finds the same bytes.
+            let _ = unsafe { map.unchecked_advise_range(advice, self.start, self.length) };
+        }
+        Ok(())
     }
 
     /// Bytes of all blocks of the same memory, or of the file: a model's weights, once it is packed.
@@ -128,6 +155,9 @@ impl Block {
 
     /// Its bytes.
     pub(super) fn bytes(&self) -> &[u8] {
+        if let Some(copy) = self.copy.get() {
+            return copy.bytes();
+        }
         // SAFETY: the block lies in the map, which lives as long as it. In memory of one's own no other
         // block has the same bytes: `Memory::take` gives each away once. A file is only read.
         unsafe { std::slice::from_raw_parts(self.pages.start().add(self.start), self.length) }

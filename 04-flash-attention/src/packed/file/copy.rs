@@ -1,0 +1,99 @@
+//! From a mapped file into large pages, while the model is at work already.
+//!
+//! Most systems map a file in pages of 4 KB. What a kernel asks for ahead of time comes late then, or not at all, as the processor
+//! has to find out first where each page is; so every token takes longer than it would from pages of 2 MB. To read the file
+//! into those before the first token would make that wait. So a thread of its own copies block after block, in the order in
+//! which a token meets them, and each is read from its copy as soon as that is there.
+
+use super::super::memory::{Block, Memory};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Weak;
+use std::thread::JoinHandle;
+
+/// Begins to copy matrices, given as each thread's block of them, from the file that is mapped. Matrices that nobody has any more
+/// are left out.
+///
+/// # Errors
+/// If there can be no thread more. That, or a copy that cannot be made, is no harm: what is not copied is read where it is mapped.
+pub(super) fn begin(
+    file: File,
+    threads: usize,
+    matrices: Vec<Weak<[Block]>>,
+) -> std::io::Result<JoinHandle<()>> {
+    let copy = move || {
+        let memory = Memory::new(threads);
+        for blocks in matrices.iter().filter_map(Weak::upgrade) {
+            for (thread, block) in blocks.iter().enumerate() {
+                // Read, and not copied from the map: a file that was cut short is then an error, and no fault.
+                let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
+                if block.copy((&memory, thread), read).is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("copy".into()).spawn(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memmap2::Mmap;
+    use std::sync::Arc;
+
+    const LENGTH: usize = 10_000;
+
+    /// A file of four blocks, two for each of two threads, and the two matrices where it is mapped.
+    fn mapped() -> (File, Vec<u8>, [Arc<[Block]>; 2]) {
+        let bytes: Vec<u8> = (0..4 * LENGTH).map(|i| (i % 251) as u8).collect();
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        // SAFETY: no test changes what is mapped.
+        let map = Arc::new(unsafe { Mmap::map(&file) }.unwrap());
+        let matrix = |m| [m, m + 2].map(|b| Block::mapped(&map, b * LENGTH, LENGTH)).into();
+        (file, bytes, [0, 1].map(matrix))
+    }
+
+    fn copied(file: File, matrices: &[Arc<[Block]>]) {
+        begin(file, 2, matrices.iter().map(Arc::downgrade).collect()).unwrap().join().unwrap();
+    }
+
+    fn places(matrices: &[Arc<[Block]>]) -> Vec<*const u8> {
+        matrices.iter().flat_map(|blocks| blocks.iter().map(|it| it.bytes().as_ptr())).collect()
+    }
+
+    #[test]
+    fn blocks_are_read_from_their_copies_which_follow_one_another() {
+        let (file, bytes, matrices) = mapped();
+        let before = places(&matrices);
+        copied(file, &matrices);
+        let after = places(&matrices);
+        assert!(before.iter().all(|place| !after.contains(place)), "they are elsewhere");
+        for (m, blocks) in matrices.iter().enumerate() {
+            for (thread, block) in blocks.iter().enumerate() {
+                assert!(block.bytes() == &bytes[(m + 2 * thread) * LENGTH..][..LENGTH]);
+            }
+        }
+        // Each thread's of the second matrix begins at the cache line after its block of the first.
+        let apart = LENGTH.next_multiple_of(64);
+        assert_eq!(after[2..], [0, 1].map(|thread| after[thread].wrapping_add(apart)));
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_is_not_needed_any_more_stays_where_it_is() {
+        let (whole, bytes, matrices) = mapped();
+        let before = places(&matrices);
+        let short = tempfile::tempfile().unwrap();
+        short.write_all_at(&bytes[..LENGTH + 5], 0).unwrap();
+        copied(short, &matrices);
+        assert_eq!(places(&matrices)[1..], before[1..], "the file ends before");
+        assert!(matrices[0][1].bytes() == &bytes[2 * LENGTH..][..LENGTH]);
+        let [first, second] = matrices;
+        let gone = Arc::downgrade(&first);
+        drop(first);
+        begin(whole, 2, vec![gone, Arc::downgrade(&second)]).unwrap().join().unwrap();
+        assert!(second[0].bytes().as_ptr() != before[2], "the other one is copied");
+        assert!(second[1].bytes() == &bytes[3 * LENGTH..][..LENGTH]);
+    }
+}
