@@ -120,7 +120,7 @@ pub fn load_packed(
         }
         _ => {}
     }
-    let stored = |name: &str| rows(files, name);
+    let stored = |name: &str| rows(files, name, weights);
     let mut packer = Packer::new(weights, options.isa, pool, &stored).with_progress(&progress);
     if let Some(file) = &file {
         packer = packer.with_file(file);
@@ -156,18 +156,35 @@ fn bar(files: &ModelFiles, is_mapped: bool) -> ProgressBar {
     ProgressBar::new(files.parameters() as u64).with_style(style)
 }
 
-/// A matrix as the file stores it, if the kernels can multiply that.
-fn rows<'a>(files: &'a ModelFiles, name: &str) -> naive_decode::Result<Option<Rows<'a>>> {
+/// A matrix as the file stores it, or with the codes that it has there, if the kernels can multiply that and it is wanted.
+fn rows<'a>(
+    files: &'a ModelFiles,
+    name: &str,
+    weights: Weights,
+) -> naive_decode::Result<Option<Rows<'a>>> {
     let Some(raw) = files.raw(name) else { return Ok(None) };
-    let format = match raw.kind {
-        BlockType::F32 => Format::F32,
-        BlockType::F16 => Format::F16,
-        BlockType::BF16 => Format::Bf16,
-        BlockType::Q8_0 => Format::Q8_0,
-        BlockType::Q4_0 => Format::Q4_0,
-        BlockType::Q4_1 => Format::Q4_1,
-        _ => return Ok(None),
+    let is_wanted = |format| weights == Weights::AsStored || weights == Weights::As(format);
+    let recoded = raw.kind.recoded().and_then(format).filter(|&format| is_wanted(format));
+    let (raw, as_stored) = match recoded.and_then(|_| raw.recoded()) {
+        Some(recoded) => (recoded, false),
+        None => (raw, true),
     };
-    let [outputs, inputs] = raw.shape[..] else { return Ok(None) };
-    Rows::stored(format, outputs, inputs, raw.bytes).map(Some)
+    let (Some(format), &[outputs, inputs]) = (format(raw.kind), &raw.shape[..]) else {
+        return Ok(None);
+    };
+    let rows = Rows::stored(format, outputs, inputs, raw.bytes)?;
+    Ok(Some(if as_stored { rows } else { rows.converted() }))
+}
+
+/// The format that kernels multiply such blocks in.
+fn format(kind: BlockType) -> Option<Format> {
+    match kind {
+        BlockType::F32 => Some(Format::F32),
+        BlockType::F16 => Some(Format::F16),
+        BlockType::BF16 => Some(Format::Bf16),
+        BlockType::Q8_0 => Some(Format::Q8_0),
+        BlockType::Q4_0 => Some(Format::Q4_0),
+        BlockType::Q4_1 => Some(Format::Q4_1),
+        _ => None,
+    }
 }

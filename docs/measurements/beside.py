@@ -18,6 +18,7 @@ def parser(description):
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--weights", default="stored", help="what this project keeps weights as")
+    options.add_argument("--keep", default="never", help="whether this project keeps packed weights in a file, and reads them there")
     options.add_argument("--json", help="where to write the samples")
     options.add_argument("files", nargs="+", metavar="NAME=FILE.gguf")
     return options
@@ -36,7 +37,7 @@ def ladder(options, file, load, depth, kv):
     the file to arrive; peers run such a one of their own accord."""
     report = json.loads(
         run(options.ladder, "bench", "--model", file, "--weights", options.weights, "--threads", str(options.threads),
-            "--samples", "2", "--kv", kv, "--prefill", str(load["prefill"]), "--decode", str(load["decode"]),
+            "--keep", options.keep, "--samples", "2", "--kv", kv, "--prefill", str(load["prefill"]), "--decode", str(load["decode"]),
             "--depth", str(depth), "--batch", str(load["batch"]), "--json"))
     [one] = report["runs"]
     return report, one

@@ -2,6 +2,7 @@
 
 mod dequantise;
 mod k_quants;
+mod recode;
 
 pub use dequantise::dequantise;
 

@@ -216,9 +216,11 @@ fn blocks_back<const N: usize>(
     }
 }
 
-/// A matrix as rows of a format, one for each output: as a file has it.
+/// A matrix as rows of a format, one for each output.
 #[derive(Debug, Clone)]
 pub struct Rows<'a> {
+    /// Whether a file has them so.
+    pub(crate) as_stored: bool,
     /// What the bytes are.
     pub(crate) format: Format,
     /// Rows.
@@ -268,13 +270,18 @@ impl<'a> Rows<'a> {
             let expected = format!("{expected} for {outputs} outputs x {inputs} inputs");
             return Err(Error::invalid(what, bytes.len(), expected));
         }
-        let rows = Rows { format, outputs, inputs, bytes };
+        let rows = Rows { as_stored: true, format, outputs, inputs, bytes };
         let Some(odd) = rows.first_odd() else { return Ok(rows) };
         let (what, expected) = match odd.is_finite() {
             true => ("scale", format!("less than {} in size", Eighth::SCALES_END)),
             false => ("number", "finite".into()),
         };
         Err(Error::invalid(format!("a {what} of a {} matrix", format.name()), odd, expected))
+    }
+
+    /// The same rows, which a file has in another format.
+    pub fn converted(self) -> Self {
+        Rows { as_stored: false, ..self }
     }
 
     /// Rows of a row-major `[outputs][inputs]` matrix of floats.

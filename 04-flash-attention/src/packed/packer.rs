@@ -163,7 +163,8 @@ impl<'a> Packer<'a> {
             Some(rows) => PackedLinear::from_rows(rows, self.simd, &self.pool, &self.memory)?,
             None => self.converted(&make()?, outputs, inputs).map_err(|error| of(name, error))?,
         };
-        let (linear, packed) = self.noted(linear, rows.is_some());
+        let as_stored = rows.is_some_and(|rows| rows.as_stored);
+        let (linear, packed) = self.noted(linear, as_stored);
         let (name, shares) = (name.to_owned(), linear.shares().clone());
         self.kept.borrow_mut().push(Kept { name, packed, outputs, inputs, shares });
         Ok(linear)
@@ -285,7 +286,8 @@ impl Packing for Packer<'_> {
         }
         let rows = rows.into_iter().collect::<Option<Vec<_>>>().map(|rows| {
             let bytes = rows.iter().map(|rows| &*rows.bytes).collect::<Vec<_>>().concat().into();
-            Rows { format: rows[0].format, outputs, inputs, bytes }
+            let as_stored = rows.iter().all(|rows| rows.as_stored);
+            Rows { as_stored, format: rows[0].format, outputs, inputs, bytes }
         });
         let make = || {
             let mut weights = Vec::with_capacity(outputs * inputs);

@@ -57,12 +57,12 @@ pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
 }
 
 /// Number `i` of 32 in 16 bytes: the first sixteen are the bytes' lower halves.
-fn nibble(bytes: &[u8], i: usize) -> u8 {
+pub(super) fn nibble(bytes: &[u8], i: usize) -> u8 {
     (bytes[i % 16] >> (4 * (i / 16))) & 0xf
 }
 
 /// The fifth bit of number `i`, in its place; the bits of all 32 lie in four bytes.
-fn fifth_bit(bytes: &[u8], i: usize) -> u8 {
+pub(super) fn fifth_bit(bytes: &[u8], i: usize) -> u8 {
     ((bytes[i / 8] >> (i % 8)) & 1) << 4
 }
 

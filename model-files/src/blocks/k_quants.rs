@@ -75,13 +75,13 @@ fn two_bits(codes: &[u8], i: usize) -> u8 {
 }
 
 /// Code `i` of 256 with four bits each: 64 to every 32 bytes, lower halves first.
-fn half_byte(codes: &[u8], i: usize) -> u8 {
+pub(super) fn half_byte(codes: &[u8], i: usize) -> u8 {
     (codes[i / 64 * 32 + i % 32] >> (4 * (i / 32 % 2))) & 0xf
 }
 
 /// The 6-bit scale and smallest value of sub-block `group`. The first four of each lie in the lower
 /// bits of a byte; what those bytes have left holds the upper bits of the other four.
-fn scale_and_smallest(packed: &[u8], group: usize) -> (f32, f32) {
+pub(super) fn scale_and_smallest(packed: &[u8], group: usize) -> (f32, f32) {
     let (scale, smallest) = match group {
         0..4 => (packed[group] & 63, packed[group + 4] & 63),
         _ => {

@@ -13,6 +13,7 @@
 //! | `gemma.rs` | norms on both sides, GELU, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts |
 //! | `gguf_types.rs` | every quantisation type, bit for bit |
+//! | `recoded.rs` | codes that are kept when K-quants are packed |
 //! | `compare.rs` | logits of both, and how far apart they are |
 //! | `checkpoint` | (checkpoints of every family, as `model-files` tests them) |
 
@@ -26,3 +27,4 @@ mod llama;
 mod phi3;
 mod qwen2;
 mod qwen3_mistral;
+mod recoded;

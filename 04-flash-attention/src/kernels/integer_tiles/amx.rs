@@ -133,9 +133,8 @@ impl<T: Tile, const R: usize> Kernel for Meet<'_, T, R> {
                 if let Some(x) = groups.get(g + 1) {
                     add_scaled::<T, R>(tile(g + 1), x, these[1].assume_init_ref(), &mut y);
                 }
-                for _ in 0..2 {
-                    let _ = next.ask() || soon.ask();
-                }
+                let _ = next.ask() || soon.ask();
+                soon.ask();
                 swap(&mut these, &mut those);
             }
             // ANCHOR_END: turns

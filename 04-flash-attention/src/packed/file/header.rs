@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const MAGIC: [u8; 8] = *b"PACKEDW\0";
 
 /// To be raised when anything changes in how numbers become panels, or in what the file says.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 
 /// Magic, version, length of the header, checksum.
 pub(super) const PREFIX: usize = 8 + 8 + 8 + 32;

@@ -1,0 +1,151 @@
+//! Blocks whose codes another type of block, one that kernels multiply, holds as well.
+//!
+//! By way of f32 a matrix would be rounded to new codes. Here each keeps the codes that it has.
+
+use super::dequantise::{fifth_bit, half_at, nibble};
+use super::k_quants::{half_byte, scale_and_smallest};
+use super::{BlockType, RawTensor};
+use half::f16;
+use rayon::prelude::*;
+
+/// Blocks that one thread takes at a time.
+const BLOCKS_AT_ONCE: usize = 256;
+
+impl BlockType {
+    /// The type that [`RawTensor::recoded`] makes of this one; none if it makes nothing of it.
+    pub fn recoded(self) -> Option<BlockType> {
+        match self {
+            BlockType::Q5_0 => Some(BlockType::Q8_0),
+            BlockType::Q4K => Some(BlockType::Q4_1),
+            _ => None,
+        }
+    }
+}
+
+impl RawTensor<'_> {
+    /// The same codes in the type that [`BlockType::recoded`] gives: Q5_0 as Q8_0, number for number, and Q4_K as Q4_1, with the
+    /// products of scales rounded to f16, so that a number is off by 2^-11 of each of its two products at most. None for other
+    /// types, and if a product is too large for f16.
+    pub fn recoded(&self) -> Option<RawTensor<'static>> {
+        let kind = self.kind.recoded()?;
+        let bytes = match self.kind {
+            BlockType::Q5_0 => each(&self.bytes, q8_0),
+            BlockType::Q4K => each(&self.bytes, q4_1),
+            _ => None,
+        }?;
+        Some(RawTensor { kind, shape: self.shape.clone(), bytes: bytes.into() })
+    }
+}
+
+/// Every block of `BYTES` bytes as one of `TO` bytes; none if one cannot be.
+fn each<const BYTES: usize, const TO: usize>(
+    bytes: &[u8],
+    recode: impl Fn(&[u8; BYTES], &mut [u8; TO]) -> Option<()> + Sync,
+) -> Option<Vec<u8>> {
+    let blocks = bytes.as_chunks::<BYTES>().0;
+    let mut recoded = vec![0; blocks.len() * TO];
+    let to = recoded.as_chunks_mut::<TO>().0;
+    let all = blocks.par_iter().zip(to).with_min_len(BLOCKS_AT_ONCE);
+    all.map(|(block, to)| recode(block, to)).collect::<Option<()>>()?;
+    Some(recoded)
+}
+
+/// Q5_0 as Q8_0: always, as every code of five bits is one of eight.
+fn q8_0(block: &[u8; 22], to: &mut [u8; 34]) -> Option<()> {
+    to[..2].copy_from_slice(&block[..2]);
+    for (i, code) in to[2..].iter_mut().enumerate() {
+        *code = (nibble(&block[6..], i) | fifth_bit(&block[2..], i)).wrapping_sub(16);
+    }
+    Some(())
+}
+
+/// Q4_K as eight blocks of Q4_1.
+fn q4_1(block: &[u8; 144], to: &mut [u8; 8 * 20]) -> Option<()> {
+    let (scale, smallest) = (half_at(block, 0), half_at(block, 2));
+    for (group, to) in to.as_chunks_mut::<20>().0.iter_mut().enumerate() {
+        let (by, less) = scale_and_smallest(&block[4..16], group);
+        let both = [scale * by, -(smallest * less)].map(f16::from_f32);
+        if !both.iter().all(|it| it.is_finite()) {
+            return None;
+        }
+        to[..2].copy_from_slice(&both[0].to_le_bytes());
+        to[2..4].copy_from_slice(&both[1].to_le_bytes());
+        for (i, halves) in to[4..].iter_mut().enumerate() {
+            let code = |i| half_byte(&block[16..], 32 * group + i);
+            *halves = code(i) | code(i + 16) << 4;
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::dequantise;
+
+    /// Bytes that follow no pattern.
+    fn bytes(count: usize) -> Vec<u8> {
+        let mut state = 7u64;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as u8
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    fn tensor(kind: BlockType, scales: &[f32]) -> RawTensor<'static> {
+        let mut bytes = bytes(1_000 * kind.block_bytes());
+        for (block, number) in bytes.chunks_exact_mut(kind.block_bytes()).zip(1..) {
+            for (at, scale) in scales.iter().enumerate() {
+                let scale = f16::from_f32(scale * (1.0 + number as f32 / 700.0));
+                block[2 * at..2 * at + 2].copy_from_slice(&scale.to_le_bytes());
+            }
+        }
+        let shape = vec![1_000, kind.block_numbers()];
+        RawTensor { kind, shape, bytes: bytes.into() }
+    }
+
+    fn numbers(tensor: &RawTensor) -> Vec<f32> {
+        dequantise(tensor.kind, &tensor.bytes)
+    }
+
+    #[test]
+    fn five_bits_are_eight_number_for_number() {
+        let five = tensor(BlockType::Q5_0, &[0.003]);
+        let eight = five.recoded().expect("every code is a byte");
+        assert_eq!((eight.kind, &eight.shape), (BlockType::Q8_0, &five.shape));
+        assert!(numbers(&eight) == numbers(&five));
+    }
+
+    #[test]
+    fn four_bits_of_256_are_four_of_32_but_for_rounded_products() {
+        let large = tensor(BlockType::Q4K, &[0.0002, 0.0015]);
+        let small = large.recoded().expect("products are no larger than f16 has");
+        assert_eq!((small.kind, &small.shape), (BlockType::Q4_1, &large.shape));
+        assert!(Some(small.kind) == large.kind.recoded());
+        let mut furthest = 0.0f32;
+        for (block, (large, small)) in large.bytes.as_chunks::<144>().0.iter().zip(
+            numbers(&large).as_chunks::<256>().0.iter().zip(numbers(&small).as_chunks::<256>().0),
+        ) {
+            for i in 0..256 {
+                let (by, less) = scale_and_smallest(&block[4..16], i / 32);
+                let code = half_byte(&block[16..], i) as f32;
+                let (by, less) = (half_at(block, 0) * by * code, half_at(block, 2) * less);
+                // Half a step of f16 for each product, and the roundings of f32.
+                let most = (by + less) * 2f32.powi(-11) + code * 2f32.powi(-25) + 1e-7;
+                let off = (large[i] - small[i]).abs();
+                assert!(off <= most, "{} and {}", large[i], small[i]);
+                furthest = furthest.max(off / most);
+            }
+        }
+        assert!(furthest > 0.5, "the bound is near what is reached: {furthest}");
+    }
+
+    #[test]
+    fn products_that_f16_has_not_are_left_to_others() {
+        for scales in [[60_000.0, 0.1], [0.1, 60_000.0], [f32::NAN, 0.1]] {
+            assert!(tensor(BlockType::Q4K, &scales).recoded().is_none(), "{scales:?}");
+        }
+        assert!(tensor(BlockType::Q6K, &[]).recoded().is_none());
+    }
+}
