@@ -10,7 +10,7 @@
 
 use crate::kernels::LINE;
 use crate::large_pages;
-use memmap2::{Mmap, MmapRaw, UncheckedAdvice};
+use memmap2::{Mmap, MmapRaw};
 use naive_decode::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -122,27 +122,24 @@ impl Block {
     }
 
     /// Fills memory of one's own by `read`, which is told where in the file the bytes begin. From then on they are read there,
-    /// and the system may have the map's pages back.
-    ///
-    /// # Errors
-    /// If `read` has one, or there is no memory; then everything is as it was.
+    /// and the system may have the map's pages back. None if they cannot be read or there is no memory; then everything is as
+    /// it was.
+    #[cfg(target_os = "linux")]
     pub(super) fn copy(
         &self,
         (memory, thread): (&Memory, usize),
         read: impl FnOnce(&mut [u8], u64) -> std::io::Result<()>,
-    ) -> Result<()> {
-        let mut copy = memory.take(thread, self.length)?;
-        read(copy.bytes_mut(), self.start as u64)
-            .map_err(|e| Error::invalid("a copy of packed weights", e.to_string(), "whole"))?;
-        if self.copy.set(Box::new(copy)).is_ok()
-            && let Pages::File(map) = &*self.pages
-        {
-            let advice = UncheckedAdvice::DontNeed;
+    ) -> Option<()> {
+        let mut copy = memory.take(thread, self.length).ok()?;
+        read(copy.bytes_mut(), self.start as u64).ok()?;
+        self.copy.set(Box::new(copy)).ok()?;
+        if let Pages::File(map) = &*self.pages {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
             // SAFETY: the map is read-only and shared with its file, so no page has anything that the file does not: whoever
             // still reads there finds the same bytes.
             let _ = unsafe { map.unchecked_advise_range(advice, self.start, self.length) };
         }
-        Ok(())
+        Some(())
     }
 
     /// Bytes of all blocks of the same memory, or of the file: a model's weights, once it is packed.

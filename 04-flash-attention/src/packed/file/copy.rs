@@ -27,7 +27,7 @@ pub(super) fn begin(
             for (thread, block) in blocks.iter().enumerate() {
                 // Read, and not copied from the map: a file that was cut short is then an error, and no fault.
                 let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
-                if block.copy((&memory, thread), read).is_err() {
+                if block.copy((&memory, thread), read).is_none() {
                     return;
                 }
             }
