@@ -1,6 +1,7 @@
 //! How weights lie in files: plain numbers, or blocks of small integers with a scale.
 
 mod dequantise;
+mod iq4;
 mod k_quants;
 mod recode;
 
@@ -20,9 +21,9 @@ pub struct RawTensor<'a> {
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// What a run of numbers is stored as. Those that begin with Q are ggml's; the first digit is the
+/// What a run of numbers is stored as. Those that begin with Q or IQ are ggml's; the first digit is the
 /// number of bits, `_0` has a scale for each block, `_1` a smallest value besides, and `_K` has
-/// blocks of 256 whose scales are themselves small integers.
+/// blocks of 256 whose scales are themselves small integers. Codes of IQ4 are places in a list of sixteen numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockType {
     /// 32-bit floats.
@@ -51,11 +52,15 @@ pub enum BlockType {
     Q5K,
     /// 256 of 6 bits: sixteen scales of 8 bits.
     Q6K,
+    /// 32 of 4 bits: scale.
+    Iq4Nl,
+    /// 256 of 4 bits: eight scales of 6 bits.
+    Iq4Xs,
 }
 
 impl BlockType {
     /// Every type, with the number that GGUF writes for it.
-    pub const ALL: [(u32, BlockType); 13] = [
+    pub const ALL: [(u32, BlockType); 15] = [
         (0, BlockType::F32),
         (1, BlockType::F16),
         (2, BlockType::Q4_0),
@@ -68,6 +73,8 @@ impl BlockType {
         (12, BlockType::Q4K),
         (13, BlockType::Q5K),
         (14, BlockType::Q6K),
+        (20, BlockType::Iq4Nl),
+        (23, BlockType::Iq4Xs),
         (30, BlockType::BF16),
     ];
 
@@ -100,6 +107,8 @@ impl BlockType {
             BlockType::Q4K => (256, 144),
             BlockType::Q5K => (256, 176),
             BlockType::Q6K => (256, 210),
+            BlockType::Iq4Nl => (32, 18),
+            BlockType::Iq4Xs => (256, 136),
         }
     }
 }
@@ -120,6 +129,8 @@ impl fmt::Display for BlockType {
             BlockType::Q4K => "Q4_K",
             BlockType::Q5K => "Q5_K",
             BlockType::Q6K => "Q6_K",
+            BlockType::Iq4Nl => "IQ4_NL",
+            BlockType::Iq4Xs => "IQ4_XS",
         })
     }
 }

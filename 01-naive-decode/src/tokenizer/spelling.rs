@@ -63,9 +63,10 @@ impl Spelling {
             |tokens: &[u32]| tokenizer.decode(tokens, false).map_err(|e| Error::file(name, e));
         match self {
             Spelling::Letters => {
+                // Added tokens are written as they are, not in letters, of which they may have some all the same.
+                let is_added = tokenizer.get_added_vocabulary().simple_id_to_token(token).is_some();
                 let bytes: Option<Vec<u8>> = written.chars().map(byte_of).collect();
-                // Added tokens are written as they are, not in letters.
-                Ok(bytes.unwrap_or_else(|| written.into_bytes()))
+                Ok(bytes.filter(|_| !is_added).unwrap_or_else(|| written.into_bytes()))
             }
             Spelling::Text { bytes, anchor } => {
                 let byte = if *bytes { fallback(&written) } else { None };
@@ -117,6 +118,20 @@ mod tests {
         for other in [' ', '\n', '\u{7f}', '\u{a0}', '\u{ad}', '\u{144}', '▁', '好'] {
             assert_eq!(byte_of(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn an_added_token_is_what_is_written_also_where_that_is_a_letter_of_the_alphabet() {
+        // As DeepSeek's tokenizers have some. In the alphabet it is the letter of the byte 0xFC.
+        let json = r#"{"version": "1.0", "added_tokens": [{"id": 1, "content": "ü", "single_word": false,
+            "lstrip": false, "rstrip": false, "normalized": false, "special": false}],
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+            "model": {"type": "BPE", "vocab": {"Ã": 0}, "merges": []}}"#;
+        let tokenizer: Tokenizer = json.parse().unwrap();
+        let spelling = Spelling::of(&tokenizer);
+        let bytes = |token| spelling.bytes(&tokenizer, "tokenizer.json", token, false).unwrap();
+        assert_eq!(bytes(1), "ü".as_bytes());
+        assert_eq!(bytes(0), [0xC3], "an ordinary token is in letters");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Starting does not wait for the weights: the system is told that all of them will be needed, and may read them ahead. The file
 //! holds what [`Memory`](super::Memory) would hold: for each thread a stretch with its panels of all matrices, in the order of
-//! packing. There it goes, too, while the model is at work already.
+//! packing. On Linux it goes there, too, while the model is at work already.
 //!
 //! ```text
 //! prefix   magic, version, length of the header, checksum of all before the stretches
@@ -62,7 +62,8 @@ pub struct PackedFile {
 }
 
 impl PackedFile {
-    /// Maps a file and checks all of it but the blocks. Where the system has large pages, a thread begins to copy them there.
+    /// Maps a file and checks all of it but the blocks. Where the system has large pages, and memory enough, a thread begins to
+    /// copy them there.
     ///
     /// The file must stay as it is while it is mapped: bytes that change under a slice are undefined behaviour, and those past
     /// a new end stop the program. No type can hold the system to that, and this function is safe all the same: an
@@ -97,13 +98,15 @@ impl PackedFile {
         #[cfg(target_os = "linux")]
         {
             let blocks = matrices.iter().map(|(_, blocks)| Arc::downgrade(blocks)).collect();
-            let _ = copy::begin(file, header.threads, blocks);
+            if copy::is_worth_it(map.len()) {
+                let _ = copy::begin(file, header.threads, blocks);
+            }
         }
         let matrices = matrices.into_iter().map(|both| (both.0.name.clone(), both)).collect();
         Ok(PackedFile { name, map, matrices })
     }
 
-    /// Reads every block and compares it with its checksum.
+    /// Reads every block in the file and compares it with its checksum.
     ///
     /// # Errors
     /// Names a matrix that is not what was written.

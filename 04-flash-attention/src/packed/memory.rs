@@ -5,8 +5,8 @@
 //! beginning of its next. Pages of 2 MB instead of 4 KB spare the processor most of the work of finding
 //! out where in memory a page is.
 //!
-//! Weights that were packed before lie in a file in the same order. They are used where they are mapped until they have been
-//! copied into large pages, too.
+//! Weights that were packed before lie in a file in the same order. They are used where they are mapped; on Linux, until they
+//! have been copied into large pages, too.
 
 use crate::kernels::LINE;
 use crate::large_pages;
@@ -122,23 +122,22 @@ impl Block {
     }
 
     /// Fills memory of one's own by `read`, which is told where in the file the bytes begin. From then on they are read there,
-    /// and the system may have the map's pages back. None if they cannot be read or there is no memory; then everything is as
-    /// it was.
+    /// and the system may have the map's pages back. None if they cannot be read, or there is no address space; then everything
+    /// is as it was.
     #[cfg(target_os = "linux")]
     pub(super) fn copy(
         &self,
         (memory, thread): (&Memory, usize),
         read: impl FnOnce(&mut [u8], u64) -> std::io::Result<()>,
     ) -> Option<()> {
+        let Pages::File(map) = &*self.pages else { return None };
         let mut copy = memory.take(thread, self.length).ok()?;
         read(copy.bytes_mut(), self.start as u64).ok()?;
         self.copy.set(Box::new(copy)).ok()?;
-        if let Pages::File(map) = &*self.pages {
-            let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: the map is read-only and shared with its file, so no page has anything that the file does not: whoever
-            // still reads there finds the same bytes.
-            let _ = unsafe { map.unchecked_advise_range(advice, self.start, self.length) };
-        }
+        let advice = memmap2::UncheckedAdvice::DontNeed;
+        // SAFETY: the map is read-only and shared with its file, so no page has anything that the file does not: whoever
+        // still reads there finds the same bytes.
+        let _ = unsafe { map.unchecked_advise_range(advice, self.start, self.length) };
         Some(())
     }
 

@@ -19,7 +19,7 @@ use table::Table;
 /// What a model's weights are to be stored as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
-    /// As the file has them, where it has them in one of our formats; INT8 otherwise.
+    /// As the file has them, where it has them in one of our formats, or with the codes that it has; Q8_0 otherwise.
     AsStored,
     /// All in one format, whatever the file has.
     As(Format),
@@ -52,7 +52,7 @@ impl FromStr for Weights {
 pub struct Packed {
     /// What they are stored as now.
     pub format: Format,
-    /// Whether they were taken as they were, and not by way of f32.
+    /// Whether they were taken as a file has them, and neither by way of f32 nor with their codes in other blocks.
     pub as_stored: bool,
     /// How many.
     pub matrices: usize,
@@ -142,7 +142,9 @@ impl<'a> Packer<'a> {
     /// A matrix's rows as its source has them, if they are to be kept so.
     fn stored(&self, name: &str, shape: [usize; 2]) -> Result<Option<Rows<'a>>> {
         // Another shape than the model's is for `tensors` to complain about.
-        let rows = (self.stored)(name)?.filter(|rows| [rows.outputs, rows.inputs] == shape);
+        let rows = (self.stored)(name)
+            .map_err(|error| of(name, error))?
+            .filter(|rows| [rows.outputs, rows.inputs] == shape);
         Ok(rows.and_then(|rows| match (self.weights, rows.format) {
             (Weights::AsStored, _) => Some(rows),
             (Weights::As(format), stored) if format == stored => Some(rows),
@@ -189,11 +191,28 @@ impl<'a> Packer<'a> {
         self.kept_or_packed(name, shape, || self.stored(name, shape), &|| tensors(name, &shape))
     }
 
-    fn converted(&self, weights: &[f32], outputs: usize, inputs: usize) -> Result<PackedLinear> {
-        let format = match self.weights {
+    /// What becomes of a matrix that its source has in none of our formats.
+    fn format(&self) -> Format {
+        match self.weights {
             Weights::AsStored => Format::Q8_0,
             Weights::As(format) => format,
-        };
+        }
+    }
+
+    /// Rows of that format, of a matrix beside which others have some.
+    fn encoded(
+        &self,
+        name: &str,
+        [outputs, inputs]: [usize; 2],
+        tensors: Tensors,
+    ) -> Result<Rows<'static>> {
+        let weights = tensors(name, &[outputs, inputs])?;
+        let rows = Rows::encoded(self.format(), &weights, outputs, inputs);
+        rows.map(Rows::converted).map_err(|error| of(name, error))
+    }
+
+    fn converted(&self, weights: &[f32], outputs: usize, inputs: usize) -> Result<PackedLinear> {
+        let format = self.format();
         let (simd, pool, memory) = (self.simd, &self.pool, &self.memory);
         PackedLinear::from_floats(format, weights, outputs, inputs, simd, pool, memory)
     }
@@ -280,15 +299,27 @@ impl Packing for Packer<'_> {
         }
         let rows = |(name, outputs): &(String, usize)| self.stored(name, [*outputs, inputs]);
         let rows = matrices.iter().map(rows).collect::<Result<Vec<_>>>()?;
-        let format = |rows: &Option<Rows>| rows.as_ref().map(|rows| rows.format);
-        if rows.iter().any(|other| format(other) != format(&rows[0])) {
+        let format = |rows: &Option<Rows>| rows.as_ref().map_or(self.format(), |rows| rows.format);
+        let whole = format(&rows[0]);
+        if rows.iter().any(|other| format(other) != whole) {
             return Ok(None);
         }
-        let rows = rows.into_iter().collect::<Option<Vec<_>>>().map(|rows| {
-            let bytes = rows.iter().map(|rows| &*rows.bytes).collect::<Vec<_>>().concat().into();
-            let as_stored = rows.iter().all(|rows| rows.as_stored);
-            Rows { as_stored, format: rows[0].format, outputs, inputs, bytes }
-        });
+        let rows = match rows.iter().any(Option::is_some) {
+            // All of it is converted at once, by all threads.
+            false => None,
+            true => {
+                let mut parts = Vec::with_capacity(rows.len());
+                for (rows, (name, outputs)) in rows.into_iter().zip(matrices) {
+                    parts.push(match rows {
+                        Some(rows) => rows,
+                        None => self.encoded(name, [*outputs, inputs], tensors)?,
+                    });
+                }
+                let bytes = parts.iter().map(|rows| &*rows.bytes).collect::<Vec<_>>().concat();
+                let as_stored = parts.iter().all(|rows| rows.as_stored);
+                Some(Rows { as_stored, format: whole, outputs, inputs, bytes: bytes.into() })
+            }
+        };
         let make = || {
             let mut weights = Vec::with_capacity(outputs * inputs);
             for (name, outputs) in matrices {

@@ -71,11 +71,12 @@ def halt(page: Page) -> None:
       window.fetch = async (address, options) => {
         window.fetch = own;
         const reader = (await own(address, options)).body.getReader();
-        let left = 4000; // bytes: some twenty pieces of 150
+        let left = 4000; // bytes: less than twenty pieces of 150
         return new Response(new ReadableStream({
           start(pieces) { options.signal.addEventListener("abort", () => pieces.error(options.signal.reason)); },
           async pull(pieces) {
-            const { value } = await reader.read();
+            const { done, value } = await reader.read();
+            if (done) throw new Error("the answer is over before its middle");
             pieces.enqueue(value.subarray(0, left));
             left -= value.length;
             if (left <= 0) await new Promise(() => {});

@@ -1,7 +1,7 @@
 //! Blocks back to f32, with the roundings that ggml's own definitions have: a product, then a sum,
 //! never fused. Another order would give other bits than every other reader of the same file.
 
-use super::{BlockType, k_quants};
+use super::{BlockType, iq4, k_quants};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
@@ -32,6 +32,8 @@ pub fn dequantise(kind: BlockType, bytes: &[u8]) -> Vec<f32> {
         BlockType::Q4K => each(bytes, k_quants::q4_k),
         BlockType::Q5K => each(bytes, k_quants::q5_k),
         BlockType::Q6K => each(bytes, k_quants::q6_k),
+        BlockType::Iq4Nl => each(bytes, iq4::iq4_nl),
+        BlockType::Iq4Xs => each(bytes, iq4::iq4_xs),
     }
 }
 

@@ -3,6 +3,7 @@
 //! By way of f32 a matrix would be rounded to new codes. Here each keeps the codes that it has.
 
 use super::dequantise::{fifth_bit, half_at, nibble};
+use super::iq4::{self, listed};
 use super::k_quants::{half_byte, scale_and_smallest};
 use super::{BlockType, RawTensor};
 use half::f16;
@@ -15,7 +16,7 @@ impl BlockType {
     /// The type that [`RawTensor::recoded`] makes of this one; none if it makes nothing of it.
     pub fn recoded(self) -> Option<BlockType> {
         match self {
-            BlockType::Q5_0 => Some(BlockType::Q8_0),
+            BlockType::Q5_0 | BlockType::Iq4Nl | BlockType::Iq4Xs => Some(BlockType::Q8_0),
             BlockType::Q4K => Some(BlockType::Q4_1),
             _ => None,
         }
@@ -23,14 +24,17 @@ impl BlockType {
 }
 
 impl RawTensor<'_> {
-    /// The same codes in the type that [`BlockType::recoded`] gives: Q5_0 as Q8_0, number for number, and Q4_K as Q4_1, with the
-    /// products of scales rounded to f16, so that a number is off by 2^-11 of each of its two products at most. None for other
-    /// types, and if a product is too large for f16.
+    /// The same codes in the type that [`BlockType::recoded`] gives: Q5_0 and IQ4_NL as Q8_0, number for number; IQ4_XS as Q8_0,
+    /// with scales rounded to f16; and Q4_K as Q4_1, with the products of scales rounded to f16, so that a number is off by 2^-11
+    /// of each of its products at most (below 2^-14, where f16 has fewer digits, by 2^-25 for each step of a code). None for
+    /// other types, and if a product is too large for f16.
     pub fn recoded(&self) -> Option<RawTensor<'static>> {
         let kind = self.kind.recoded()?;
         let bytes = match self.kind {
             BlockType::Q5_0 => each(&self.bytes, q8_0),
             BlockType::Q4K => each(&self.bytes, q4_1),
+            BlockType::Iq4Nl => each(&self.bytes, q8_0_of_list),
+            BlockType::Iq4Xs => each(&self.bytes, q8_0_of_lists),
             _ => None,
         }?;
         Some(RawTensor { kind, shape: self.shape.clone(), bytes: bytes.into() })
@@ -55,6 +59,30 @@ fn q8_0(block: &[u8; 22], to: &mut [u8; 34]) -> Option<()> {
     to[..2].copy_from_slice(&block[..2]);
     for (i, code) in to[2..].iter_mut().enumerate() {
         *code = (nibble(&block[6..], i) | fifth_bit(&block[2..], i)).wrapping_sub(16);
+    }
+    Some(())
+}
+
+/// IQ4_NL as Q8_0, as what is listed are bytes.
+fn q8_0_of_list(block: &[u8; 18], to: &mut [u8; 34]) -> Option<()> {
+    to[..2].copy_from_slice(&block[..2]);
+    for (i, code) in to[2..].iter_mut().enumerate() {
+        *code = listed(&block[2..], i) as u8;
+    }
+    Some(())
+}
+
+/// IQ4_XS as eight blocks of Q8_0.
+fn q8_0_of_lists(block: &[u8; 136], to: &mut [u8; 8 * 34]) -> Option<()> {
+    for (group, to) in to.as_chunks_mut::<34>().0.iter_mut().enumerate() {
+        let scale = f16::from_f32(iq4::scale(block, group));
+        if !scale.is_finite() {
+            return None;
+        }
+        to[..2].copy_from_slice(&scale.to_le_bytes());
+        for (i, code) in to[2..].iter_mut().enumerate() {
+            *code = listed(&block[8 + 16 * group..], i) as u8;
+        }
     }
     Some(())
 }
@@ -110,11 +138,24 @@ mod tests {
     }
 
     #[test]
-    fn five_bits_are_eight_number_for_number() {
-        let five = tensor(BlockType::Q5_0, &[0.003]);
-        let eight = five.recoded().expect("every code is a byte");
-        assert_eq!((eight.kind, &eight.shape), (BlockType::Q8_0, &five.shape));
-        assert!(numbers(&eight) == numbers(&five));
+    fn five_bits_and_what_is_listed_are_eight_number_for_number() {
+        for kind in [BlockType::Q5_0, BlockType::Iq4Nl] {
+            let few = tensor(kind, &[0.003]);
+            let eight = few.recoded().expect("every code is a byte");
+            assert_eq!((eight.kind, &eight.shape), (BlockType::Q8_0, &few.shape));
+            assert!(numbers(&eight) == numbers(&few), "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_listed_for_256_is_eight_bits_but_for_rounded_scales() {
+        let few = tensor(BlockType::Iq4Xs, &[0.003]);
+        let eight = few.recoded().expect("scales are no larger than f16 has");
+        assert_eq!((eight.kind, &eight.shape), (BlockType::Q8_0, &few.shape));
+        for (few, eight) in numbers(&few).into_iter().zip(numbers(&eight)) {
+            assert!((few - eight).abs() <= few.abs() * 2f32.powi(-11), "{few} and {eight}");
+        }
+        assert!(tensor(BlockType::Iq4Xs, &[60_000.0]).recoded().is_none());
     }
 
     #[test]

@@ -68,6 +68,19 @@ fn a_template_that_has_a_place_for_tools_says_so() {
 }
 
 #[test]
+fn a_template_sees_the_messages_before_and_after() {
+    // As Hermes opens and closes a run of tools' answers.
+    let source = "{% for message in messages %}\
+        {% if loop.previtem is not defined or loop.previtem.role != message.role %}<{{ message.role }}>{% endif %}\
+        {{ message.content }}\
+        {% if loop.last or loop.nextitem.role != message.role %}</{{ message.role }}>{% endif %}{% endfor %}";
+    let template = ChatTemplate::new("template", source, None, None).unwrap();
+    let asked = conversation(&[("user", "a"), ("tool", "b"), ("tool", "c"), ("user", "d")]);
+    let text = template.render(&asked, false).unwrap();
+    assert_eq!(text, "<user>a</user><tool>bc</tool><user>d</user>");
+}
+
+#[test]
 fn chatml() {
     let asked = conversation(&[("user", "Hi")]);
     let system = "<|im_start|>system\nYou help.<|im_end|>\n";

@@ -117,8 +117,8 @@ fn tensors_that_overlap_or_lie_outside() {
 #[test]
 fn tensors_of_types_and_shapes_that_cannot_be() {
     let mut file = tiny();
-    file.tensor("blk.0.ffn_up.weight").code = 20;
-    assert_refused(&file, &["blk.0.ffn_up.weight", "type 20", "Q4_K"]);
+    file.tensor("blk.0.ffn_up.weight").code = 21;
+    assert_refused(&file, &["blk.0.ffn_up.weight", "type 21", "Q4_K"]);
     let mut file = tiny();
     file.tensor("blk.0.ffn_up.weight").shape = vec![32, 31];
     assert_refused(&file, &["blk.0.ffn_up.weight", "31", "blocks of 32"]);

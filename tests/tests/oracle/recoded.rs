@@ -109,7 +109,12 @@ fn codes_of_k_quants_are_kept_and_said_to_be_converted() -> Result<()> {
     let plain = logits(&files.load(LoadOptions::default())?)?;
     let size = plain.iter().map(|logit| logit.abs()).fold(0.0, f32::max);
     for weights in [Weights::AsStored, Weights::As(Format::Q4_1), Weights::As(Format::Q8_0)] {
-        let found = logits(&load(weights)?.model)?;
+        let loaded = load(weights)?;
+        if let Weights::As(_) = weights {
+            // All become one format, so queries, keys and values are one matrix, and gate and up.
+            assert_eq!(loaded.packed.iter().map(|entry| entry.matrices).sum::<usize>(), 5);
+        }
+        let found = logits(&loaded.model)?;
         let off = found.iter().zip(&plain).map(|(a, b)| (a - b).abs());
         let furthest = off.fold(0.0, f32::max) / size;
         let most = if weights == Weights::As(Format::Q4_1) { 0.2 } else { 0.02 };

@@ -133,8 +133,9 @@ impl<T: Tile, const R: usize> Kernel for Meet<'_, T, R> {
                 if let Some(x) = groups.get(g + 1) {
                     add_scaled::<T, R>(tile(g + 1), x, these[1].assume_init_ref(), &mut y);
                 }
-                let _ = next.ask() || soon.ask();
-                soon.ask();
+                for _ in 0..2 {
+                    let _ = next.ask() || soon.ask();
+                }
                 swap(&mut these, &mut those);
             }
             // ANCHOR_END: turns

@@ -6,16 +6,36 @@
 //! which a token meets them, and each is read from its copy as soon as that is there.
 
 use super::super::memory::{Block, Memory};
-use std::fs::File;
+use std::fs::{File, read_to_string};
 use std::os::unix::fs::FileExt;
 use std::sync::Weak;
 use std::thread::JoinHandle;
+
+/// Whether the system gives large pages to whoever asks, and has memory for this many bytes twice over. What it only maps, it can
+/// have back at any time; what is copied, it cannot.
+pub(super) fn is_worth_it(bytes: usize) -> bool {
+    let gives = read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let gives = gives.is_ok_and(|ways| !ways.contains("[never]"));
+    let there = read_to_string("/proc/meminfo").ok().and_then(|all| available(&all));
+    // A container may have less than the machine. What of that is in use counts files that the system could let go of.
+    let number =
+        |file: &str| read_to_string(format!("/sys/fs/cgroup/{file}")).ok()?.trim().parse().ok();
+    let (most, used) = (number("memory.max"), number("memory.current"));
+    let own = most.zip(used).map(|(most, used): (usize, usize)| most.saturating_sub(used));
+    gives && there.into_iter().chain(own).min().is_some_and(|free| free / 2 >= bytes)
+}
+
+/// Bytes that programs could still have, as `/proc/meminfo` has them.
+fn available(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<usize>().ok()?.checked_mul(1024)
+}
 
 /// Begins to copy matrices, given as each thread's block of them, from the file that is mapped. Matrices that nobody has any more
 /// are left out.
 ///
 /// # Errors
-/// If there can be no thread more. That, or a copy that cannot be made, is no harm: what is not copied is read where it is mapped.
+/// If there can be no thread more. That, or a block that cannot be read, is no harm: what is not copied is read where it is mapped.
 pub(super) fn begin(
     file: File,
     threads: usize,
@@ -78,6 +98,16 @@ mod tests {
         // Each thread's of the second matrix begins at the cache line after its block of the first.
         let apart = LENGTH.next_multiple_of(64);
         assert_eq!(after[2..], [0, 1].map(|thread| after[thread].wrapping_add(apart)));
+    }
+
+    #[test]
+    fn nothing_is_copied_that_there_is_no_memory_for() {
+        assert_eq!(
+            available("MemFree: 1 kB\nMemAvailable:    2048 kB\nCached: 3 kB"),
+            Some(2 << 20)
+        );
+        assert_eq!(available("MemFree: 1 kB"), None);
+        assert!(!is_worth_it(1 << 60));
     }
 
     #[test]

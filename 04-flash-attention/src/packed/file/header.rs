@@ -36,7 +36,7 @@ pub(super) struct Header {
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) format: String,
-    /// Whether it was taken as its source had it, and not by way of f32.
+    /// Whether it was taken as its source had it.
     pub(super) as_stored: bool,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
