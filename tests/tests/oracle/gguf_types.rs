@@ -1,4 +1,4 @@
-//! Every quantisation type, written by candle's quantiser and read by both: the same bits.
+//! Every quantisation type that candle has, written by its quantiser and read by both: the same bits.
 //!
 //! candle and this project each implement ggml's definitions; neither takes code from the other.
 

@@ -12,7 +12,7 @@
 //! | `phi3.rs` | matrices that are several in one, heads turned in part |
 //! | `gemma.rs` | norms on both sides, GELU, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts |
-//! | `gguf_types.rs` | every quantisation type, bit for bit |
+//! | `gguf_types.rs` | every quantisation type that candle has, bit for bit |
 //! | `recoded.rs` | codes that are kept when K-quants are packed |
 //! | `compare.rs` | logits of both, and how far apart they are |
 //! | `checkpoint` | (checkpoints of every family, as `model-files` tests them) |
