@@ -96,11 +96,9 @@ impl PackedFile {
         };
         let matrices: Vec<_> = header.matrices.into_iter().map(mapped).collect();
         #[cfg(target_os = "linux")]
-        {
+        if copy::is_worth_it(map.len()) {
             let blocks = matrices.iter().map(|(_, blocks)| Arc::downgrade(blocks)).collect();
-            if copy::is_worth_it(map.len()) {
-                let _ = copy::begin(file, header.threads, blocks);
-            }
+            let _ = copy::begin(file, header.threads, blocks);
         }
         let matrices = matrices.into_iter().map(|both| (both.0.name.clone(), both)).collect();
         Ok(PackedFile { name, map, matrices })

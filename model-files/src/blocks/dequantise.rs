@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 /// Blocks that one thread takes at a time: enough that handing them out costs nothing.
-const BLOCKS_AT_ONCE: usize = 256;
+pub(super) const BLOCKS_AT_ONCE: usize = 256;
 
 /// The numbers that `bytes` stand for, in order.
 ///

@@ -2,15 +2,12 @@
 //!
 //! By way of f32 a matrix would be rounded to new codes. Here each keeps the codes that it has.
 
-use super::dequantise::{fifth_bit, half_at, nibble};
+use super::dequantise::{BLOCKS_AT_ONCE, fifth_bit, half_at, nibble};
 use super::iq4::{self, listed};
 use super::k_quants::{half_byte, scale_and_smallest};
 use super::{BlockType, RawTensor};
 use half::f16;
 use rayon::prelude::*;
-
-/// Blocks that one thread takes at a time.
-const BLOCKS_AT_ONCE: usize = 256;
 
 impl BlockType {
     /// The type that [`RawTensor::recoded`] makes of this one; none if it makes nothing of it.
@@ -65,10 +62,7 @@ fn q8_0(block: &[u8; 22], to: &mut [u8; 34]) -> Option<()> {
 
 /// IQ4_NL as Q8_0, as what is listed are bytes.
 fn q8_0_of_list(block: &[u8; 18], to: &mut [u8; 34]) -> Option<()> {
-    to[..2].copy_from_slice(&block[..2]);
-    for (i, code) in to[2..].iter_mut().enumerate() {
-        *code = listed(&block[2..], i) as u8;
-    }
+    put_listed([block[0], block[1]], &block[2..], to);
     Some(())
 }
 
@@ -79,12 +73,17 @@ fn q8_0_of_lists(block: &[u8; 136], to: &mut [u8; 8 * 34]) -> Option<()> {
         if !scale.is_finite() {
             return None;
         }
-        to[..2].copy_from_slice(&scale.to_le_bytes());
-        for (i, code) in to[2..].iter_mut().enumerate() {
-            *code = listed(&block[8 + 16 * group..], i) as u8;
-        }
+        put_listed(scale.to_le_bytes(), &block[8 + 16 * group..], to);
     }
     Some(())
+}
+
+/// A block of Q8_0 with this scale, of 32 codes that are places in IQ4's list.
+fn put_listed(scale: [u8; 2], codes: &[u8], to: &mut [u8; 34]) {
+    to[..2].copy_from_slice(&scale);
+    for (i, code) in to[2..].iter_mut().enumerate() {
+        *code = listed(codes, i) as u8;
+    }
 }
 
 /// Q4_K as eight blocks of Q4_1.
