@@ -1,7 +1,8 @@
 //! The same in AMX's tiles: sixteen rows of activations meet a group's weights in one instruction.
 //!
 //! A group's sums leave the tiles through memory, where they become floats, are scaled and added, as everywhere. That takes
-//! longer than the products do, so those of the next two groups are under way meanwhile.
+//! longer than the products do, so those of the next two groups are under way meanwhile. They leave their tiles after that: an
+//! instruction that stores a tile keeps others out while it waits for products.
 
 use super::{OUTPUTS, Tile};
 use crate::kernels::activations::{GROUP, Group};
@@ -124,14 +125,19 @@ impl<T: Tile, const R: usize> Kernel for Meet<'_, T, R> {
         unsafe {
             let mut y = [_mm512_setzero_ps(); R];
             // ANCHOR: turns
-            add_products(tiles, weights, groups, these);
+            multiply_two(tiles, weights, groups);
+            write_two(tiles, groups.len(), these);
             for g in (0..groups.len()).step_by(2) {
-                if g + 2 < groups.len() {
-                    add_products(tiles, &weights[g + 2..], &groups[g + 2..], those);
+                let more = groups.len().saturating_sub(g + 2);
+                if more > 0 {
+                    multiply_two(tiles, &weights[g + 2..], &groups[g + 2..]);
                 }
                 add_scaled::<T, R>(tile(g), &groups[g], these[0].assume_init_ref(), &mut y);
                 if let Some(x) = groups.get(g + 1) {
                     add_scaled::<T, R>(tile(g + 1), x, these[1].assume_init_ref(), &mut y);
+                }
+                if more > 0 {
+                    write_two(tiles, more, those);
                 }
                 for _ in 0..2 {
                     let _ = next.ask() || soon.ask();
@@ -148,20 +154,15 @@ impl<T: Tile, const R: usize> Kernel for Meet<'_, T, R> {
     }
 }
 
-/// Writes the sums of the first two groups, or of the only one. The second is multiplied while the first leaves its tile.
+/// Multiplies the first two groups, or the only one, in tiles of their own.
 ///
 /// # Safety
 /// There are as many groups of weights.
 #[inline(always)]
-unsafe fn add_products<const R: usize>(
-    tiles: &Tiles,
-    weights: &[Weights],
-    groups: &[Group<R>],
-    sums: &mut TwoSums,
-) {
+unsafe fn multiply_two<const R: usize>(tiles: &Tiles, weights: &[Weights], groups: &[Group<R>]) {
     let x = |g: usize| groups[g].codes.as_ptr().cast();
     let weights = |g: usize| weights[g].0.as_ptr().cast();
-    // SAFETY: a group's activations and weights have the tiles' shapes, and sums have room for sixteen rows.
+    // SAFETY: a group's activations and weights have the tiles' shapes.
     unsafe {
         tiles.load::<4>(x(0), GROUP);
         tiles.load::<6>(weights(0), ROW);
@@ -173,8 +174,16 @@ unsafe fn add_products<const R: usize>(
             tiles.clear::<1>();
             tiles.add_signed_bytes::<1, 5, 7>();
         }
+    }
+}
+
+/// Writes the sums of two groups, or of the only one.
+#[inline(always)]
+fn write_two(tiles: &Tiles, groups: usize, sums: &mut TwoSums) {
+    // SAFETY: sums have room for sixteen rows.
+    unsafe {
         tiles.store::<0>(sums[0].as_mut_ptr().cast(), ROW);
-        if groups.len() > 1 {
+        if groups > 1 {
             tiles.store::<1>(sums[1].as_mut_ptr().cast(), ROW);
         }
     }
