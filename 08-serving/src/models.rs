@@ -11,7 +11,7 @@ use crate::say::say;
 use anyhow::Result;
 use clap::Args;
 use memory::{Memory, memory};
-use model_files::{Hub, ModelSummary};
+use model_files::{Hub, ModelSummary, is_gguf_model};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -134,7 +134,8 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
 /// The models at a path: itself, if it is one, or what lies in it.
 fn models_in(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_file() {
-        let is_weights = path.extension().is_some_and(|it| it == "gguf" || it == "safetensors");
+        let is_named = path.extension().is_some_and(|it| it == "gguf" || it == "safetensors");
+        let is_weights = is_named || is_gguf_model(path);
         return Ok(is_weights.then(|| path.to_owned()).into_iter().collect());
     }
     if path.join("config.json").exists() {
@@ -144,8 +145,7 @@ fn models_in(path: &Path) -> Result<Vec<PathBuf>> {
     let mut models = Vec::new();
     for entry in std::fs::read_dir(path).map_err(io)? {
         let path = entry.map_err(io)?.path();
-        let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
-        if is_gguf && path.is_file() || path.join("config.json").exists() {
+        if is_gguf_model(&path) || path.join("config.json").exists() {
             models.push(path);
         }
     }

@@ -96,7 +96,7 @@ impl ModelFiles {
         Self::from_parts(path, directory, &|_| Safetensors::open(path))
     }
 
-    /// A GGUF file, which has everything in it.
+    /// A GGUF file, which has everything in it, or the first of several.
     ///
     /// # Errors
     /// Whatever is malformed, missing or unknown in it.
@@ -116,7 +116,7 @@ impl ModelFiles {
             }
         };
         let config_file = format!("{}, metadata", gguf.file());
-        let origin = Some(Origin::new(path, &[gguf.stamp()]));
+        let origin = Some(Origin::new(path, &gguf.stamps()));
         let (name, weights) = (path.display().to_string(), Weights::Gguf(gguf));
         ModelFiles {
             name,

@@ -1,4 +1,4 @@
-//! GGUF: one file with everything in it, tensors, sizes and vocabulary, as llama.cpp writes it.
+//! GGUF: one file with everything in it, tensors, sizes and vocabulary, as llama.cpp writes it; or several, of a large model.
 //!
 //! The format is defined in ggml's `docs/gguf.md`; versions 2 and 3 are read, little-endian. The
 //! file is memory-mapped: opening it reads the header, and weights come from disk when a tensor is
@@ -10,29 +10,30 @@ mod dialect;
 mod experts;
 mod header;
 mod metadata;
+mod parts;
 mod rope_factors;
 mod tokenizer;
 mod value;
 
+pub(crate) use header::is_gguf;
 pub use metadata::Metadata;
+pub(crate) use parts::PartName;
 
 use crate::architectures::Architecture;
 use crate::blocks::{RawTensor, dequantise};
 use crate::origin::Stamp;
-use crate::text_file::check_is_file;
 use dialect::{Dialect, LONG_DIVISORS, ROPE_DIVISORS, SHORT_DIVISORS};
 use header::{Header, TensorPlace};
-use naive_decode::{Error, FileMap, Result, Tokenizer};
+use naive_decode::{Error, Result, Tokenizer};
+use parts::{Part, Parts};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::path::Path;
-use std::time::SystemTime;
 
 /// An open GGUF file. Tensors are asked for by their names in Hugging Face's layout.
 pub struct Gguf {
-    file: String,
-    bytes: FileMap,
-    modified: SystemTime,
+    /// One or more; the first has all metadata.
+    parts: Vec<Part>,
     header: Header,
     dialect: &'static Dialect,
     /// Query and key-value heads, whose rows may have to change places.
@@ -40,45 +41,39 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Opens a file and checks its header against its length.
+    /// Opens a file and checks its header against its length; with the first of several parts, all of them.
     ///
     /// The file must stay as it is while it is open. To update a model, write a new file beside it
     /// and rename.
     ///
     /// # Errors
-    /// If it cannot be read, is no whole GGUF file, or has an architecture that is not known here.
+    /// If it cannot be read, is no whole GGUF file, is a later part or lacks one, or has an architecture that is not known here.
     pub fn open(path: &Path) -> Result<Self> {
-        check_is_file(path)?;
-        let modified = Stamp::modified(path)?;
-        let bytes = FileMap::open(path)?;
-        let file = path.display().to_string();
-        let header = Header::read(&file, &bytes)?;
-        let metadata = Metadata { file: &file, bytes: &bytes, entries: &header.metadata };
+        let Parts { parts, header } = Parts::open(path)?;
+        let metadata = parts[0].metadata(&header);
         let dialect = Dialect::of(&metadata)?;
         let heads = dialect.heads(&metadata)?;
-        Ok(Gguf { file, bytes, modified, header, dialect, heads })
+        Ok(Gguf { parts, header, dialect, heads })
     }
 
-    /// Name that errors give this file.
+    /// Name that errors give this file, or its first part.
     pub fn file(&self) -> &str {
-        &self.file
+        &self.parts[0].file
     }
 
-    /// Size of the file in bytes.
+    /// Size of the file in bytes, of all parts together.
     pub fn size(&self) -> usize {
-        self.bytes.len()
+        self.parts.iter().map(|part| part.bytes.len()).sum()
     }
 
     /// Lets go of the pages that were read, as [`FileMap::release_pages`].
     pub fn release_pages(&self) {
-        self.bytes.release_pages();
+        self.parts.iter().for_each(|part| part.bytes.release_pages());
     }
 
-    /// What tells the file from others.
-    pub(crate) fn stamp(&self) -> Stamp {
-        let starts = self.header.tensors.values().map(|place| place.start);
-        let head = &self.bytes[..starts.min().unwrap_or(self.bytes.len())];
-        Stamp::new(Path::new(&self.file), self.modified, self.bytes.len(), head)
+    /// What tells each of its files from others.
+    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+        self.parts.iter().map(Part::stamp).collect()
     }
 
     /// Numbers in its weights, RoPE's divisors aside: they are part of the shape.
@@ -91,7 +86,7 @@ impl Gguf {
 
     /// What the file says besides weights.
     pub fn metadata(&self) -> Metadata<'_> {
-        Metadata { file: &self.file, bytes: &self.bytes, entries: &self.header.metadata }
+        self.parts[0].metadata(&self.header)
     }
 
     /// The model's shape, and the family it belongs to.
@@ -108,7 +103,7 @@ impl Gguf {
             let known = self.dialect.name;
             let problem =
                 format!("tensor `{odd}` is not one that is known of a {known} with {key} {blocks}");
-            return Err(Error::file(&self.file, problem));
+            return Err(Error::file(self.file(), problem));
         }
         let numbers =
             |name: &str| tensors.get(name).map(|place| dequantise(place.kind, self.stored(place)));
@@ -149,13 +144,13 @@ impl Gguf {
     /// If it is missing, has another shape, or holds a NaN or an infinity.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         let raw = self.raw(name).ok_or_else(|| Error::MissingTensor {
-            file: self.file.clone(),
+            file: self.file().to_owned(),
             tensor: self.dialect.described(name),
             expected: shape.to_vec(),
         })?;
         if raw.shape != shape {
             return Err(Error::TensorShape {
-                file: self.file.clone(),
+                file: self.file_of(name).to_owned(),
                 tensor: self.dialect.described(name),
                 expected: shape.to_vec(),
                 found: raw.shape,
@@ -170,7 +165,7 @@ impl Gguf {
                 let problem = format!(
                     "tensor `{tensor}` ({kind}) holds {found} at {at}, expected finite numbers"
                 );
-                Err(Error::file(&self.file, problem))
+                Err(Error::file(self.file_of(name), problem))
             }
         }
     }
@@ -195,8 +190,15 @@ impl Gguf {
         Some(RawTensor { kind: place.kind, shape: place.shape.clone(), bytes })
     }
 
+    /// The name of the file that has a tensor, for errors.
+    fn file_of(&self, name: &str) -> &str {
+        let named = self.dialect.name_in_file(name);
+        let place = named.and_then(|named| self.header.tensors.get(&named));
+        place.map_or(self.file(), |place| &self.parts[place.part].file)
+    }
+
     fn stored(&self, place: &TensorPlace) -> &[u8] {
-        &self.bytes[place.start..place.start + place.length]
+        &self.parts[place.part].bytes[place.start..place.start + place.length]
     }
 }
 

@@ -59,5 +59,5 @@ pub use origin::Origin;
 pub use plain_llama::PlainLlama;
 pub use safetensors::Safetensors;
 pub use sampling::SamplingDefaults;
-pub use source::{CachedModel, Hub, HubName, Wanted, open};
+pub use source::{CachedModel, Hub, HubName, Wanted, is_gguf_model, open};
 pub use summary::ModelSummary;

@@ -5,6 +5,7 @@ mod hub;
 pub use hub::{CachedModel, Hub};
 
 use crate::files::ModelFiles;
+use crate::gguf::{PartName, is_gguf};
 use crate::text_file::is_there;
 use naive_decode::{Error, Result};
 use std::path::Path;
@@ -16,10 +17,11 @@ use std::path::Path;
 /// mla                                           an embedded model; `./mla` is a directory
 /// ./models/smol                                 a directory in Hugging Face's layout
 /// smol.Q4_K_M.gguf                              a file
+/// large-00001-of-00003.gguf                     the first of several files
 /// HuggingFaceTB/SmolLM2-135M-Instruct           the hub
 /// HuggingFaceTB/SmolLM2-135M-Instruct@v0.2      the hub: a branch, tag or commit
 /// someone/SmolLM2-GGUF:Q4_K_M                   the hub: the file whose weights are stored so
-/// someone/SmolLM2-GGUF:smol.Q4_K_M.gguf         the hub: one file
+/// someone/SmolLM2-GGUF:smol.Q4_K_M.gguf         the hub: one file, or all that it is a part of
 /// ```
 ///
 /// What is on this machine goes before what is on the hub. A name on the hub without a file means the model in parts
@@ -46,6 +48,12 @@ pub fn open(what: &str) -> Result<ModelFiles> {
     open_path(path)
 }
 
+/// Whether a file is a GGUF model, or the first part of one: what [`open`] opens by itself.
+pub fn is_gguf_model(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    is_gguf(path) && is_first(&name)
+}
+
 /// Everything that can be said after `--model`.
 fn kinds() -> String {
     let embedded: Vec<_> = embedded_models::all().iter().map(|model| model.name).collect();
@@ -58,7 +66,7 @@ fn kinds() -> String {
 
 fn open_path(path: &Path) -> Result<ModelFiles> {
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("gguf") if !path.is_dir() => ModelFiles::open_gguf(path),
+        _ if is_gguf(path) => ModelFiles::open_gguf(path),
         Some("safetensors") if !path.is_dir() && !is_there(&path.with_file_name("config.json")) => {
             let problem = "has no config.json beside it, expected config.json and \
                            tokenizer.json in the same directory";
@@ -94,29 +102,49 @@ pub struct HubName {
 pub enum Wanted {
     /// The one of this name.
     File(String),
-    /// The one whose name ends with how its weights are stored: `Q4_K_M`, in capitals or not.
+    /// The one whose name ends with how its weights are stored: `Q4_K_M`, `UD-Q4_K_XL`, in capitals or not.
     Stored(String),
 }
 
 impl Wanted {
-    /// Whether a file is such a one.
+    /// Whether a file is such a one, or the first of such a model's.
     fn is(&self, path: &str) -> bool {
         match self {
-            Wanted::File(name) => path == name,
+            Wanted::File(name) => PartName::parse(name).map_or(path == name, |it| path == it.of(1)),
             Wanted::Stored(how) => {
-                let file = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
-                let end = file.strip_suffix(".gguf").filter(|_| is_model(path));
-                let before = end.and_then(|end| end.strip_suffix(&how.to_ascii_lowercase()));
-                before.is_some_and(|before| before.ends_with(['-', '.']))
+                let stem = stem(path).rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+                let before = stem.strip_suffix(&how.to_ascii_lowercase());
+                is_model(path) && before.is_some_and(|before| before.ends_with(['-', '.']))
             }
         }
     }
 }
 
-/// Whether a file is a GGUF model, and not the encoder of pictures that comes beside some.
+/// Whether a file is a GGUF model or the first part of one, and not the encoder of pictures that comes beside some.
 fn is_model(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
-    file.ends_with(".gguf") && !file.starts_with("mmproj")
+    file.ends_with(".gguf") && !file.starts_with("mmproj") && is_first(file)
+}
+
+/// Whether a file is the only one of its model by its name, or the first.
+fn is_first(file: &str) -> bool {
+    PartName::parse(file).is_none_or(|part| part.number == 1)
+}
+
+/// A GGUF file's path up to its ending, and to its number if it is one of several.
+fn stem(path: &str) -> &str {
+    match PartName::parse(path) {
+        Some(part) => part.stem,
+        None => path.strip_suffix(".gguf").unwrap_or(path),
+    }
+}
+
+/// All files of the model that a GGUF file is, or is the first of.
+fn parts(path: &str) -> Vec<String> {
+    match PartName::parse(path) {
+        Some(part) => (1..=part.count).map(|number| part.of(number)).collect(),
+        None => vec![path.to_owned()],
+    }
 }
 
 impl HubName {
@@ -147,8 +175,7 @@ impl HubName {
         let wanted = |what: &str| match is_file(what) {
             true => Some(Wanted::File(what.to_owned())),
             false => {
-                let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                let is_kind = !what.is_empty() && what.chars().all(inner);
+                let is_kind = is_word(what) && !what.contains('.');
                 is_kind.then(|| Wanted::Stored(what.to_owned()))
             }
         };
@@ -191,6 +218,7 @@ mod tests {
         assert_eq!(parsed("o/n:q/a.gguf"), name(["o/n", "main", "q/a.gguf"]));
         assert_eq!(parsed("o/n@v1:a.gguf"), name(["o/n", "v1", "a.gguf"]));
         assert_eq!(parsed("o/n:Q4_K_M"), name(["o/n", "main", "stored as Q4_K_M"]));
+        assert_eq!(parsed("o/n:UD-Q4_K_XL"), name(["o/n", "main", "stored as UD-Q4_K_XL"]));
         for path in [
             "name",
             "./o/n",

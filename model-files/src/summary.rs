@@ -1,7 +1,7 @@
 //! What a model is, from the beginnings of its files: neither weights nor vocabulary are read.
 
 use crate::architectures::{Architecture, LayerKv};
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, is_gguf};
 use crate::safetensors::Safetensors;
 use crate::text_file::{TextFile, read};
 use embedded_models::EmbeddedModel;
@@ -30,8 +30,7 @@ impl ModelSummary {
     /// # Errors
     /// Whatever is missing or malformed in its config or in its weights' header.
     pub fn read(path: &Path) -> Result<Self> {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if extension == Some("gguf") && !path.is_dir() {
+        if is_gguf(path) {
             let gguf = Gguf::open(path)?;
             let (parameters, stored_bytes) = (gguf.parameters() as u64, gguf.size() as u64);
             let architecture = gguf.architecture()?;

@@ -6,6 +6,9 @@ use super::value::Entry;
 use crate::blocks::BlockType;
 use naive_decode::{Error, Result};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// Where tensors begin if the file does not say: at multiples of this many bytes.
 const USUAL_ALIGNMENT: u64 = 32;
@@ -16,12 +19,14 @@ const MOST_DIMENSIONS: u32 = 4;
 /// GGUF allows no longer key, in bytes.
 const LONGEST_KEY: usize = 65_535;
 
-/// One tensor's place in the file.
+/// One tensor's place in its file.
 #[derive(Debug, Clone)]
 pub(super) struct TensorPlace {
     pub(super) kind: BlockType,
     /// Outermost dimension first (the file has the innermost first).
     pub(super) shape: Vec<usize>,
+    /// The file that it lies in, if there are several: from 0 on.
+    pub(super) part: usize,
     /// First byte, counted from the file's first.
     pub(super) start: usize,
     pub(super) length: usize,
@@ -33,17 +38,30 @@ pub(super) struct Header {
     pub(super) tensors: BTreeMap<String, TensorPlace>,
 }
 
+/// What a GGUF file begins with.
+const MAGIC: &[u8; 4] = b"GGUF";
+
+/// Whether a file is one by its name, or begins as one does whatever its name: Ollama's are called by what is in them.
+pub(crate) fn is_gguf(path: &Path) -> bool {
+    let begins = || {
+        let mut magic = [0; MAGIC.len()];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+        read.is_ok() && magic == *MAGIC
+    };
+    let is_named = path.extension().is_some_and(|extension| extension == "gguf");
+    is_named && !path.is_dir() || path.is_file() && begins()
+}
+
 impl Header {
     /// Reads and checks the header of a whole file.
     ///
     /// # Errors
-    /// If it is no GGUF of a version that is read here, is a part of one, ends before all that it
-    /// promises, or has a tensor of a type or in a place that cannot be.
+    /// If it is no GGUF of a version that is read here, ends before all that it promises, or has a tensor of a type or in a place that cannot be.
     pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Self> {
         let refuse = |problem: String| Err(Error::file(file, problem));
         let mut cursor = Cursor { file, bytes, at: 0 };
         let magic = cursor.take(4, "GGUF's magic number")?;
-        if magic != b"GGUF" {
+        if magic != MAGIC {
             let found = String::from_utf8_lossy(magic).escape_debug().to_string();
             return refuse(format!("begins with \"{found}\", expected \"GGUF\": not a GGUF file"));
         }
@@ -135,17 +153,8 @@ fn read_key(cursor: &mut Cursor) -> Result<String> {
     Ok(key.to_owned())
 }
 
-/// The alignment of tensors, once it is known that the file is whole.
+/// The alignment of tensors.
 fn alignment(metadata: &Metadata) -> Result<u64> {
-    let parts = metadata.integer("split.count")?.unwrap_or(1);
-    if parts > 1 {
-        let part = metadata.integer("split.no")?.map_or(1, |part| part.saturating_add(1));
-        let problem = format!(
-            "is part {part} of a model split into {parts} files, expected all in one: join them \
-             with `llama-gguf-split --merge`"
-        );
-        return Err(Error::file(metadata.file, problem));
-    }
     let key = "general.alignment";
     let alignment = metadata.integer(key)?.unwrap_or(USUAL_ALIGNMENT);
     if !alignment.is_power_of_two() || alignment > 1 << 16 {
@@ -189,6 +198,7 @@ fn read_place(cursor: &mut Cursor, name: &str, alignment: u64) -> Result<TensorP
         Some(length) if (1..=most).contains(&length) && start <= most => Ok(TensorPlace {
             kind,
             shape: shape.into_iter().map(|size| size as usize).collect(),
+            part: 0,
             start: start as usize,
             length: length as usize,
         }),

@@ -16,8 +16,10 @@ mod refusal;
 
 pub use cached::CachedModel;
 
-use super::{HubName, Wanted};
+use super::{HubName, Wanted, parts};
+use crate::architectures::Architecture;
 use crate::safetensors::{INDEX, WHOLE, read_index};
+use crate::text_file::read;
 use download::Repository;
 use hf_hub::api::sync::{Api, ApiBuilder};
 use hf_hub::{Cache, Repo, RepoType};
@@ -25,13 +27,19 @@ use naive_decode::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// Files that every model must have.
-const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
+const NEEDED: [&str; 2] = [CONFIG, "tokenizer.json"];
+
+/// The one that says what the model is.
+const CONFIG: &str = "config.json";
 
 /// Files that a model may have.
-const WELCOME: [&str; 3] = ["generation_config.json", SETTINGS, "chat_template.jinja"];
+const WELCOME: [&str; 3] = ["generation_config.json", SETTINGS, TEMPLATE];
 
 /// The one that nearly every model has.
 const SETTINGS: &str = "tokenizer_config.json";
+
+/// What newer models have a file of their own for, and others in their settings.
+const TEMPLATE: &str = "chat_template.jinja";
 
 /// Why the hub is not asked.
 const OFFLINE: &str = "HF_HUB_OFFLINE is set";
@@ -96,7 +104,11 @@ impl Hub {
         let there: Vec<&str> = repository.there.iter().map(String::as_str).collect();
         let snapshot = &repository.snapshot;
         if let Some(file) = one_file(name, &there)? {
-            repository.get(file)?;
+            let parts = parts(file);
+            if let Some(missing) = parts.iter().find(|part| !there.contains(&part.as_str())) {
+                return Err(refusal::lacks(name, missing, &there));
+            }
+            parts.iter().try_for_each(|part| repository.get(part))?;
             repository.note_files();
             return Ok(snapshot.join(file));
         }
@@ -104,6 +116,9 @@ impl Hub {
             return Err(refusal::lacks(name, missing, &there));
         }
         NEEDED.iter().try_for_each(|file| repository.get(file))?;
+        // Whoever asks for a model that is not read here learns it before gigabytes have come.
+        let config = snapshot.join(CONFIG);
+        Architecture::from_json(&config.display().to_string(), &read(&config)?)?;
         WELCOME.iter().try_for_each(|file| repository.get_or_note(file))?;
         if there.contains(&WHOLE) {
             repository.get(WHOLE)?;
@@ -121,12 +136,21 @@ impl Hub {
     }
 
     /// Fetches what a snapshot may lack: other tools download file by file, each those that it asks for. Without its
-    /// settings a model has no chat template, and may not know where its turns end. That is said, and no reason to stop.
+    /// settings or its template a model cannot be talked to, and may not know where its turns end. That is said, and no reason
+    /// to stop.
     fn complete(&self, name: &HubName, snapshot: &Path) {
         let commit = snapshot.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if snapshot.join(SETTINGS).exists() || self.noted(name, &commit).join(SETTINGS).exists() {
-            return;
-        }
+        let noted = self.noted(name, &commit);
+        let is_known = |file: &str| snapshot.join(file).exists() || noted.join(file).exists();
+        let has_template = || {
+            let settings = std::fs::read_to_string(snapshot.join(SETTINGS));
+            settings.is_ok_and(|settings| settings.contains("\"chat_template\""))
+        };
+        let lacking = match (is_known(SETTINGS), is_known(TEMPLATE)) {
+            (false, _) => SETTINGS,
+            (true, false) if !has_template() => TEMPLATE,
+            (true, _) => return,
+        };
         let same = HubName { revision: commit, ..name.clone() };
         let fetch = || {
             if self.offline {
@@ -136,7 +160,7 @@ impl Hub {
             WELCOME.iter().try_for_each(|file| repository.get_or_note(file))
         };
         if let Err(problem) = fetch() {
-            eprintln!("{problem}; goes on without {SETTINGS}, which the cache lacks");
+            eprintln!("{problem}; goes on without {lacking}, which the cache lacks");
         }
     }
 
@@ -151,13 +175,11 @@ impl Hub {
             let files = std::fs::read(self.files_noted(name, &commit)).ok()?;
             let there: Vec<String> = serde_json::from_slice(&files).ok()?;
             let there: Vec<&str> = there.iter().map(String::as_str).collect();
-            let only = snapshot.join(one_file(name, &there).ok()??);
-            return Some(only).filter(|only| only.exists());
+            return all_of(&snapshot, one_file(name, &there).ok()??);
         }
         let there = files_below(&snapshot, "");
         let mut of_these = there.iter().filter(|file| name.may_be(file));
-        let file = of_these.next().filter(|_| of_these.next().is_none())?;
-        Some(snapshot.join(file))
+        all_of(&snapshot, of_these.next().filter(|_| of_these.next().is_none())?)
     }
 
     /// The same at the commit that the cache has, if it has a file there that the name alone may mean: what was downloaded is
@@ -248,6 +270,11 @@ fn files_below(directory: &Path, before: &str) -> Vec<String> {
         }
     }
     files
+}
+
+/// Where a GGUF file is, if all parts of it are there.
+fn all_of(snapshot: &Path, file: &str) -> Option<PathBuf> {
+    parts(file).iter().all(|part| snapshot.join(part).exists()).then(|| snapshot.join(file))
 }
 
 /// Whether a directory has everything that a model needs.

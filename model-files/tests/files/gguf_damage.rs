@@ -204,10 +204,9 @@ fn metadata_that_is_missing_or_of_another_kind() {
         file.set(key, Meta::Bool(true));
         assert_refused(&file, &[key, "expected"]);
     }
-    let edits: [(&str, Meta, &[&str]); 23] = [
+    let edits: [(&str, Meta, &[&str]); 22] = [
         ("general.architecture", text("mamba"), &["mamba", "one of: llama"]),
         ("general.alignment", Meta::U32(24), &["general.alignment", "24", "power of two"]),
-        ("split.count", Meta::U32(3), &["split into 3 files", "merge"]),
         ("llama.attention.head_count_kv", Meta::U32(3), &["num_key_value_heads", "3", "2"]),
         ("llama.embedding_length", Meta::U32(0), &["hidden_size", "0"]),
         ("llama.embedding_length", Meta::U32(1 << 24), &["token_embd.weight", "[12, 32]"]),

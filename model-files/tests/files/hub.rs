@@ -221,6 +221,41 @@ fn a_hub_is_asked_once_for_what_it_does_not_have() {
     assert_eq!(server.requests.lock().unwrap().len(), asked);
 }
 
+/// Some have a file of its own for the template, which other tools may not have asked for.
+#[test]
+fn a_template_that_was_left_out_is_fetched() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut files = model();
+    files.insert("tokenizer_config.json", br#"{"eos_token": "<|end|>"}"#.to_vec());
+    put_main(cache.path(), &files);
+    files.insert("chat_template.jinja", b"{{ messages }}".to_vec());
+    let server = FakeHub::serve(files, None);
+    let hub = hub(&server.endpoint, cache.path());
+    let path = hub.fetch(&name("owner/name")).unwrap();
+    assert!(path.join("chat_template.jinja").exists());
+    let asked = server.requests.lock().unwrap().len();
+    hub.fetch(&name("owner/name")).unwrap();
+    assert_eq!(server.requests.lock().unwrap().len(), asked);
+    // With a template among its settings nothing is lacking.
+    let cache = tempfile::tempdir().unwrap();
+    put_main(cache.path(), &model());
+    let hub = self::hub(&server.endpoint, cache.path());
+    hub.fetch(&name("owner/name")).unwrap();
+    assert_eq!(server.requests.lock().unwrap().len(), asked);
+}
+
+#[test]
+fn a_model_that_is_not_read_is_refused_before_its_weights_come() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut files = model();
+    files.insert("config.json", br#"{"architectures": ["MambaForCausalLM"]}"#.to_vec());
+    let server = FakeHub::serve(files, None);
+    let hub = hub(&server.endpoint, cache.path());
+    assert_refused(&hub, "owner/name", &["config.json", "MambaForCausalLM", "LlamaForCausalLM"]);
+    let asked = server.requests.lock().unwrap();
+    assert!(!asked.iter().any(|path| path.contains("safetensors")), "{asked:?}");
+}
+
 #[test]
 fn the_cache_lists_what_runs_from_it() {
     let cache = tempfile::tempdir().unwrap();

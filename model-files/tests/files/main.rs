@@ -7,6 +7,7 @@ mod damage;
 mod directory;
 mod gguf_damage;
 mod gguf_model;
+mod gguf_parts;
 mod gguf_tokenizer;
 mod hub;
 mod hub_names;

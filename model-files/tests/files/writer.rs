@@ -81,6 +81,22 @@ impl GgufFile {
         out
     }
 
+    /// The same in `count` files, as `gguf-split` has it: tensors in turn, metadata in the first.
+    pub(crate) fn parts(&self, count: usize) -> Vec<GgufFile> {
+        let mut parts: Vec<GgufFile> = (0..count)
+            .map(|number| {
+                let metadata = if number == 0 { self.metadata.clone() } else { Vec::new() };
+                let tensors = self.tensors.iter().skip(number).step_by(count).cloned().collect();
+                let mut part = GgufFile { version: self.version, metadata, tensors };
+                part.set("split.no", Meta::U32(number as u32));
+                part.set("split.count", Meta::U32(count as u32));
+                part
+            })
+            .collect();
+        parts[0].set("split.tensors.count", Meta::U32(self.tensors.len() as u32));
+        parts
+    }
+
     pub(crate) fn write(&self, directory: &Path) -> PathBuf {
         let path = directory.join("model.gguf");
         std::fs::write(&path, self.bytes()).unwrap();

@@ -1,6 +1,6 @@
 //! What the hub's cache has: every model that runs without asking the hub.
 
-use super::{Hub, files_below, is_complete};
+use super::{Hub, all_of, files_below, is_complete};
 use crate::source::is_model;
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,9 @@ impl Hub {
                 let snapshot = directory.join("snapshots").join(commit);
                 let name = called(&repository, &revision);
                 let ggufs = files_below(&snapshot, "").into_iter().filter(|file| is_model(file));
-                models.extend(ggufs.map(|file| CachedModel {
-                    name: format!("{name}:{file}"),
-                    path: snapshot.join(file),
+                models.extend(ggufs.filter_map(|file| {
+                    let path = all_of(&snapshot, &file)?;
+                    Some(CachedModel { name: format!("{name}:{file}"), path })
                 }));
                 if is_complete(&snapshot) {
                     models.push(CachedModel { name, path: snapshot });

@@ -115,7 +115,7 @@ const RULES: [Rule; 10] = [
     GPT_2,
     Rule { names: &["smollm", "starcoder", "codeshell"], words: Words::Digits, ..GPT_2 },
     Rule {
-        names: &["llama-bpe", "llama3", "llama-v3"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"],
         words: Words::Patterns(&[LLAMA_3]),
         whole_words: true,
         adds_beginning: true,
