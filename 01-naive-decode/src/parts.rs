@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::error::Result;
-use crate::feed_forward::SwiGlu;
+use crate::feed_forward::{FeedForward, SwiGlu};
 use crate::linear::Linear;
 use crate::load::{LoadOptions, Pack, Tensors};
 use crate::model::Block;
@@ -154,6 +154,19 @@ impl Parts<'_> {
     /// # Errors
     /// If a tensor is missing or has another shape.
     pub fn block(&self, index: usize, projection: Box<dyn Projection>) -> Result<Block> {
+        self.block_of(index, projection, self.pack.feed_forward(self, index)?)
+    }
+
+    /// Block `index` of the halves given, with Llama's norms before them, and scores scaled as Llama's.
+    ///
+    /// # Errors
+    /// If a norm is missing or has another width.
+    pub fn block_of(
+        &self,
+        index: usize,
+        projection: Box<dyn Projection>,
+        feed_forward: Box<dyn FeedForward>,
+    ) -> Result<Block> {
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let norm = |part: &str| self.vector(&name(part), self.config.hidden_size);
         Ok(Block {
@@ -163,7 +176,7 @@ impl Parts<'_> {
             score_cap: None,
             window: None,
             feed_forward_norm: norm("post_attention_layernorm.weight")?,
-            feed_forward: self.pack.feed_forward(self, index)?,
+            feed_forward,
         })
     }
 }

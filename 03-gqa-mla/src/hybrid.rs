@@ -20,5 +20,5 @@ mod projection;
 
 pub use config::HybridConfig;
 pub use decoder::{RING, start};
-pub use load::{assemble, embedded, random};
+pub use load::{assemble, embedded, projection, random};
 pub use projection::{NormedHeads, NormedProjection, Sharing};

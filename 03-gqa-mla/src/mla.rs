@@ -141,7 +141,6 @@ pub fn assemble(
 
 fn block(config: &MlaConfig, form: Form, parts: &Parts, layer: usize) -> Result<Block> {
     let name = |part: &str| format!("model.layers.{layer}.{part}");
-    let norm = |part: &str| parts.vector(&name(part), config.model.hidden_size);
     let projection: Box<dyn Projection> = match form {
         Form::Explicit => Box::new(ExplicitMla::read(config, parts, &name("self_attn"))?),
         Form::Absorbed => Box::new(AbsorbedMla::read(config, parts, &name("self_attn"))?),
@@ -151,13 +150,5 @@ fn block(config: &MlaConfig, form: Form, parts: &Parts, layer: usize) -> Result<
         Some(experts) => Box::new(experts.read(parts, &mlp)?),
         None => Box::new(parts.swiglu(&mlp, config.model.intermediate_size)?),
     };
-    Ok(Block {
-        attention_norm: norm("input_layernorm.weight")?,
-        projection,
-        scale: config.scale(),
-        score_cap: None,
-        window: None,
-        feed_forward_norm: norm("post_attention_layernorm.weight")?,
-        feed_forward,
-    })
+    Ok(Block { scale: config.scale(), ..parts.block_of(layer, projection, feed_forward)? })
 }

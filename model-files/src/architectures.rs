@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `fields.rs` | a `config.json`, field by field |
 //! | `qwen2.rs` | biases on queries, keys and values |
+//! | `qwen3_moe.rs` | Qwen3 with experts, by way of rung 03 |
 //! | `windows.rs` | Qwen3, Mistral, and this project's hybrid: windows, QK norm, shared layers |
 //! | `phi3.rs` | matrices that are several in one, heads that RoPE turns in part |
 //! | `gemma.rs` | Gemma 2 and 3: norms on both sides, caps, two bases of RoPE |
@@ -20,6 +21,7 @@ mod gemma;
 mod parts;
 mod phi3;
 mod qwen2;
+mod qwen3_moe;
 mod turned;
 mod windows;
 
@@ -33,11 +35,12 @@ use naive_decode::{
 type Read = fn(&Fields) -> Result<Architecture>;
 
 /// Every architecture that is read, by the name that `config.json` has for it.
-const KNOWN: [(&str, Read); 11] = [
+const KNOWN: [(&str, Read); 12] = [
     ("LlamaForCausalLM", llama),
     ("MistralForCausalLM", windows::read),
     ("Qwen2ForCausalLM", qwen2::read),
     ("Qwen3ForCausalLM", windows::read),
+    ("Qwen3MoeForCausalLM", qwen3_moe::read),
     ("Phi3ForCausalLM", phi3::read),
     ("Gemma2ForCausalLM", gemma::read_2),
     ("Gemma3ForCausalLM", gemma::read_3),

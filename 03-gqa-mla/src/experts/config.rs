@@ -122,9 +122,11 @@ impl ExpertsConfig {
         layer >= self.first_k_dense_replace && layer.is_multiple_of(self.moe_layer_freq)
     }
 
+    /// Whether the invariants hold.
+    ///
     /// # Errors
-    /// The first invariant that does not hold.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// The first that does not.
+    pub fn check(&self) -> Result<()> {
         let between = |field: &str, found: usize, low: usize, high: usize| match found {
             found if (low..=high).contains(&found) => Ok(()),
             found => Err(Error::invalid(field, found, format!("between {low} and {high}"))),

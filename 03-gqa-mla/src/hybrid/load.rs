@@ -53,7 +53,15 @@ pub fn assemble(
     })
 }
 
-fn projection(config: &HybridConfig, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
+/// The maps around attention of one layer.
+///
+/// # Errors
+/// If a tensor is missing or has another shape than `config` implies.
+pub fn projection(
+    config: &HybridConfig,
+    parts: &Parts,
+    index: usize,
+) -> Result<Box<dyn Projection>> {
     let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
     let name = |part: &str| format!("model.layers.{index}.self_attn.{part}.weight");
     let matrix = |part: &str, heads: usize| parts.matrix(&name(part), heads * head_dim, hidden);

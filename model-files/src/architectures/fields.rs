@@ -75,6 +75,14 @@ impl Fields {
         self.value(field).map(count).transpose()
     }
 
+    /// # Errors
+    /// If it is there and neither true nor false.
+    pub(super) fn flag(&self, field: &str) -> Result<Option<bool>> {
+        let flag =
+            |value: &Value| value.as_bool().ok_or_else(|| self.refusal(field, "true or false"));
+        self.value(field).map(flag).transpose()
+    }
+
     /// The number of layers, for lists of as many entries; 0 if it is missing, which others refuse.
     ///
     /// # Errors

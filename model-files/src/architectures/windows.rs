@@ -6,7 +6,7 @@ use gqa_mla::hybrid::{self, HybridConfig};
 use naive_decode::{Config, KvSize, Model, Result};
 
 /// Windows, QK norm, layers that share.
-struct Windowed(HybridConfig);
+pub(super) struct Windowed(pub(super) HybridConfig);
 
 /// # Errors
 /// As [`HybridConfig::from_json`].

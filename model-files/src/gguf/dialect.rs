@@ -5,8 +5,8 @@ mod names;
 use super::metadata::Metadata;
 use naive_decode::Result;
 use names::{
-    FUSED, GEMMA_NORMS, LATENT, LLAMA_NORMS, Names, OUTER, QK_NORMS, QKV_BIASES, ROUTER_BIASES,
-    SEPARATE, SHARED,
+    EXPERTS, FUSED, GEMMA_NORMS, LATENT, LLAMA_NORMS, Names, OUTER, QK_NORMS, QKV_BIASES,
+    ROUTER_BIASES, SEPARATE, SHARED, SHARED_EXPERTS,
 };
 
 /// How one `general.architecture` is written down.
@@ -24,15 +24,20 @@ pub(super) struct Dialect {
 }
 
 /// Every architecture that is read.
-const DIALECTS: [Dialect; 7] = [
+const DIALECTS: [Dialect; 8] = [
     dialect("llama", "LlamaForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
     dialect("qwen2", "Qwen2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).with(QKV_BIASES),
     dialect("qwen3", "Qwen3ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS]),
+    dialect("qwen3moe", "Qwen3MoeForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS, EXPERTS]),
     dialect("phi3", "Phi3ForCausalLM", &[SHARED, FUSED, LLAMA_NORMS]),
     dialect("gemma2", "Gemma2ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS]),
     dialect("gemma3", "Gemma3ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS, QK_NORMS]),
-    dialect("deepseek2", "DeepseekV2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, LATENT])
-        .with(ROUTER_BIASES),
+    dialect(
+        "deepseek2",
+        "DeepseekV2ForCausalLM",
+        &[SHARED, SEPARATE, LLAMA_NORMS, LATENT, EXPERTS, SHARED_EXPERTS],
+    )
+    .with(ROUTER_BIASES),
 ];
 
 const fn dialect(

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `llama.rs` | the embedded target, and a checkpoint with a head of its own |
 //! | `qwen2.rs` | biases |
+//! | `qwen3_moe.rs` | Qwen3's experts |
 //! | `qwen3_mistral.rs` | QK norm; windows |
 //! | `phi3.rs` | matrices that are several in one, heads turned in part |
 //! | `gemma.rs` | norms on both sides, GELU, caps, two bases of RoPE |
@@ -27,4 +28,5 @@ mod llama;
 mod phi3;
 mod qwen2;
 mod qwen3_mistral;
+mod qwen3_moe;
 mod recoded;

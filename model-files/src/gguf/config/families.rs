@@ -20,8 +20,10 @@ pub(super) fn add(
     if let Some(window) = fields.get_mut("sliding_window").filter(|it| it.as_u64() == Some(0)) {
         *window = Value::Null;
     }
-    if dialect.name == "deepseek2" {
-        return family.add_latents_and_experts(fields);
+    match dialect.name {
+        "deepseek2" => return family.add_latents_and_experts(fields),
+        "qwen3moe" => return family.add_experts(fields),
+        _ => {}
     }
     let key = dialect.key("expert_count");
     if let Some(experts) = metadata.integer(&key)?.filter(|&n| n > 0) {
@@ -108,6 +110,19 @@ impl Family<'_> {
             fields.insert("query_pre_attn_scalar".into(), (width / heads).into());
         }
         fields.insert("hidden_activation".into(), "gelu_pytorch_tanh".into());
+        Ok(())
+    }
+
+    /// Qwen3's experts, whose weights for a row are always made to come to one.
+    fn add_experts(&self, fields: &mut Map<String, Value>) -> Result<()> {
+        for (part, field) in [
+            ("expert_count", "num_experts"),
+            ("expert_used_count", "num_experts_per_tok"),
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+        ] {
+            fields.insert(field.into(), self.needed(part)?.into());
+        }
+        fields.insert("norm_topk_prob".into(), true.into());
         Ok(())
     }
 

@@ -47,8 +47,8 @@ pub(super) const QKV_BIASES: &[&str] = &["attn_q", "attn_k", "attn_v"];
 /// What has biases where routers do: the stem of [`CORRECTION`].
 pub(super) const ROUTER_BIASES: &[&str] = &["exp_probs_b"];
 
-/// Latent attention and experts. Those with a star for a name are several in one or parts of one:
-/// `experts.rs` takes them apart.
+/// Latent attention. Those with a star for a name, here and below, are several in one or parts of one: `experts.rs` takes
+/// them apart.
 pub(super) const LATENT: &[Names] = &[
     ("self_attn.q_a_proj", "attn_q_a"),
     ("self_attn.q_a_layernorm", "attn_q_a_norm"),
@@ -58,13 +58,21 @@ pub(super) const LATENT: &[Names] = &[
     ("self_attn.kv_b_proj", "attn_kv_b"),
     ("*", "attn_k_b"),
     ("*", "attn_v_b"),
+];
+
+/// A router and its experts.
+pub(super) const EXPERTS: &[Names] = &[
     ("mlp.gate", "ffn_gate_inp"),
-    ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
-    ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
-    ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
     ("*", "ffn_gate_exps"),
     ("*", "ffn_up_exps"),
     ("*", "ffn_down_exps"),
+];
+
+/// Experts that every row goes through.
+pub(super) const SHARED_EXPERTS: &[Names] = &[
+    ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
 ];
 
 /// The one tensor whose last part is renamed too: what is added to the router's affinities.

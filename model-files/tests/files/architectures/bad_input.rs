@@ -33,6 +33,8 @@ fn families() -> Vec<(Value, &'static str, Vec<usize>)> {
         (tiny::mistral(), "model.layers.1.self_attn.v_proj.weight", vec![24, 48]),
         (tiny::qwen2(), "model.layers.1.self_attn.k_proj.bias", vec![24]),
         (tiny::qwen3(), "model.layers.1.self_attn.q_norm.weight", vec![16]),
+        (tiny::qwen3_moe(), "model.layers.1.mlp.gate.weight", vec![5, 48]),
+        (tiny::qwen3_moe(), "model.layers.1.mlp.experts.4.down_proj.weight", vec![48, 24]),
         (tiny::phi3(), "model.layers.1.self_attn.qkv_proj.weight", vec![96, 48]),
         (tiny::phi3(), "model.layers.1.mlp.gate_up_proj.weight", vec![160, 48]),
         (tiny::gemma2(), "model.layers.1.pre_feedforward_layernorm.weight", vec![48]),
@@ -88,6 +90,27 @@ fn configs_that_contradict_themselves_are_refused_by_field() {
             tiny::qwen2(),
             json!({ "use_sliding_window": true, "max_window_layers": null }),
             ["max_window_layers", "missing", "layer_types"],
+        ),
+        (tiny::qwen3_moe(), json!({ "num_experts": null }), ["num_experts", "null", "at least 1"]),
+        (
+            tiny::qwen3_moe(),
+            json!({ "num_experts_per_tok": 6 }),
+            ["num_experts_per_tok", "6", "between 1 and 5"],
+        ),
+        (
+            tiny::qwen3_moe(),
+            json!({ "decoder_sparse_step": 2 }),
+            ["decoder_sparse_step", "2", "every layer has experts"],
+        ),
+        (
+            tiny::qwen3_moe(),
+            json!({ "mlp_only_layers": [0] }),
+            ["mlp_only_layers", "[0]", "every layer has experts"],
+        ),
+        (
+            tiny::qwen3_moe(),
+            json!({ "norm_topk_prob": 1 }),
+            ["norm_topk_prob", "1", "true or false"],
         ),
         (tiny::phi3(), json!({ "sliding_window": 0 }), ["sliding_window", "0", "between 1"]),
         (

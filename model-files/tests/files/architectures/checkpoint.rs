@@ -113,6 +113,16 @@ pub(crate) fn qwen3() -> Value {
     with(llama(), fields)
 }
 
+/// Experts in every layer, of which a row meets two.
+pub(crate) fn qwen3_moe() -> Value {
+    let fields = json!({
+        "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 5, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24, "norm_topk_prob": true, "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    });
+    with(qwen3(), fields)
+}
+
 pub(crate) fn phi3() -> Value {
     with(llama(), json!({ "architectures": ["Phi3ForCausalLM"] }))
 }

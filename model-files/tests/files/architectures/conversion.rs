@@ -151,6 +151,7 @@ impl Conversion<'_> {
             ("attention.kv_lora_rank", "kv_lora_rank"),
             ("leading_dense_block_count", "first_k_dense_replace"),
             ("expert_count", "n_routed_experts"),
+            ("expert_count", "num_experts"),
             ("expert_used_count", "num_experts_per_tok"),
             ("expert_shared_count", "n_shared_experts"),
             ("expert_feed_forward_length", "moe_intermediate_size"),

@@ -53,6 +53,11 @@ fn qwen3_from_gguf_is_qwen3() {
 }
 
 #[test]
+fn qwen3s_experts_from_gguf_are_qwen3s() {
+    compare(tiny::qwen3_moe(), "qwen3moe", false);
+}
+
+#[test]
 fn phi3_from_gguf_is_phi3() {
     compare(tiny::phi3(), "phi3", false);
     compare(tiny::phi3_partly(), "phi3", false);
