@@ -2,7 +2,7 @@
 //! picks a few for each row, and one that every row goes through.
 //!
 //! It has nothing to do with caches. It is here because the checkpoints whose attention is latent
-//! have it in nearly every layer, and could not be run without.
+//! have it in nearly every layer, and could not be run without. Others have it, too (Qwen3's mixtures).
 //!
 //! | File | Holds |
 //! |---|---|
@@ -17,7 +17,6 @@ pub use router::{Choice, Router};
 
 use naive_decode::{FeedForward, Parts, Result, SwiGlu};
 use ndarray::{Array2, ArrayView2, Axis};
-use rayon::prelude::*;
 
 /// A feed-forward of experts.
 pub struct Experts {
@@ -57,7 +56,8 @@ impl ExpertsConfig {
 impl FeedForward for Experts {
     // ANCHOR: apply
     /// An expert runs for the rows that were sent to it, and for no other. A row's sum is taken in
-    /// ascending order of its experts, so that it does not matter which rows came along.
+    /// ascending order of its experts, so that it does not matter which rows came along. One expert after the other: each
+    /// matrix of a large one has work for all threads.
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         // Of each expert, its rows and their weights.
         let mut sent: Vec<(Vec<usize>, Vec<f32>)> = vec![Default::default(); self.routed.len()];
@@ -67,13 +67,12 @@ impl FeedForward for Experts {
                 sent[expert].1.push(weight);
             }
         }
-        let run = |(expert, (rows, _)): (&SwiGlu, &(Vec<usize>, Vec<f32>))| match rows.is_empty() {
-            true => Array2::zeros((0, x.ncols())),
-            false => expert.apply(x.select(Axis(0), rows).view()),
-        };
-        let answers: Vec<Array2<f32>> = self.routed.par_iter().zip(&sent).map(run).collect();
         let mut out = Array2::zeros(x.dim());
-        for (answer, (rows, weights)) in answers.iter().zip(&sent) {
+        for (expert, (rows, weights)) in self.routed.iter().zip(&sent) {
+            if rows.is_empty() {
+                continue;
+            }
+            let answer = expert.apply(x.select(Axis(0), rows).view());
             for ((answer, &row), &weight) in answer.outer_iter().zip(rows).zip(weights) {
                 let sums = out.row_mut(row);
                 sums.into_iter().zip(answer).for_each(|(sum, &v)| *sum = weight.mul_add(v, *sum));

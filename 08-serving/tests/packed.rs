@@ -197,9 +197,11 @@ fn the_fast_mode_says_its_name() {
 }
 
 /// A config of each family that makes matrices of others, or has more than Llama's.
-const FAMILIES: [&str; 4] = [
+const FAMILIES: [&str; 5] = [
     r#""architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.5"#,
     r#""architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": true"#,
+    r#""architectures": ["Qwen3MoeForCausalLM"], "num_experts": 5, "num_experts_per_tok": 2,
+       "moe_intermediate_size": 20, "norm_topk_prob": true"#,
     r#""architectures": ["Gemma2ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0"#,
     r#""architectures": ["DeepseekV2ForCausalLM"], "q_lora_rank": 20, "kv_lora_rank": 24,

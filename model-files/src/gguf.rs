@@ -28,6 +28,7 @@ use naive_decode::{Error, Result, Tokenizer};
 use parts::{Part, Parts};
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::path::Path;
 
 /// An open GGUF file. Tensors are asked for by their names in Hugging Face's layout.
@@ -143,14 +144,14 @@ impl Gguf {
     /// # Errors
     /// If it is missing, has another shape, or holds a NaN or an infinity.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let raw = self.raw(name).ok_or_else(|| Error::MissingTensor {
+        let (raw, file) = self.found(name).ok_or_else(|| Error::MissingTensor {
             file: self.file().to_owned(),
             tensor: self.dialect.described(name),
             expected: shape.to_vec(),
         })?;
         if raw.shape != shape {
             return Err(Error::TensorShape {
-                file: self.file_of(name).to_owned(),
+                file: file.to_owned(),
                 tensor: self.dialect.described(name),
                 expected: shape.to_vec(),
                 found: raw.shape,
@@ -165,7 +166,7 @@ impl Gguf {
                 let problem = format!(
                     "tensor `{tensor}` ({kind}) holds {found} at {at}, expected finite numbers"
                 );
-                Err(Error::file(self.file_of(name), problem))
+                Err(Error::file(file, problem))
             }
         }
     }
@@ -173,28 +174,29 @@ impl Gguf {
     /// A tensor as it is stored, with its rows in the order that Hugging Face's layout has. What
     /// conversion put together or took apart is as it was before.
     pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
+        self.found(name).map(|(raw, _)| raw)
+    }
+
+    /// The same, and the file that it is in.
+    fn found(&self, name: &str) -> Option<(RawTensor<'_>, &str)> {
         let named = self.dialect.name_in_file(name);
         let Some(place) = named.and_then(|named| self.header.tensors.get(&named)) else {
+            let file = Cell::new(self.file());
             let stored = |name: &str| {
                 let place = self.header.tensors.get(name)?;
+                file.set(&self.parts[place.part].file);
                 let bytes = Cow::Borrowed(self.stored(place));
                 Some(RawTensor { kind: place.kind, shape: place.shape.clone(), bytes })
             };
-            return experts::derived(name, &stored);
+            return experts::derived(name, &stored).map(|raw| (raw, file.get()));
         };
         let stored = self.stored(place);
         let bytes = match self.dialect.heads_to_unpermute(name, self.heads) {
             Some(heads) => Cow::Owned(unpermuted(place, stored, heads)),
             None => Cow::Borrowed(stored),
         };
-        Some(RawTensor { kind: place.kind, shape: place.shape.clone(), bytes })
-    }
-
-    /// The name of the file that has a tensor, for errors.
-    fn file_of(&self, name: &str) -> &str {
-        let named = self.dialect.name_in_file(name);
-        let place = named.and_then(|named| self.header.tensors.get(&named));
-        place.map_or(self.file(), |place| &self.parts[place.part].file)
+        let raw = RawTensor { kind: place.kind, shape: place.shape.clone(), bytes };
+        Some((raw, &self.parts[place.part].file))
     }
 
     fn stored(&self, place: &TensorPlace) -> &[u8] {

@@ -21,9 +21,10 @@
 //! | `origin.rs` | what tells its files from others, and from themselves before a change |
 //! | `gguf.rs` | a GGUF file |
 //! | `gguf/cursor.rs`, `header.rs` | its header, every number doubted |
+//! | `gguf/parts.rs` | the several files of a large model |
 //! | `gguf/value.rs`, `metadata.rs` | its metadata |
 //! | `gguf/dialect.rs`, `config.rs` | its names and sizes as Hugging Face has them |
-//! | `gguf/experts.rs` | what DeepSeek's tensors were before conversion |
+//! | `gguf/experts.rs` | what experts' and DeepSeek's tensors were before conversion |
 //! | `gguf/rope_factors.rs` | Llama 3's stretched RoPE, found again |
 //! | `gguf/tokenizer.rs` | its vocabulary as a tokenizer: byte-level BPE, SentencePiece |
 //! | `safetensors.rs` | one safetensors file, or several with an index |

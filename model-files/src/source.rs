@@ -51,7 +51,7 @@ pub fn open(what: &str) -> Result<ModelFiles> {
 /// Whether a file is a GGUF model, or the first part of one: what [`open`] opens by itself.
 pub fn is_gguf_model(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    is_gguf(path) && is_first(&name)
+    path.is_file() && is_gguf(path) && is_first(&name)
 }
 
 /// Everything that can be said after `--model`.
@@ -110,7 +110,7 @@ impl Wanted {
     /// Whether a file is such a one, or the first of such a model's.
     fn is(&self, path: &str) -> bool {
         match self {
-            Wanted::File(name) => PartName::parse(name).map_or(path == name, |it| path == it.of(1)),
+            Wanted::File(name) => path == first(name),
             Wanted::Stored(how) => {
                 let stem = stem(path).rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
                 let before = stem.strip_suffix(&how.to_ascii_lowercase());
@@ -137,6 +137,11 @@ fn stem(path: &str) -> &str {
         Some(part) => part.stem,
         None => path.strip_suffix(".gguf").unwrap_or(path),
     }
+}
+
+/// The file itself, or the first of those that it is one of.
+fn first(path: &str) -> String {
+    PartName::parse(path).map_or(path.to_owned(), |part| part.of(1))
 }
 
 /// All files of the model that a GGUF file is, or is the first of.

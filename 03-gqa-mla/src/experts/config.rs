@@ -1,4 +1,4 @@
-//! How many experts there are, and in which layers, read from a DeepSeek `config.json`.
+//! How many experts there are, and in which layers; read from DeepSeek's `config.json`, or filled in by whoever reads another.
 
 use naive_decode::{Error, Result, read_json};
 use serde::Deserialize;

@@ -2,13 +2,13 @@
 
 use super::{ExpertsConfig, Scoring};
 use naive_decode::numerics::{exp, interleaved_sum};
-use naive_decode::{Linear, Parts, Result};
+use naive_decode::{DenseLinear, Linear, Parts, Result};
 use ndarray::ArrayView2;
 
 /// Picks experts by affinity.
 pub struct Router {
-    /// `hidden → experts`
-    affinity: Box<dyn Linear>,
+    /// `hidden → experts`, in f32 however matrices are kept: rounded, it would send rows to other experts.
+    affinity: DenseLinear,
     /// Added to sigmoid affinities for choosing only, `[experts]`; zeros otherwise.
     bias: Vec<f32>,
     config: ExpertsConfig,
@@ -31,9 +31,10 @@ impl Router {
     /// If a tensor is missing or has another shape than `config` implies.
     pub fn read(config: &ExpertsConfig, parts: &Parts, prefix: &str) -> Result<Self> {
         let experts = config.n_routed_experts;
-        let name = format!("{prefix}.weight");
+        let hidden = parts.config.hidden_size;
+        let affinity = parts.tensor(&format!("{prefix}.weight"), &[experts, hidden])?;
         Ok(Router {
-            affinity: parts.matrix(&name, experts, parts.config.hidden_size)?,
+            affinity: DenseLinear::new(&affinity, experts, hidden, parts.options.isa)?,
             bias: match config.scoring {
                 Scoring::Softmax => vec![0.0; experts],
                 Scoring::Sigmoid => {
@@ -133,7 +134,7 @@ mod tests {
         change(&mut config);
         config.check().unwrap();
         let identity: Vec<f32> = (0..64).map(|i| f32::from(i % 9 == 0)).collect();
-        let affinity = Box::new(DenseLinear::new(&identity, 8, 8, Isa::best()).unwrap());
+        let affinity = DenseLinear::new(&identity, 8, 8, Isa::best()).unwrap();
         Router { affinity, bias: bias.to_vec(), config }
     }
 

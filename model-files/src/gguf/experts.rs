@@ -1,4 +1,4 @@
-//! DeepSeek's tensors as they were before llama.cpp's conversion.
+//! Experts, and DeepSeek's tensors, as they were before llama.cpp's conversion.
 //!
 //! Conversion lays the experts of a block on top of each other, one tensor for all. It also cuts
 //! `kv_b_proj`, which makes every head's keys and values from the latent, into the part for keys,

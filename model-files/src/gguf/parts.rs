@@ -74,10 +74,10 @@ impl Parts {
         let mut parts = vec![first];
         if count > 1 {
             let Some(named) = named.filter(|named| named.number == 1) else {
+                let ending = PartName { stem: "", number: 1, count }.of(1);
                 let problem = format!(
-                    "is the first of {count} parts, expected a name that ends with -{:0DIGITS$}-of-{count:0DIGITS$}.gguf: the others \
-                     are found by it",
-                    1
+                    "is the first of {count} parts, expected a name that ends with {ending}: the \
+                     others are found by it"
                 );
                 return Err(Error::file(&parts[0].file, problem));
             };
@@ -87,7 +87,7 @@ impl Parts {
                 if found != (number, count) {
                     let problem = format!(
                         "says that it is part {} of {}, expected part {} of {count}",
-                        found.0 as u128 + 1,
+                        found.0 + 1,
                         found.1,
                         number + 1
                     );
@@ -105,8 +105,14 @@ impl Parts {
 /// Which part a file says that it is, from 0 on, and of how many.
 fn numbers(part: &Part, header: &Header) -> Result<(usize, usize)> {
     let metadata = part.metadata(header);
-    let number = |key: &str| metadata.integer(key).map(|number| number.map(|n| n as usize));
-    Ok((number("split.no")?.unwrap_or(0), number("split.count")?.unwrap_or(1).max(1)))
+    let count = metadata.integer("split.count")?.unwrap_or(1).max(1);
+    let number = metadata.integer("split.no")?.unwrap_or(0);
+    if number >= count {
+        let expected = format!("less than split.count, {count}");
+        return Err(metadata.mismatch("split.no", &number.to_string(), &expected));
+    }
+    // No loss that matters: so many files there are not.
+    Ok((number as usize, count as usize))
 }
 
 /// Adds a part's tensors to those of the parts before.

@@ -16,7 +16,7 @@ mod refusal;
 
 pub use cached::CachedModel;
 
-use super::{HubName, Wanted, parts};
+use super::{HubName, Wanted, first, parts};
 use crate::architectures::Architecture;
 use crate::safetensors::{INDEX, WHOLE, read_index};
 use crate::text_file::read;
@@ -116,7 +116,7 @@ impl Hub {
             return Err(refusal::lacks(name, missing, &there));
         }
         NEEDED.iter().try_for_each(|file| repository.get(file))?;
-        // Whoever asks for a model that is not read here learns it before gigabytes have come.
+        // Whoever asks for a family that is not read here learns it before gigabytes have come.
         let config = snapshot.join(CONFIG);
         Architecture::from_json(&config.display().to_string(), &read(&config)?)?;
         WELCOME.iter().try_for_each(|file| repository.get_or_note(file))?;
@@ -151,6 +151,9 @@ impl Hub {
             (true, false) if !has_template() => TEMPLATE,
             (true, _) => return,
         };
+        if self.offline && lacking == TEMPLATE {
+            return;
+        }
         let same = HubName { revision: commit, ..name.clone() };
         let fetch = || {
             if self.offline {
@@ -159,8 +162,13 @@ impl Hub {
             let repository = Repository::open(self, &same)?;
             WELCOME.iter().try_for_each(|file| repository.get_or_note(file))
         };
-        if let Err(problem) = fetch() {
-            eprintln!("{problem}; goes on without {lacking}, which the cache lacks");
+        match fetch() {
+            Ok(()) => {}
+            Err(problem) if lacking == SETTINGS => {
+                eprintln!("{problem}; goes on without {lacking}, which the cache lacks");
+            }
+            // As likely as not there is none: base models have none.
+            Err(_) => eprintln!("{}: no chat template in the cache", name.repository),
         }
     }
 
@@ -246,7 +254,7 @@ fn one_file<'a>(name: &HubName, there: &[&'a str]) -> Result<Option<&'a str>> {
         (None, _) if in_parts => Ok(None),
         (_, &[file]) => Ok(Some(file)),
         (None, _) => Ok(None),
-        (Some(Wanted::File(file)), _) => Err(refusal::lacks(name, file, there)),
+        (Some(Wanted::File(file)), _) => Err(refusal::lacks(name, &first(file), there)),
         (Some(Wanted::Stored(how)), []) => {
             Err(refusal::lacks(name, &format!("GGUF file of {how}"), there))
         }

@@ -2,7 +2,7 @@
 //! that can be wrong. That what they compute is right, `tests/tests/oracle` says.
 
 mod bad_input;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod configs;
-mod conversion;
+pub(crate) mod conversion;
 mod gguf;

@@ -1,5 +1,7 @@
 //! A model in several GGUF files is the model in one; files that are not one model's are refused in one sentence.
 
+use crate::architectures::checkpoint::{self as shapes, Checkpoint};
+use crate::architectures::conversion::as_gguf;
 use crate::gguf_model::target_as_gguf;
 use crate::hub::{assert_refused, hub, name};
 use crate::writer::{GgufFile, Meta, tiny};
@@ -49,6 +51,28 @@ fn a_model_in_parts_is_the_model() {
 }
 
 #[test]
+fn experts_in_parts_are_experts_and_what_is_wrong_with_one_is_said_of_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = as_gguf(&Checkpoint::random(shapes::qwen3_moe()), "qwen3moe", false);
+    let whole = ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
+    let mut parts = file.parts(PARTS);
+    let in_parts = ModelFiles::open_gguf(&write(&parts, directory.path())).unwrap();
+    let (name, shape) = ("model.layers.1.mlp.experts.3.up_proj.weight", [24, 48]);
+    assert_eq!(in_parts.tensor(name, &shape).unwrap(), whole.tensor(name, &shape).unwrap());
+    let has = |part: &GgufFile| part.tensors.iter().any(|it| it.name == "blk.1.ffn_up_exps.weight");
+    let part = parts.iter().position(has).unwrap();
+    assert_ne!(part, 0, "the first is named where nothing is known");
+    let bytes = &mut parts[part].tensor("blk.1.ffn_up_exps.weight").bytes;
+    let fourth = 3 * 24 * 48 * size_of::<f32>();
+    bytes[fourth..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let in_parts = ModelFiles::open_gguf(&write(&parts, directory.path())).unwrap();
+    for shape in [[24, 48], [48, 24]] {
+        let said = in_parts.tensor(name, &shape).unwrap_err().to_string();
+        assert!(said.contains(NAMES[part]), "{said}");
+    }
+}
+
+#[test]
 fn every_part_tells_the_model_from_what_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(&tiny().parts(PARTS), directory.path());
@@ -94,9 +118,10 @@ fn parts_that_do_not_make_a_model_are_refused() {
     refused(&last, "a.gguf", &["is part 3 of 3", "the first"]);
     refused(&set(2, "split.no", 1), FIRST, &[NAMES[2], "part 2 of 3", "expected part 3 of 3"]);
     refused(&set(1, "split.count", 2), FIRST, &[NAMES[1], "part 2 of 2", "part 2 of 3"]);
-    refused(&set(1, "split.count", 0), FIRST, &[NAMES[1], "part 2 of 1"]);
+    refused(&set(1, "split.count", 0), FIRST, &[NAMES[1], "split.no", "less than split.count, 1"]);
     refused(&set(0, "split.count", 4), FIRST, &[FIRST, "first of 4 parts", "-of-00004.gguf"]);
     refused(&set(0, "split.count", u32::MAX), FIRST, &[FIRST, "first of 4294967295 parts"]);
+    refused(&set(0, "split.no", u32::MAX), FIRST, &["split.no", "4294967295", "less than"]);
     refused(&set(0, "split.tensors.count", 9), FIRST, &["split.tensors.count", "9", "11"]);
     let twice = |parts: &mut [GgufFile], at: &Path| {
         let tensor = parts[0].tensors[0].clone();

@@ -61,6 +61,9 @@ fn family(own: &str, isa: Isa, kv_element: Element) -> Model {
 
 const QWEN2: &str = r#""architectures": ["Qwen2ForCausalLM"]"#;
 
+const QWEN3_MOE: &str = r#""architectures": ["Qwen3MoeForCausalLM"], "head_dim": 16, "num_experts": 5,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 20, "norm_topk_prob": true"#;
+
 /// Half of each head is turned, by frequencies of its own; windows in all layers.
 const PHI3: &str = r#""architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.5,
     "sliding_window": 70"#;
@@ -75,13 +78,14 @@ const GEMMA3: &str = r#""architectures": ["Gemma3ForCausalLM"], "head_dim": 16,
 
 type Build = fn(Isa, Element) -> Model;
 
-const MODELS: [(&str, Build); 9] = [
+const MODELS: [(&str, Build); 10] = [
     ("latents, explicit", |isa, element| latent(Form::Explicit, None, isa, element)),
     ("latents, absorbed", |isa, element| latent(Form::Absorbed, None, isa, element)),
     ("compressed queries, explicit", |isa, element| latent(Form::Explicit, Some(20), isa, element)),
     ("compressed queries, absorbed", |isa, element| latent(Form::Absorbed, Some(20), isa, element)),
     ("windows and shared layers", windowed),
     ("Qwen2", |isa, element| family(QWEN2, isa, element)),
+    ("Qwen3 MoE", |isa, element| family(QWEN3_MOE, isa, element)),
     ("Phi-3", |isa, element| family(PHI3, isa, element)),
     ("Gemma 2", |isa, element| family(GEMMA2, isa, element)),
     ("Gemma 3", |isa, element| family(GEMMA3, isa, element)),
@@ -149,6 +153,8 @@ fn every_processor_gives_these_bits() {
     windows and shared layers, Bf16: f55b27c3683a7afb
     Qwen2, F32: de19f9e986c89070
     Qwen2, Bf16: 5f2330f48848729e
+    Qwen3 MoE, F32: cf2685e8f09d3c43
+    Qwen3 MoE, Bf16: 7503c21ecff7fe29
     Phi-3, F32: 6cc2a07e309cd1ff
     Phi-3, Bf16: bb23e8e9135d1174
     Gemma 2, F32: 727c6374d6ad5093

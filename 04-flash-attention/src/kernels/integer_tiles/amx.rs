@@ -2,7 +2,7 @@
 //!
 //! A group's sums leave the tiles through memory, where they become floats, are scaled and added, as everywhere. That takes
 //! longer than the products do, so those of the next two groups are under way meanwhile. They leave their tiles after that: an
-//! instruction that stores a tile keeps others out while it waits for products.
+//! instruction that stores a tile keeps other instructions waiting until its products are there.
 
 use super::{OUTPUTS, Tile};
 use crate::kernels::activations::{GROUP, Group};

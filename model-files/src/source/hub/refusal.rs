@@ -1,6 +1,7 @@
 //! What to say when the hub does not give what was asked for: one sentence each.
 
 use super::{Hub, HubName};
+use crate::source::is_model;
 use hf_hub::api::sync::ApiError;
 use naive_decode::Error;
 
@@ -82,7 +83,7 @@ pub(super) fn may_pass(error: &ApiError) -> bool {
 /// What to say of a repository without a file that is needed.
 pub(super) fn lacks(name: &HubName, file: &str, there: &[&str]) -> Error {
     let mut problem = format!("has no {file}");
-    let ggufs: Vec<&str> = there.iter().copied().filter(|file| file.ends_with(".gguf")).collect();
+    let ggufs: Vec<&str> = there.iter().copied().filter(|file| is_model(file)).collect();
     if !ggufs.is_empty() {
         problem += &format!(", but these GGUF files: name one as {}:FILE", name.repository);
         problem += &format!(", where FILE is {}", ggufs.join(", "));

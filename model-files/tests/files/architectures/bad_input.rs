@@ -104,6 +104,11 @@ fn configs_that_contradict_themselves_are_refused_by_field() {
         ),
         (
             tiny::qwen3_moe(),
+            json!({ "use_sliding_window": true }),
+            ["use_sliding_window", "true", "every layer sees everything"],
+        ),
+        (
+            tiny::qwen3_moe(),
             json!({ "mlp_only_layers": [0] }),
             ["mlp_only_layers", "[0]", "every layer has experts"],
         ),
