@@ -56,7 +56,8 @@ impl Header {
     /// Reads and checks the header of a whole file.
     ///
     /// # Errors
-    /// If it is no GGUF of a version that is read here, ends before all that it promises, or has a tensor of a type or in a place that cannot be.
+    /// If it is no GGUF of a version that is read here, ends before all that it promises, or has a tensor of a type or in a
+    /// place that cannot be.
     pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Self> {
         let refuse = |problem: String| Err(Error::file(file, problem));
         let mut cursor = Cursor { file, bytes, at: 0 };
