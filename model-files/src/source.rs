@@ -65,8 +65,10 @@ fn kinds() -> String {
 }
 
 fn open_path(path: &Path) -> Result<ModelFiles> {
+    if is_gguf(path) {
+        return ModelFiles::open_gguf(path);
+    }
     match path.extension().and_then(|extension| extension.to_str()) {
-        _ if is_gguf(path) => ModelFiles::open_gguf(path),
         Some("safetensors") if !path.is_dir() && !is_there(&path.with_file_name("config.json")) => {
             let problem = "has no config.json beside it, expected config.json and \
                            tokenizer.json in the same directory";
@@ -128,7 +130,7 @@ fn is_model(path: &str) -> bool {
 
 /// Whether a file is the only one of its model by its name, or the first.
 fn is_first(file: &str) -> bool {
-    PartName::parse(file).is_none_or(|part| part.number == 1)
+    file == first(file)
 }
 
 /// A GGUF file's path up to its ending, and to its number if it is one of several.

@@ -220,14 +220,8 @@ impl Phi3 {
         };
         let [gate, up] = fused(parts, &name("mlp.gate_up_proj"), [inside, inside], hidden)?;
         let down = parts.matrix(&name("mlp.down_proj"), hidden, inside)?;
-        Ok(Block {
-            attention_norm: parts.vector(&name("input_layernorm"), hidden)?,
-            projection,
-            scale: 1.0 / (head_dim as f32).sqrt(),
-            score_cap: None,
-            window: self.windows[index],
-            feed_forward_norm: parts.vector(&name("post_attention_layernorm"), hidden)?,
-            feed_forward: Box::new(SwiGlu { gate, up, down, isa: parts.options.isa }),
-        })
+        let feed_forward = Box::new(SwiGlu { gate, up, down, isa: parts.options.isa });
+        let block = parts.block_of(index, projection, feed_forward)?;
+        Ok(Block { window: self.windows[index], ..block })
     }
 }
