@@ -67,7 +67,7 @@ impl Gguf {
         self.parts.iter().map(|part| part.bytes.len()).sum()
     }
 
-    /// Lets go of the pages that were read, as [`FileMap::release_pages`].
+    /// Gives pages that were read back to the system; the next look at them reads the file again.
     pub fn release_pages(&self) {
         self.parts.iter().for_each(|part| part.bytes.release_pages());
     }
