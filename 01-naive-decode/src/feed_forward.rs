@@ -1,6 +1,6 @@
 //! The other half of a block: each row by itself, wider and back.
 
-use crate::kernels::{Isa, silu_gate};
+use crate::kernels::Isa;
 use crate::linear::Linear;
 use ndarray::{Array2, ArrayView2};
 
@@ -12,25 +12,31 @@ pub trait FeedForward: Send + Sync {
     fn bytes(&self) -> usize;
 }
 
-/// SwiGLU (Shazeer 2020): `down(silu(gate(x)) · up(x))`.
-pub struct SwiGlu {
+/// What a gate does to what goes past it: the first numbers are the gate, and become the product.
+pub type Gate = fn(Isa, &mut [f32], &[f32]);
+
+/// A gated linear unit (Shazeer 2020): `down(gate(x) · up(x))`, with a function of the gate. SwiGLU, which is Llama's, has
+/// [`silu_gate`](crate::kernels::silu_gate), GeGLU [`gelu_gate`](crate::kernels::gelu_gate).
+pub struct GatedUnit {
     /// `hidden → intermediate`
     pub gate: Box<dyn Linear>,
     /// `hidden → intermediate`
     pub up: Box<dyn Linear>,
     /// `intermediate → hidden`
     pub down: Box<dyn Linear>,
-    /// Instruction set for the gate.
+    /// What the gate does.
+    pub by: Gate,
+    /// Instruction set for it.
     pub isa: Isa,
 }
 
-impl FeedForward for SwiGlu {
+impl FeedForward for GatedUnit {
     // ANCHOR: swiglu
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let mut gate = self.gate.apply(x);
         let up = self.up.apply(x);
         let contiguous = "Linear gives contiguous rows";
-        silu_gate(
+        (self.by)(
             self.isa,
             gate.as_slice_mut().expect(contiguous),
             up.as_slice().expect(contiguous),

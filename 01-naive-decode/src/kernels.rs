@@ -8,7 +8,9 @@
 mod elementwise;
 mod vector;
 
-pub use elementwise::{add_norm, exponentials, gelu_gate, highest, round_to, silu_gate, soft_cap};
+pub use elementwise::{
+    add_norm, add_times, exponentials, gelu_gate, highest, norm_rows, round_to, silu_gate, soft_cap,
+};
 pub use vector::Vector;
 
 use crate::numerics::{LANES, exp2_below, join_lanes, to_int};

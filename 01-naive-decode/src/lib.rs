@@ -12,14 +12,15 @@
 //! |---|---|
 //! | `micro_gpt.rs` | a tiny GPT, in lists, that makes up names |
 //! | `config.rs`, `file_map.rs`, `checkpoint.rs`, `load.rs` | from files to a model |
-//! | `parts.rs` | the projections and feed-forwards of a Llama, which other families need too |
+//! | `parts.rs` | what blocks are put together from: a Llama's, and what other families need too |
 //! | `tokenizer.rs` | text to tokens and back |
 //! | `pass.rs` | what one forward pass is asked to do |
 //! | `model.rs` | the forward pass of the Llama family |
 //! | `linear.rs` | seam: how a weight matrix is stored and multiplied |
 //! | `residual.rs` | seam: what stands between the halves of a block |
+//! | `crew.rs` | seam: who does what no matrix does |
 //! | `embedding.rs` | from tokens to rows of numbers |
-//! | `projection.rs` | seam: hidden rows to queries, keys and values |
+//! | `projection.rs`, `heads.rs` | seams: hidden rows to queries, keys and values, and what is done to those |
 //! | `attention.rs` | seam: where keys and values live, and how queries meet them |
 //! | `executor.rs` | seam: something that runs a pass |
 //! | `softmax_attention.rs` | attention, in the order of sums that all rungs keep |
@@ -37,6 +38,7 @@ mod attention;
 pub mod break_it;
 mod checkpoint;
 mod config;
+mod crew;
 mod decode;
 mod embedding;
 mod error;
@@ -45,6 +47,7 @@ pub mod faults;
 mod feed_forward;
 mod file_map;
 mod generate;
+mod heads;
 mod json;
 pub mod kernels;
 mod linear;
@@ -67,13 +70,15 @@ mod tokenizer;
 pub use attention::{Attention, LayerSpec, NaiveAttention};
 pub use checkpoint::Checkpoint;
 pub use config::Config;
+pub use crew::{Crew, RayonCrew};
 pub use decode::{Decoder, NaiveDecoder};
 pub use embedding::Embedding;
 pub use error::{Error, Result};
 pub use executor::{CpuExecutor, Executor, Hidden, Likeliest, Logits};
-pub use feed_forward::{FeedForward, SwiGlu};
+pub use feed_forward::{FeedForward, Gate, GatedUnit};
 pub use file_map::FileMap;
 pub use generate::{Generate, Request, Step, generate};
+pub use heads::{HeadStep, Turn};
 pub use json::{in_terms_of_json, read_json};
 pub use kernels::Isa;
 pub use linear::{DenseLinear, Join, Linear};
@@ -83,7 +88,7 @@ pub use load::{
 pub use micro_gpt::{Lists, MicroConfig, MicroGpt};
 pub use model::{Block, Model};
 pub use numerics::Element;
-pub use parts::Parts;
+pub use parts::{Gated, Grouped, Parts};
 pub use pass::{Pass, Span, Visible, Want};
 pub use projection::{GroupedProjection, KeysValues, KvSize, Projected, Projection};
 pub use residual::{AddThenNorm, Residual};

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
+use crate::crew::{Crew, RayonCrew};
 use crate::embedding::Embedding;
 use crate::error::{Error, Result};
 use crate::feed_forward::FeedForward;
@@ -9,7 +10,7 @@ use crate::kernels::Isa;
 use crate::linear::{DenseLinear, Linear};
 use crate::model::{Block, Model};
 use crate::numerics::Element;
-use crate::parts::Parts;
+use crate::parts::{Gated, Grouped, Parts};
 use crate::projection::Projection;
 use crate::residual::{AddThenNorm, Residual};
 use crate::rope::Rope;
@@ -116,21 +117,40 @@ pub trait Packing {
         self.pack(weights, outputs, inputs).map(Some)
     }
 
-    /// Llama's maps around the attention of block `index`.
+    /// The matrix that the checkpoint calls `name`, in f32, however others are kept: one that decides which others are met.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    fn unrounded(
+        &self,
+        parts: &Parts,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Box<dyn Linear>> {
+        let weights = parts.tensor(name, &[outputs, inputs])?;
+        Ok(Box::new(DenseLinear::new(&weights, outputs, inputs, parts.options.isa)?))
+    }
+
+    /// Grouped-query attention's maps.
     ///
     /// # Errors
     /// If a matrix is missing or has another shape.
-    fn projection(&self, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
-        Ok(Box::new(parts.grouped(index)?))
+    fn projection(&self, parts: &Parts, grouped: Grouped) -> Result<Box<dyn Projection>> {
+        Ok(Box::new(parts.grouped(grouped)?))
     }
 
-    /// Llama's feed-forward of block `index`.
+    /// A gated unit.
     ///
     /// # Errors
     /// As [`Packing::projection`].
-    fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
-        let prefix = format!("model.layers.{index}.mlp");
-        Ok(Box::new(parts.swiglu(&prefix, parts.config.intermediate_size)?))
+    fn feed_forward(&self, parts: &Parts, gated: &Gated) -> Result<Box<dyn FeedForward>> {
+        Ok(Box::new(parts.gated(gated)?))
+    }
+
+    /// Who does what no matrix does.
+    fn crew(&self) -> Arc<dyn Crew> {
+        Arc::new(RayonCrew)
     }
 
     /// How the blocks of a model add to the residual stream and read it.
@@ -283,7 +303,7 @@ impl Model {
 
 /// Llama's block.
 fn llama_block(parts: &Parts, index: usize) -> Result<Block> {
-    parts.block(index, parts.pack.projection(parts, index)?)
+    parts.block(index, parts.projection(Grouped::llama(parts, index))?)
 }
 
 /// Matrices as plain f32. A table that is both embedding and head is kept once.

@@ -2,6 +2,7 @@
 //! comes back.
 
 use crate::error::Result;
+use crate::heads::HeadStep;
 use crate::linear::Linear;
 use crate::rope::Rope;
 use ndarray::{Array2, Array3, ArrayView2};
@@ -59,8 +60,8 @@ pub trait Projection: Send + Sync {
     fn bytes(&self) -> usize;
 }
 
-/// Llama's: one matrix each for queries, keys, values and the way back. Fewer key-value heads than
-/// query heads make it grouped-query attention, as many make it multi-head attention.
+/// Grouped-query attention's: one matrix each for queries, keys, values and the way back. As many key-value heads as query
+/// heads make it multi-head attention.
 pub struct GroupedProjection {
     /// `hidden → heads · D`
     pub q: Box<dyn Linear>,
@@ -72,6 +73,8 @@ pub struct GroupedProjection {
     pub o: Box<dyn Linear>,
     /// Width of one head, `D`.
     pub head_dim: usize,
+    /// What is done to queries, keys and values before attention: Llama turns them.
+    pub step: Box<dyn HeadStep>,
 }
 
 impl Projection for GroupedProjection {
@@ -82,14 +85,12 @@ impl Projection for GroupedProjection {
 
     // ANCHOR: project
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
-        let mut q = self.q.apply(x);
-        let mut k = self.k.apply(x);
-        for rows in [&mut q, &mut k] {
-            for (mut row, &position) in rows.rows_mut().into_iter().zip(positions) {
-                rope.rotate(row.as_slice_mut().expect("rows are contiguous"), position)?;
-            }
+        let [mut q, mut k, mut v] = [&self.q, &self.k, &self.v].map(|matrix| matrix.apply(x));
+        let rope = self.step.own_rope().unwrap_or(rope);
+        for (row, &position) in positions.iter().enumerate() {
+            let qkv = [&mut q, &mut k, &mut v].map(|rows| rows.row_mut(row).into_slice());
+            self.step.row(qkv.map(|row| row.expect("rows are contiguous")), position, rope)?;
         }
-        let v = self.v.apply(x);
         let heads = |x: Array2<f32>| {
             let shape = (x.nrows(), x.ncols() / self.head_dim, self.head_dim);
             x.into_shape_with_order(shape).expect("a whole number of heads")
@@ -98,6 +99,10 @@ impl Projection for GroupedProjection {
     }
     // ANCHOR_END: project
 
+    fn has_own_rope(&self) -> bool {
+        self.step.own_rope().is_some()
+    }
+
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
         let (rows, heads, dim) = attended.dim();
         let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
@@ -105,6 +110,7 @@ impl Projection for GroupedProjection {
     }
 
     fn bytes(&self) -> usize {
-        [&self.q, &self.k, &self.v, &self.o].iter().map(|linear| linear.bytes()).sum()
+        let matrices = [&self.q, &self.k, &self.v, &self.o];
+        self.step.bytes() + matrices.iter().map(|linear| linear.bytes()).sum::<usize>()
     }
 }

@@ -21,4 +21,4 @@ mod projection;
 pub use config::HybridConfig;
 pub use decoder::{RING, start};
 pub use load::{assemble, embedded, projection, random};
-pub use projection::{NormedHeads, NormedProjection, Sharing};
+pub use projection::{HeadNorm, QkNorm, Sharing};

@@ -43,8 +43,8 @@ pub use explicit::ExplicitMla;
 pub use yarn::Stretch;
 
 use naive_decode::{
-    Block, Checkpoint, Error, FeedForward, LoadOptions, Model, NaiveAttention, Pack, Parts, Pass,
-    Projection, Result, Span, Tensors, Want, dense, random_tensors,
+    Block, Checkpoint, Error, FeedForward, Gated, LoadOptions, Model, NaiveAttention, Pack, Parts,
+    Pass, Projection, Result, Span, Tensors, Want, dense, random_tensors,
 };
 
 // ANCHOR: bound
@@ -148,7 +148,7 @@ fn block(config: &MlaConfig, form: Form, parts: &Parts, layer: usize) -> Result<
     let mlp = name("mlp");
     let feed_forward: Box<dyn FeedForward> = match config.experts_of(layer) {
         Some(experts) => Box::new(experts.read(parts, &mlp)?),
-        None => Box::new(parts.swiglu(&mlp, config.model.intermediate_size)?),
+        None => parts.feed_forward(&Gated::silu(mlp, config.model.intermediate_size))?,
     };
     Ok(Block { scale: config.scale(), ..parts.block_of(layer, projection, feed_forward)? })
 }

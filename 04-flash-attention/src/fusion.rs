@@ -18,7 +18,7 @@ mod llama;
 mod rules;
 mod run;
 
-pub use build::{Fused, FusedAddNorm, FusedProjection, FusedSwiGlu};
+pub use build::{Fused, FusedAddNorm, FusedProjection, FusedUnit};
 pub use graph::{Graph, Node, Op, Wire};
 pub use llama::llama;
 pub use rules::{fuse, fuse_add_norm, fuse_rope, merge_linears};

@@ -13,7 +13,7 @@
 //! | `phi3.rs` | matrices that are several in one, heads that RoPE turns in part |
 //! | `gemma.rs` | Gemma 2 and 3: norms on both sides, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts, by way of rung 03 |
-//! | `parts.rs`, `turned.rs` | what blocks of these families are made of |
+//! | `parts.rs`, `steps.rs` | what blocks of these families are made of |
 
 mod deepseek;
 mod fields;
@@ -22,7 +22,7 @@ mod parts;
 mod phi3;
 mod qwen2;
 mod qwen3_moe;
-mod turned;
+mod steps;
 mod windows;
 
 use fields::Fields;

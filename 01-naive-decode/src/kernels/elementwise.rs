@@ -113,6 +113,58 @@ impl Kernel for AddNorm<'_> {
     // ANCHOR_END: add_norm
 }
 
+/// RMSNorm of rows of `weight.len()` numbers, in place, as [`numerics::rms_norm`](crate::numerics::rms_norm) has it.
+///
+/// # Panics
+/// If there are numbers beside whole rows.
+pub fn norm_rows(isa: Isa, rows: &mut [f32], weight: &[f32], epsilon: f32) {
+    assert!(rows.len().is_multiple_of(weight.len()), "whole rows");
+    isa.run(NormRows { rows, weight, epsilon });
+}
+
+struct NormRows<'a> {
+    rows: &'a mut [f32],
+    weight: &'a [f32],
+    epsilon: f32,
+}
+
+impl Kernel for NormRows<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for row in self.rows.chunks_exact_mut(self.weight.len()) {
+            rms_norm_row(row, self.weight, self.epsilon);
+        }
+    }
+}
+
+/// `sums + by · row`, number by number, each rounded once.
+///
+/// # Panics
+/// If the two differ in length.
+pub fn add_times(isa: Isa, sums: &mut [f32], by: f32, row: &[f32]) {
+    assert_eq!(sums.len(), row.len(), "a number for each sum");
+    isa.run(AddTimes { sums, by, row });
+}
+
+struct AddTimes<'a> {
+    sums: &'a mut [f32],
+    by: f32,
+    row: &'a [f32],
+}
+
+impl Kernel for AddTimes<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        for (sum, &number) in self.sums.iter_mut().zip(self.row) {
+            *sum = self.by.mul_add(number, *sum);
+        }
+    }
+}
+
 /// Rounds keys or values to the type in which they are kept; says whether all are numbers then, and none infinite.
 pub fn round_to(isa: Isa, element: Element, values: &mut [f32]) -> bool {
     isa.run(RoundTo { element, values })

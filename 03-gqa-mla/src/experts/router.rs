@@ -2,13 +2,13 @@
 
 use super::{ExpertsConfig, Scoring};
 use naive_decode::numerics::{exp, interleaved_sum};
-use naive_decode::{DenseLinear, Linear, Parts, Result};
+use naive_decode::{Crew, Linear, Parts, Result};
 use ndarray::ArrayView2;
 
 /// Picks experts by affinity.
 pub struct Router {
     /// `hidden → experts`, in f32 however matrices are kept: rounded, it would send rows to other experts.
-    affinity: DenseLinear,
+    affinity: Box<dyn Linear>,
     /// Added to sigmoid affinities for choosing only, `[experts]`; zeros otherwise.
     bias: Vec<f32>,
     config: ExpertsConfig,
@@ -32,9 +32,8 @@ impl Router {
     pub fn read(config: &ExpertsConfig, parts: &Parts, prefix: &str) -> Result<Self> {
         let experts = config.n_routed_experts;
         let hidden = parts.config.hidden_size;
-        let affinity = parts.tensor(&format!("{prefix}.weight"), &[experts, hidden])?;
         Ok(Router {
-            affinity: DenseLinear::new(&affinity, experts, hidden, parts.options.isa)?,
+            affinity: parts.unrounded(&format!("{prefix}.weight"), experts, hidden)?,
             bias: match config.scoring {
                 Scoring::Softmax => vec![0.0; experts],
                 Scoring::Sigmoid => {
@@ -46,9 +45,9 @@ impl Router {
     }
 
     /// The experts of each row of `x [rows, hidden]`, in ascending order.
-    pub fn route(&self, x: ArrayView2<f32>) -> Vec<Vec<Choice>> {
+    pub fn route(&self, x: ArrayView2<f32>, crew: &dyn Crew) -> Vec<Vec<Choice>> {
         let logits = self.affinity.apply(x);
-        logits.outer_iter().map(|row| self.choose(&row.to_vec())).collect()
+        crew.made(x.nrows(), |row| self.choose(&logits.row(row).to_vec()))
     }
 
     /// How many experts a row goes to.
@@ -114,7 +113,7 @@ fn softmax(logits: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use naive_decode::{DenseLinear, Isa};
+    use naive_decode::{DenseLinear, Isa, RayonCrew};
 
     /// A router over 8 experts whose affinities are handed to it as they are.
     fn router(bias: [f32; 8], change: impl Fn(&mut ExpertsConfig)) -> Router {
@@ -134,19 +133,21 @@ mod tests {
         change(&mut config);
         config.check().unwrap();
         let identity: Vec<f32> = (0..64).map(|i| f32::from(i % 9 == 0)).collect();
-        let affinity = DenseLinear::new(&identity, 8, 8, Isa::best()).unwrap();
+        let affinity = Box::new(DenseLinear::new(&identity, 8, 8, Isa::best()).unwrap());
         Router { affinity, bias: bias.to_vec(), config }
     }
 
     const LOGITS: [f32; 8] = [0.0, 3.0, 1.0, 0.5, 2.5, 0.0, 2.9, 2.8];
 
     fn experts(router: &Router, logits: [f32; 8]) -> Vec<usize> {
-        let rows = router.route(ArrayView2::from_shape((1, 8), &logits).unwrap());
+        let logits = ArrayView2::from_shape((1, 8), &logits).unwrap();
+        let rows = router.route(logits, &RayonCrew);
         rows[0].iter().map(|choice| choice.expert).collect()
     }
 
     fn weights(router: &Router) -> Vec<f64> {
-        let rows = router.route(ArrayView2::from_shape((1, 8), &LOGITS).unwrap());
+        let logits = ArrayView2::from_shape((1, 8), &LOGITS).unwrap();
+        let rows = router.route(logits, &RayonCrew);
         rows[0].iter().map(|choice| f64::from(choice.weight)).collect()
     }
 

@@ -1,9 +1,9 @@
 //! From files, or from nothing, to a model whose layers are not all alike.
 
-use super::{HybridConfig, NormedHeads, NormedProjection, Sharing};
+use super::{HeadNorm, HybridConfig, QkNorm, Sharing};
 use naive_decode::{
-    Block, Checkpoint, Config, GroupedProjection, LoadOptions, Model, Pack, Parts, Projection,
-    Result, Tensors, dense, random_tensors,
+    Block, Checkpoint, Config, Grouped, LoadOptions, Model, Pack, Parts, Projection, Result,
+    Tensors, dense, random_tensors,
 };
 
 /// Loads a model whose files are part of the program, its tensors named as Hugging Face names Qwen3's or Mistral's;
@@ -62,33 +62,18 @@ pub fn projection(
     parts: &Parts,
     index: usize,
 ) -> Result<Box<dyn Projection>> {
-    let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
+    let Config { hidden_size: hidden, heads, head_dim, .. } = *parts.config;
     let name = |part: &str| format!("model.layers.{index}.self_attn.{part}.weight");
-    let matrix = |part: &str, heads: usize| parts.matrix(&name(part), heads * head_dim, hidden);
-    let o = || parts.matrix(&name("o_proj"), hidden, heads * head_dim);
-    let normed = |part: &str, norm: &str, heads: usize| -> Result<NormedHeads> {
-        Ok(NormedHeads {
-            linear: matrix(part, heads)?,
-            norm: parts.vector(&name(norm), head_dim)?,
-            epsilon: parts.config.rms_norm_eps,
-        })
-    };
     if config.shares[index].is_some() {
-        return Ok(Box::new(Sharing { q: normed("q_proj", "q_norm", heads)?, o: o()? }));
-    }
-    if config.qk_norm {
-        return Ok(Box::new(NormedProjection {
-            q: normed("q_proj", "q_norm", heads)?,
-            k: normed("k_proj", "k_norm", kv_heads)?,
-            v: matrix("v_proj", kv_heads)?,
-            o: o()?,
+        return Ok(Box::new(Sharing {
+            q: parts.matrix(&name("q_proj"), heads * head_dim, hidden)?,
+            norm: HeadNorm::read(parts, &name("q_norm"))?,
+            o: parts.matrix(&name("o_proj"), hidden, heads * head_dim)?,
         }));
     }
-    Ok(Box::new(GroupedProjection {
-        q: matrix("q_proj", heads)?,
-        k: matrix("k_proj", kv_heads)?,
-        v: matrix("v_proj", kv_heads)?,
-        o: o()?,
-        head_dim,
-    }))
+    let grouped = match config.qk_norm {
+        true => Grouped::with(index, QkNorm::read(parts, index)?),
+        false => Grouped::llama(parts, index),
+    };
+    parts.projection(grouped)
 }

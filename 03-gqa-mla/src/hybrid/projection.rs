@@ -1,95 +1,84 @@
-//! The maps around attention in models with QK norm, with and without keys and values of their own.
+//! QK norm, and the maps around attention of layers without keys and values of their own.
 
-use naive_decode::numerics::rms_norm;
-use naive_decode::{KeysValues, KvSize, Linear, Projected, Projection, Result, Rope};
+use naive_decode::kernels::norm_rows;
+use naive_decode::{HeadStep, Isa, KvSize, Linear, Parts, Projected, Projection, Result, Rope};
 use ndarray::{Array2, Array3, ArrayView2};
 
-/// Hidden rows to heads that are normed one by one, then turned by their positions.
+/// A norm of heads, one by one.
 ///
 /// QK norm (Henry et al. 2020; per head and with learned weights in Qwen3): a score can then not
 /// grow with the length of a query or a key, only with the learned weights.
-pub struct NormedHeads {
-    /// `hidden → heads · D`
-    pub linear: Box<dyn Linear>,
+pub struct HeadNorm {
     /// RMSNorm weight, the same for every head, `[D]`.
-    pub norm: Vec<f32>,
+    pub weight: Vec<f32>,
     /// Added to the mean square before the root.
     pub epsilon: f32,
+    /// Instruction set for norm and RoPE.
+    pub isa: Isa,
 }
 
-impl NormedHeads {
-    // ANCHOR: normed
-    /// `x [rows, hidden]` → `[rows, heads, D]`.
+impl HeadNorm {
+    /// Reads the weight of this name.
     ///
     /// # Errors
-    /// If a position lies past what `rope` covers.
-    pub fn apply(
-        &self,
-        x: ArrayView2<f32>,
-        positions: &[usize],
-        rope: &Rope,
-    ) -> Result<Array3<f32>> {
-        let flat = self.linear.apply(x);
-        let shape = (flat.nrows(), self.heads(), self.norm.len());
-        let flat = flat.as_slice().expect("Linear gives contiguous rows");
-        // A row of `norm`'s width is one head.
-        let mut normed = rms_norm(flat, &self.norm, self.epsilon);
-        let row = shape.1 * shape.2;
-        for (row, &position) in normed.chunks_exact_mut(row).zip(positions) {
-            rope.rotate(row, position)?;
-        }
-        Ok(Array3::from_shape_vec(shape, normed).expect("a norm keeps the shape"))
+    /// If it is missing or is not as wide as a head.
+    pub fn read(parts: &Parts, name: &str) -> Result<Self> {
+        let weight = parts.vector(name, parts.config.head_dim)?;
+        Ok(HeadNorm { weight, epsilon: parts.config.rms_norm_eps, isa: parts.options.isa })
     }
-    // ANCHOR_END: normed
 
-    fn heads(&self) -> usize {
-        self.linear.outputs() / self.norm.len()
+    /// Norms the heads of a row, `[heads · D]`, and turns them by its position.
+    ///
+    /// # Errors
+    /// If the position lies past what `rope` covers.
+    pub fn apply(&self, row: &mut [f32], position: usize, rope: &Rope) -> Result<()> {
+        norm_rows(self.isa, row, &self.weight, self.epsilon);
+        rope.rotate_with(self.isa, row, position)
     }
 
     fn bytes(&self) -> usize {
-        self.linear.bytes() + size_of_val(self.norm.as_slice())
+        size_of_val(self.weight.as_slice())
     }
 }
 
-/// Grouped-query attention's maps with QK norm, as in Qwen3.
-pub struct NormedProjection {
-    /// `hidden → [heads, D]`
-    pub q: NormedHeads,
-    /// `hidden → [kv_heads, D]`
-    pub k: NormedHeads,
-    /// `hidden → kv_heads · D`; values are neither normed nor turned.
-    pub v: Box<dyn Linear>,
-    /// `heads · D → hidden`
-    pub o: Box<dyn Linear>,
+/// Queries and keys normed, then turned, as in Qwen3; values are neither.
+pub struct QkNorm {
+    /// Queries'.
+    pub q: HeadNorm,
+    /// Keys'.
+    pub k: HeadNorm,
 }
 
-impl Projection for NormedProjection {
-    fn kv(&self) -> Option<KvSize> {
-        let head_dim = self.k.norm.len();
-        Some(KvSize { heads: self.k.heads(), key_dim: head_dim, value_dim: head_dim })
+impl QkNorm {
+    /// Reads `q_norm` and `k_norm` of block `index`.
+    ///
+    /// # Errors
+    /// If one is missing or is not as wide as a head.
+    pub fn read(parts: &Parts, index: usize) -> Result<Self> {
+        let norm = |part: &str| format!("model.layers.{index}.self_attn.{part}.weight");
+        let read = |part: &str| HeadNorm::read(parts, &norm(part));
+        Ok(QkNorm { q: read("q_norm")?, k: read("k_norm")? })
     }
+}
 
-    fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
-        let q = self.q.apply(x, positions, rope)?;
-        let k = self.k.apply(x, positions, rope)?;
-        let v = self.v.apply(x).into_shape_with_order(k.dim()).expect("as many values as keys");
-        Ok(Projected { q, kv: Some(KeysValues { k, v }) })
-    }
-
-    fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        heads_to_hidden(&*self.o, attended)
+impl HeadStep for QkNorm {
+    fn row(&self, [q, k, _]: [&mut [f32]; 3], position: usize, rope: &Rope) -> Result<()> {
+        self.q.apply(q, position, rope)?;
+        self.k.apply(k, position, rope)
     }
 
     fn bytes(&self) -> usize {
-        self.q.bytes() + self.k.bytes() + self.v.bytes() + self.o.bytes()
+        self.q.bytes() + self.k.bytes()
     }
 }
 
 /// The maps of a layer that asks, and reads the keys and values of an earlier one (Cross-Layer
 /// Attention, Brandon et al. 2024): no key matrix, no value matrix, nothing to cache.
 pub struct Sharing {
-    /// `hidden → [heads, D]`
-    pub q: NormedHeads,
+    /// `hidden → heads · D`
+    pub q: Box<dyn Linear>,
+    /// Of queries.
+    pub norm: HeadNorm,
     /// `heads · D → hidden`
     pub o: Box<dyn Linear>,
 }
@@ -101,22 +90,23 @@ impl Projection for Sharing {
 
     // ANCHOR: sharing
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
-        Ok(Projected { q: self.q.apply(x, positions, rope)?, kv: None })
+        let mut q = self.q.apply(x);
+        for (mut row, &position) in q.rows_mut().into_iter().zip(positions) {
+            self.norm.apply(row.as_slice_mut().expect("rows are contiguous"), position, rope)?;
+        }
+        let dim = self.norm.weight.len();
+        let q = q.into_shape_with_order((x.nrows(), self.q.outputs() / dim, dim));
+        Ok(Projected { q: q.expect("whole heads"), kv: None })
     }
     // ANCHOR_END: sharing
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        heads_to_hidden(&*self.o, attended)
+        let (rows, heads, dim) = attended.dim();
+        let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
+        self.o.apply(flat.view())
     }
 
     fn bytes(&self) -> usize {
-        self.q.bytes() + self.o.bytes()
+        self.q.bytes() + self.norm.bytes() + self.o.bytes()
     }
-}
-
-/// `[rows, heads, D]` → `[rows, hidden]`.
-fn heads_to_hidden(o: &dyn Linear, attended: Array3<f32>) -> Array2<f32> {
-    let (rows, heads, dim) = attended.dim();
-    let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
-    o.apply(flat.view())
 }

@@ -3,9 +3,9 @@
 use super::compress::Compression;
 use super::layout::transposed;
 use super::{Form, MlaConfig};
-use naive_decode::{KeysValues, KvSize, Linear, Parts, Projected, Projection, Result, Rope};
+use naive_decode::{Crew, KeysValues, KvSize, Linear, Parts, Projected, Projection, Result, Rope};
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
-use rayon::prelude::*;
+use std::sync::Arc;
 
 /// The absorbed form. One key-value head: a key is `[latent | rotary key]`, a value its latent.
 pub struct AbsorbedMla {
@@ -16,6 +16,8 @@ pub struct AbsorbedMla {
     value_up: Vec<Box<dyn Linear>>,
     /// `heads · value → hidden`
     o: Box<dyn Linear>,
+    /// Who takes the heads.
+    crew: Arc<dyn Crew>,
 }
 
 impl AbsorbedMla {
@@ -47,6 +49,7 @@ impl AbsorbedMla {
             query_up: query_up.collect::<Result<_>>()?,
             value_up: value_up.collect::<Result<_>>()?,
             o: parts.matrix(&o, config.model.hidden_size, heads * value)?,
+            crew: parts.crew(),
         })
     }
 }
@@ -64,7 +67,7 @@ impl Projection for AbsorbedMla {
         let k = self.compression.latents(x, positions, rope)?.insert_axis(Axis(1));
         let (rows, _, key_dim) = k.dim();
         let mut q = Array3::zeros((rows, self.query_up.len(), key_dim));
-        let absorbed = each_head(&self.query_up, plain.slice(s![.., .., ..nope]));
+        let absorbed = self.each_head(&self.query_up, plain.slice(s![.., .., ..nope]));
         q.slice_mut(s![.., .., ..latent]).assign(&absorbed);
         q.slice_mut(s![.., .., latent..]).assign(&plain.slice(s![.., .., nope..]));
         // The value is not kept beside the key; it is handed over for attention without a memory.
@@ -73,7 +76,7 @@ impl Projection for AbsorbedMla {
     }
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        let values = each_head(&self.value_up, attended.view()); // [rows, heads, value]
+        let values = self.each_head(&self.value_up, attended.view()); // [rows, heads, value]
         let (rows, heads, value) = values.dim();
         let flat = values.into_shape_with_order((rows, heads * value)).expect("contiguous");
         self.o.apply(flat.view())
@@ -86,14 +89,15 @@ impl Projection for AbsorbedMla {
     }
 }
 
-/// Each head through a matrix of its own: `[rows, heads, inputs]` → `[rows, heads, outputs]`.
-fn each_head(linears: &[Box<dyn Linear>], x: ArrayView3<f32>) -> Array3<f32> {
-    let heads: Vec<Array2<f32>> = (linears.par_iter().enumerate())
-        .map(|(head, linear)| linear.apply(x.index_axis(Axis(1), head)))
-        .collect();
-    let mut out = Array3::zeros((x.dim().0, linears.len(), linears[0].outputs()));
-    for (mut to, from) in out.axis_iter_mut(Axis(1)).zip(&heads) {
-        to.assign(from);
+impl AbsorbedMla {
+    /// Each head through a matrix of its own: `[rows, heads, inputs]` → `[rows, heads, outputs]`.
+    fn each_head(&self, linears: &[Box<dyn Linear>], x: ArrayView3<f32>) -> Array3<f32> {
+        let made = |head: usize| linears[head].apply(x.index_axis(Axis(1), head));
+        let heads = self.crew.made(linears.len(), made);
+        let mut out = Array3::zeros((x.dim().0, linears.len(), linears[0].outputs()));
+        for (mut to, from) in out.axis_iter_mut(Axis(1)).zip(&heads) {
+            to.assign(from);
+        }
+        out
     }
-    out
 }

@@ -1,12 +1,14 @@
 //! A model whose blocks are as fused as their graphs.
 
+use super::fuse;
 use super::graph::{Graph, Op};
-use super::{fuse, llama};
+use super::llama::{attention, feed_forward, llama};
 use crate::threads::{Disjoint, Pool};
-use naive_decode::kernels::{add_norm, silu_gate};
+use naive_decode::kernels::add_norm;
 use naive_decode::{
-    AddThenNorm, EmbeddingAndHead, FeedForward, Isa, KeysValues, KvSize, Linear, Pack, Packing,
-    Parts, Projected, Projection, Residual, Result, Rope, Tensors,
+    AddThenNorm, Crew, EmbeddingAndHead, FeedForward, Gate, Gated, Grouped, HeadStep, Isa,
+    KeysValues, KvSize, Linear, Pack, Packing, Parts, Projected, Projection, Residual, Result,
+    Rope, Tensors,
 };
 use ndarray::{Array2, Array3, ArrayView2, s};
 use std::ops::Range;
@@ -85,18 +87,32 @@ impl Packing for Fused<'_> {
         self.pack.embedding(name, shape, is_tied, tensors)
     }
 
-    fn projection(&self, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
-        let graph = fuse(&llama(parts.config, index..index + 1));
-        let Some(qkv) = stack(&graph, parts, "self_attn.q_proj")? else {
-            return Ok(Box::new(parts.grouped(index)?));
+    fn unrounded(
+        &self,
+        parts: &Parts,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack.unrounded(parts, name, outputs, inputs)
+    }
+
+    fn crew(&self) -> Arc<dyn Crew> {
+        Arc::new(PoolCrew(self.pool.clone()))
+    }
+
+    fn projection(&self, parts: &Parts, grouped: Grouped) -> Result<Box<dyn Projection>> {
+        let graph = fuse(&attention(parts.config, &grouped.prefix));
+        let Some(qkv) = stack(&graph, parts, "q_proj", grouped.as_one())? else {
+            return self.pack.projection(parts, grouped);
         };
         Ok(Box::new(FusedProjection {
             qkv,
-            o: alone(&graph, parts, "self_attn.o_proj")?,
+            o: alone(&graph, parts, "o_proj")?,
             heads: parts.config.heads,
             kv_heads: parts.config.kv_heads,
             head_dim: parts.config.head_dim,
-            isa: parts.options.isa,
+            step: grouped.step,
             pool: self.pool.clone(),
         }))
     }
@@ -109,14 +125,15 @@ impl Packing for Fused<'_> {
         }
     }
 
-    fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
-        let graph = fuse(&llama(parts.config, index..index + 1));
-        let Some(gate_up) = stack(&graph, parts, "mlp.gate_proj")? else {
-            return self.pack.feed_forward(parts, index);
+    fn feed_forward(&self, parts: &Parts, gated: &Gated) -> Result<Box<dyn FeedForward>> {
+        let graph = fuse(&feed_forward(parts.config.hidden_size, gated.width, &gated.prefix));
+        let Some(gate_up) = stack(&graph, parts, "gate_proj", gated.as_one())? else {
+            return self.pack.feed_forward(parts, gated);
         };
-        Ok(Box::new(FusedSwiGlu {
+        Ok(Box::new(FusedUnit {
             gate_up,
-            down: alone(&graph, parts, "mlp.down_proj")?,
+            down: alone(&graph, parts, "down_proj")?,
+            by: gated.by,
             isa: parts.options.isa,
             pool: self.pool.clone(),
         }))
@@ -134,10 +151,21 @@ fn matrices<'g>(graph: &'g Graph, first: &str) -> (&'g [(String, usize)], usize)
     stack.expect("the rules keep the first matrix of a stack first")
 }
 
-/// A stack as one matrix, if it can be kept as one.
-fn stack(graph: &Graph, parts: &Parts, first: &str) -> Result<Option<Box<dyn Linear>>> {
+/// A stack as one matrix, if it can be kept as one: it can if the checkpoint has it so.
+fn stack(
+    graph: &Graph,
+    parts: &Parts,
+    first: &str,
+    as_one: Option<String>,
+) -> Result<Option<Box<dyn Linear>>> {
     let (matrices, inputs) = matrices(graph, first);
-    parts.stacked(matrices, inputs)
+    match as_one {
+        None => parts.stacked(matrices, inputs),
+        Some(name) => {
+            let outputs = matrices.iter().map(|(_, outputs)| outputs).sum();
+            parts.matrix(&name, outputs, inputs).map(Some)
+        }
+    }
 }
 
 /// A matrix that no rule has stacked with another.
@@ -148,8 +176,8 @@ fn alone(graph: &Graph, parts: &Parts, name: &str) -> Result<Box<dyn Linear>> {
     }
 }
 
-/// [`naive_decode::GroupedProjection`] with one matrix for queries, keys and values. They are turned by RoPE as
-/// they are taken out of its result.
+/// [`naive_decode::GroupedProjection`] with one matrix for queries, keys and values. What is done to them is done as they are
+/// taken out of its result: they are turned by RoPE, and normed or added to before in some families.
 pub struct FusedProjection {
     /// `hidden → (heads + 2 · kv_heads) · D`
     pub qkv: Box<dyn Linear>,
@@ -161,8 +189,8 @@ pub struct FusedProjection {
     pub kv_heads: usize,
     /// Width of one head, `D`.
     pub head_dim: usize,
-    /// Instruction set for RoPE.
-    pub isa: Isa,
+    /// What is done to queries, keys and values before attention.
+    pub step: Box<dyn HeadStep>,
     /// Shares out the rows of long passes.
     pub pool: Arc<Pool>,
 }
@@ -174,6 +202,7 @@ impl Projection for FusedProjection {
     }
 
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
+        let rope = self.step.own_rope().unwrap_or(rope);
         if let Some(&far) = positions.iter().find(|&&position| position >= rope.positions()) {
             rope.rotate(&mut [], far)?;
         }
@@ -187,11 +216,9 @@ impl Projection for FusedProjection {
             for row in mine {
                 let (queries, rest) = all[row * widths.iter().sum::<usize>()..].split_at(widths[0]);
                 let (keys, rest) = rest.split_at(widths[1]);
-                v.add(&rest[..widths[2]]);
-                for heads in [q.add(queries), k.add(keys)] {
-                    let turned = rope.rotate_with(self.isa, heads, positions[row]);
-                    turned.expect("no position is past the table");
-                }
+                let qkv = [q.add(queries), k.add(keys), v.add(&rest[..widths[2]])];
+                let done = self.step.row(qkv, positions[row], rope);
+                done.expect("no position is past the table");
             }
         });
         let mut counts = counts.into_iter();
@@ -202,6 +229,10 @@ impl Projection for FusedProjection {
         Ok(Projected { q, kv: Some(KeysValues { k, v }) })
     }
 
+    fn has_own_rope(&self) -> bool {
+        self.step.own_rope().is_some()
+    }
+
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
         let (rows, heads, dim) = attended.dim();
         let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
@@ -209,7 +240,26 @@ impl Projection for FusedProjection {
     }
 
     fn bytes(&self) -> usize {
-        self.qkv.bytes() + self.o.bytes()
+        self.qkv.bytes() + self.o.bytes() + self.step.bytes()
+    }
+}
+
+/// A pool's threads.
+struct PoolCrew(Arc<Pool>);
+
+impl Crew for PoolCrew {
+    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        match count {
+            // Alone it may have all threads.
+            1 => work(0),
+            _ => self.0.run_each(&mut Vec::from_iter(0..count), &|&mut number| work(number)),
+        }
+    }
+
+    fn rows(&self, rows: &mut [f32], width: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+        self.0.run_rows(rows, width, ROWS_TOGETHER, &|mine, rows| {
+            mine.zip(rows.chunks_exact_mut(width)).for_each(|(row, numbers)| work(row, numbers));
+        });
     }
 }
 
@@ -255,28 +305,30 @@ impl Residual for FusedAddNorm {
     }
 }
 
-/// [`naive_decode::SwiGlu`] with one matrix for gate and up.
-pub struct FusedSwiGlu {
+/// [`naive_decode::GatedUnit`] with one matrix for gate and up.
+pub struct FusedUnit {
     /// `hidden → 2 · intermediate`
     pub gate_up: Box<dyn Linear>,
     /// `intermediate → hidden`
     pub down: Box<dyn Linear>,
-    /// Instruction set for the gate.
+    /// What the gate does.
+    pub by: Gate,
+    /// Instruction set for it.
     pub isa: Isa,
     /// Shares out the rows of long passes.
     pub pool: Arc<Pool>,
 }
 
-impl FusedSwiGlu {
+impl FusedUnit {
     // ANCHOR: gate_up
     fn of_rows(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let gated = self.gate_up.apply_joined(x, &|gate, up| silu_gate(self.isa, gate, up));
+        let gated = self.gate_up.apply_joined(x, &|gate, up| (self.by)(self.isa, gate, up));
         self.down.apply(gated.view())
     }
     // ANCHOR_END: gate_up
 }
 
-impl FeedForward for FusedSwiGlu {
+impl FeedForward for FusedUnit {
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
         let (rows, width) = (x.nrows(), self.down.outputs());
         if !self.pool.shares_rows(rows, self.gate_up.bytes()) {

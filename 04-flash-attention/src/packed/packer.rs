@@ -8,7 +8,9 @@ use super::linear::PackedLinear;
 use super::memory::Memory;
 use crate::kernels::Simd;
 use crate::threads::Pool;
-use naive_decode::{EmbeddingAndHead, Error, Isa, Linear, Packing, Result, Tensors, rows_name};
+use naive_decode::{
+    EmbeddingAndHead, Error, Isa, Linear, Packing, Parts, Result, Tensors, rows_name,
+};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::path::Path;
@@ -259,6 +261,21 @@ impl Packing for Packer<'_> {
         tensors: Tensors,
     ) -> Result<Box<dyn Linear>> {
         Ok(Box::new(self.named(name, [outputs, inputs], tensors)?))
+    }
+
+    fn unrounded(
+        &self,
+        parts: &Parts,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Box<dyn Linear>> {
+        let rows = || {
+            let weights = parts.tensor(name, &[outputs, inputs])?;
+            Rows::encoded(Format::F32, &weights, outputs, inputs).map(Some)
+        };
+        let never = || unreachable!("there are rows");
+        Ok(Box::new(self.kept_or_packed(name, [outputs, inputs], rows, &never)?))
     }
 
     fn derived(

@@ -8,14 +8,12 @@ mod read;
 
 pub(super) use read::{read_2, read_3, read_text_of_3};
 
-use super::parts::{Capped, GeGlu, Normed};
-use super::turned::OwnRope;
+use super::parts::{Capped, Normed};
+use super::steps::OwnRope;
 use super::{Family, Source, Writer};
-use gqa_mla::hybrid::{NormedHeads, NormedProjection};
-use naive_decode::{
-    Block, Config, Embedding, FeedForward, GroupedProjection, Model, Parts, Projection, Result,
-    Rope,
-};
+use gqa_mla::hybrid::QkNorm;
+use naive_decode::kernels::gelu_gate;
+use naive_decode::{Block, Config, Embedding, Gated, Grouped, Model, Parts, Result, Rope};
 use ndarray::Array2;
 use std::sync::Arc;
 
@@ -80,14 +78,12 @@ impl Gemma {
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let norm = |part: &str| parts.vector(&name(part), parts.config.hidden_size);
         let epsilon = parts.config.rms_norm_eps;
-        let mut projection = self.projection(parts, &name("self_attn"))?;
-        if let (Some(_), Some(rope)) = (self.windows[index], local) {
-            projection = Box::new(OwnRope { inner: projection, rope: rope.clone() });
-        }
+        let (isa, crew) = (parts.options.isa, parts.crew());
+        let inner = parts.projection(self.grouped(parts, index, local)?)?;
         let weight = norm("post_attention_layernorm.weight")?;
-        let projection = Box::new(Normed { weight, epsilon, inner: projection });
-        let inside = parts.config.intermediate_size;
-        let gated: Box<dyn FeedForward> = Box::new(GeGlu(parts.swiglu(&name("mlp"), inside)?));
+        let projection = Box::new(Normed { weight, epsilon, isa, crew: crew.clone(), inner });
+        let gated = Gated { by: gelu_gate, ..Gated::llama(parts.config, index) };
+        let inner = parts.feed_forward(&gated)?;
         let weight = norm("post_feedforward_layernorm.weight")?;
         Ok(Block {
             attention_norm: norm("input_layernorm.weight")?,
@@ -96,29 +92,20 @@ impl Gemma {
             score_cap: self.score_cap,
             window: self.windows[index],
             feed_forward_norm: norm("pre_feedforward_layernorm.weight")?,
-            feed_forward: Box::new(Normed { weight, epsilon, inner: gated }),
+            feed_forward: Box::new(Normed { weight, epsilon, isa, crew, inner }),
         })
     }
 
     /// The maps around attention, with QK norm or without.
-    fn projection(&self, parts: &Parts, prefix: &str) -> Result<Box<dyn Projection>> {
-        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
-        let name = |part: &str| format!("{prefix}.{part}.weight");
-        let matrix = |part: &str, heads: usize| parts.matrix(&name(part), heads * head_dim, hidden);
-        let (q, k) = (matrix("q_proj", heads)?, matrix("k_proj", kv_heads)?);
-        let v = matrix("v_proj", kv_heads)?;
-        let o = parts.matrix(&name("o_proj"), hidden, heads * head_dim)?;
+    fn grouped(&self, parts: &Parts, index: usize, local: Option<&Arc<Rope>>) -> Result<Grouped> {
         if self.local_theta.is_none() {
-            return Ok(Box::new(GroupedProjection { q, k, v, o, head_dim }));
+            return Ok(Grouped::llama(parts, index));
         }
-        let epsilon = parts.config.rms_norm_eps;
-        let norm = |part: &str| parts.vector(&name(part), head_dim);
-        Ok(Box::new(NormedProjection {
-            q: NormedHeads { linear: q, norm: norm("q_norm")?, epsilon },
-            k: NormedHeads { linear: k, norm: norm("k_norm")?, epsilon },
-            v,
-            o,
-        }))
+        let step = QkNorm::read(parts, index)?;
+        Ok(match (self.windows[index], local) {
+            (Some(_), Some(rope)) => Grouped::with(index, OwnRope { step, rope: rope.clone() }),
+            _ => Grouped::with(index, step),
+        })
     }
 }
 

@@ -8,13 +8,9 @@
 //! asked for: the first, and the context ends where it ends; or, if more is asked for, the second.
 
 use super::fields::Fields;
-use super::parts::fused;
-use super::turned::PartlyTurned;
+use super::steps::{OwnRope, TurnPart};
 use super::{Architecture, Family, Source};
-use naive_decode::{
-    Block, Config, Error, GroupedProjection, LoadOptions, Model, Parts, Projection, Result, Rope,
-    SwiGlu,
-};
+use naive_decode::{Block, Config, Error, Gated, Grouped, LoadOptions, Model, Parts, Result, Rope};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -207,21 +203,18 @@ impl Family for Phi3 {
 
 impl Phi3 {
     fn block(&self, parts: &Parts, index: usize, rope: Option<&Arc<Rope>>) -> Result<Block> {
-        let Config { hidden_size: hidden, heads, kv_heads, head_dim, .. } = *parts.config;
-        let inside = parts.config.intermediate_size;
-        let name = |part: &str| format!("model.layers.{index}.{part}.weight");
-        let [q, kv] = [heads * head_dim, kv_heads * head_dim];
-        let [q, k, v] = fused(parts, &name("self_attn.qkv_proj"), [q, kv, kv], hidden)?;
-        let o = parts.matrix(&name("self_attn.o_proj"), hidden, heads * head_dim)?;
-        let inner = GroupedProjection { q, k, v, o, head_dim };
-        let projection: Box<dyn Projection> = match rope {
-            None => Box::new(inner),
-            Some(rope) => Box::new(PartlyTurned { inner, rope: rope.clone() }),
+        let isa = parts.options.isa;
+        let grouped = match rope {
+            None => Grouped::llama(parts, index),
+            Some(rope) => {
+                let step = TurnPart { head_dim: parts.config.head_dim, isa };
+                Grouped::with(index, OwnRope { step, rope: rope.clone() })
+            }
         };
-        let [gate, up] = fused(parts, &name("mlp.gate_up_proj"), [inside, inside], hidden)?;
-        let down = parts.matrix(&name("mlp.down_proj"), hidden, inside)?;
-        let feed_forward = Box::new(SwiGlu { gate, up, down, isa: parts.options.isa });
-        let block = parts.block_of(index, projection, feed_forward)?;
+        let projection = parts.projection(Grouped { as_one: Some("qkv_proj"), ..grouped })?;
+        let gated = Gated::llama(parts.config, index);
+        let gated = Gated { as_one: Some("gate_up_proj"), ..gated };
+        let block = parts.block_of(index, projection, parts.feed_forward(&gated)?)?;
         Ok(Block { window: self.windows[index], ..block })
     }
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// What the file begins with.
 const MAGIC: [u8; 8] = *b"PACKEDW\0";
 
-/// To be raised when anything changes in how numbers become panels, or in what the file says.
-const VERSION: u64 = 7;
+/// To be raised when anything changes in how numbers become panels, in which matrices are one, or in what the file says.
+const VERSION: u64 = 8;
 
 /// Magic, version, length of the header, checksum.
 pub(super) const PREFIX: usize = 8 + 8 + 8 + 32;

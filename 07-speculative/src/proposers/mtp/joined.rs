@@ -2,8 +2,8 @@
 
 use naive_decode::numerics::rms_norm;
 use naive_decode::{
-    Embedding, EmbeddingAndHead, FeedForward, Linear, Model, Pack, Packing, Parts, Projection,
-    Result, Tensors,
+    Crew, Embedding, EmbeddingAndHead, FeedForward, Gated, Grouped, Linear, Model, Pack, Packing,
+    Parts, Projection, Result, Tensors,
 };
 use ndarray::{Array2, Axis, concatenate};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,12 +83,26 @@ impl Packing for JoinedPacking<'_> {
         self.pack.pack(weights, outputs, inputs)
     }
 
-    fn projection(&self, parts: &Parts, index: usize) -> Result<Box<dyn Projection>> {
-        self.pack.projection(parts, index)
+    fn unrounded(
+        &self,
+        parts: &Parts,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Box<dyn Linear>> {
+        self.pack.unrounded(parts, name, outputs, inputs)
     }
 
-    fn feed_forward(&self, parts: &Parts, index: usize) -> Result<Box<dyn FeedForward>> {
-        self.pack.feed_forward(parts, index)
+    fn crew(&self) -> Arc<dyn Crew> {
+        self.pack.crew()
+    }
+
+    fn projection(&self, parts: &Parts, grouped: Grouped) -> Result<Box<dyn Projection>> {
+        self.pack.projection(parts, grouped)
+    }
+
+    fn feed_forward(&self, parts: &Parts, gated: &Gated) -> Result<Box<dyn FeedForward>> {
+        self.pack.feed_forward(parts, gated)
     }
 
     fn embedding(
