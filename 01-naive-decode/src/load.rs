@@ -98,8 +98,8 @@ pub trait Packing {
         self.pack(tensors(name, &[outputs, inputs])?, outputs, inputs)
     }
 
-    /// Matrices that the same rows meet, as one: their outputs follow each other as they are named, each with so many.
-    /// None if they cannot be kept as one without keeping some of them otherwise than alone.
+    /// Matrices that the same rows meet, each with so many outputs, as few as can be: neighbours are one, their outputs one
+    /// after another, unless some of them would then be kept otherwise than alone.
     ///
     /// # Errors
     /// As [`Packing::matrix`].
@@ -108,13 +108,13 @@ pub trait Packing {
         matrices: &[(String, usize)],
         inputs: usize,
         tensors: Tensors,
-    ) -> Result<Option<Box<dyn Linear>>> {
+    ) -> Result<Vec<Box<dyn Linear>>> {
         let mut weights = Vec::new();
         for (name, outputs) in matrices {
             weights.extend(tensors(name, &[*outputs, inputs])?);
         }
         let outputs = matrices.iter().map(|(_, outputs)| outputs).sum();
-        self.pack(weights, outputs, inputs).map(Some)
+        Ok(vec![self.pack(weights, outputs, inputs)?])
     }
 
     /// The matrix that the checkpoint calls `name`, in f32, however others are kept: one that decides which others are met.

@@ -183,7 +183,7 @@ impl Parts<'_> {
         (self.tensors)(name, &[width])
     }
 
-    /// Matrices that the same rows meet, as one; see [`Packing::stacked`](crate::Packing::stacked).
+    /// Matrices that the same rows meet, as few as can be; see [`Packing::stacked`](crate::Packing::stacked).
     ///
     /// # Errors
     /// If one is missing or has another shape.
@@ -191,7 +191,7 @@ impl Parts<'_> {
         &self,
         matrices: &[(String, usize)],
         inputs: usize,
-    ) -> Result<Option<Box<dyn Linear>>> {
+    ) -> Result<Vec<Box<dyn Linear>>> {
         self.pack.stacked(matrices, inputs, self.tensors)
     }
 

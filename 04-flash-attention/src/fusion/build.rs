@@ -6,8 +6,8 @@ use super::llama::{attention, feed_forward, llama};
 use crate::threads::{Disjoint, Pool};
 use naive_decode::kernels::add_norm;
 use naive_decode::{
-    AddThenNorm, Crew, EmbeddingAndHead, FeedForward, Gate, Gated, Grouped, HeadStep, Isa,
-    KeysValues, KvSize, Linear, Pack, Packing, Parts, Projected, Projection, Residual, Result,
+    AddThenNorm, Crew, EmbeddingAndHead, FeedForward, Gate, Gated, GatedUnit, Grouped, HeadStep,
+    Isa, KeysValues, KvSize, Linear, Pack, Packing, Parts, Projected, Projection, Residual, Result,
     Rope, Tensors,
 };
 use ndarray::{Array2, Array3, ArrayView2, s};
@@ -20,7 +20,7 @@ const ROWS_TOGETHER: usize = 96;
 
 /// Packs as `pack` does, and stacks the matrices of Llama's blocks as [`fuse`] finds that they can be.
 ///
-/// A block whose matrices `pack` would not keep alike stays as it was.
+/// Neighbours that `pack` would not keep alike stay apart.
 pub struct Fused<'a> {
     pack: Pack<'a>,
     pool: Arc<Pool>,
@@ -73,7 +73,7 @@ impl Packing for Fused<'_> {
         matrices: &[(String, usize)],
         inputs: usize,
         tensors: Tensors,
-    ) -> Result<Option<Box<dyn Linear>>> {
+    ) -> Result<Vec<Box<dyn Linear>>> {
         self.pack.stacked(matrices, inputs, tensors)
     }
 
@@ -103,11 +103,8 @@ impl Packing for Fused<'_> {
 
     fn projection(&self, parts: &Parts, grouped: Grouped) -> Result<Box<dyn Projection>> {
         let graph = fuse(&attention(parts.config, &grouped.prefix));
-        let Some(qkv) = stack(&graph, parts, "q_proj", grouped.as_one())? else {
-            return self.pack.projection(parts, grouped);
-        };
         Ok(Box::new(FusedProjection {
-            qkv,
+            qkv: stack(&graph, parts, "q_proj", grouped.as_one())?,
             o: alone(&graph, parts, "o_proj")?,
             heads: parts.config.heads,
             kv_heads: parts.config.kv_heads,
@@ -127,16 +124,13 @@ impl Packing for Fused<'_> {
 
     fn feed_forward(&self, parts: &Parts, gated: &Gated) -> Result<Box<dyn FeedForward>> {
         let graph = fuse(&feed_forward(parts.config.hidden_size, gated.width, &gated.prefix));
-        let Some(gate_up) = stack(&graph, parts, "gate_proj", gated.as_one())? else {
-            return self.pack.feed_forward(parts, gated);
-        };
-        Ok(Box::new(FusedUnit {
-            gate_up,
-            down: alone(&graph, parts, "down_proj")?,
-            by: gated.by,
-            isa: parts.options.isa,
-            pool: self.pool.clone(),
-        }))
+        let (mut made, by) = (stack(&graph, parts, "gate_proj", gated.as_one())?, gated.by);
+        let (down, isa) = (alone(&graph, parts, "down_proj")?, parts.options.isa);
+        let last = made.pop().expect("gate and up are one matrix, or two");
+        Ok(match made.pop() {
+            None => Box::new(FusedUnit { gate_up: last, down, by, isa, pool: self.pool.clone() }),
+            Some(gate) => Box::new(GatedUnit { gate, up: last, down, by, isa }),
+        })
     }
 }
 
@@ -151,19 +145,19 @@ fn matrices<'g>(graph: &'g Graph, first: &str) -> (&'g [(String, usize)], usize)
     stack.expect("the rules keep the first matrix of a stack first")
 }
 
-/// A stack as one matrix, if it can be kept as one: it can if the checkpoint has it so.
+/// A stack as few matrices as can be: one if the checkpoint has it so.
 fn stack(
     graph: &Graph,
     parts: &Parts,
     first: &str,
     as_one: Option<String>,
-) -> Result<Option<Box<dyn Linear>>> {
+) -> Result<Vec<Box<dyn Linear>>> {
     let (matrices, inputs) = matrices(graph, first);
     match as_one {
         None => parts.stacked(matrices, inputs),
         Some(name) => {
             let outputs = matrices.iter().map(|(_, outputs)| outputs).sum();
-            parts.matrix(&name, outputs, inputs).map(Some)
+            Ok(vec![parts.matrix(&name, outputs, inputs)?])
         }
     }
 }
@@ -176,11 +170,12 @@ fn alone(graph: &Graph, parts: &Parts, name: &str) -> Result<Box<dyn Linear>> {
     }
 }
 
-/// [`naive_decode::GroupedProjection`] with one matrix for queries, keys and values. What is done to them is done as they are
-/// taken out of its result: they are turned by RoPE, and normed or added to before in some families.
+/// [`naive_decode::GroupedProjection`] with one matrix for queries, keys and values, or two where some are kept in another
+/// format than others. What is done to them is done as they are taken out of its result: they are turned by RoPE, and normed or
+/// added to before in some families.
 pub struct FusedProjection {
-    /// `hidden → (heads + 2 · kv_heads) · D`
-    pub qkv: Box<dyn Linear>,
+    /// `hidden → (heads + 2 · kv_heads) · D`, together
+    pub qkv: Vec<Box<dyn Linear>>,
     /// `heads · D → hidden`
     pub o: Box<dyn Linear>,
     /// Query heads.
@@ -206,17 +201,25 @@ impl Projection for FusedProjection {
         if let Some(&far) = positions.iter().find(|&&position| position >= rope.positions()) {
             rope.rotate(&mut [], far)?;
         }
-        let all = self.qkv.apply(x);
-        let (rows, dim) = (all.nrows(), self.head_dim);
+        let made = Vec::from_iter(self.qkv.iter().map(|matrix| matrix.apply(x)));
+        let (rows, dim) = (x.nrows(), self.head_dim);
         let counts = [self.heads, self.kv_heads, self.kv_heads];
         let widths = counts.map(|heads| heads * dim);
-        let all = all.as_slice().expect("Linear gives contiguous rows");
         // Each row is taken apart, and turned while it is near.
-        let parts = self.pool.make_rows(rows, widths, ROWS_TOGETHER, &|mine, [q, k, v]| {
+        let parts = self.pool.make_rows(rows, widths, ROWS_TOGETHER, &|mine, growing| {
             for row in mine {
-                let (queries, rest) = all[row * widths.iter().sum::<usize>()..].split_at(widths[0]);
-                let (keys, rest) = rest.split_at(widths[1]);
-                let qkv = [q.add(queries), k.add(keys), v.add(&rest[..widths[2]])];
+                let mut rest: &[f32] = &[];
+                let mut made = made.iter();
+                let mut widths = widths.iter();
+                let qkv = growing.each_mut().map(|growing| {
+                    if rest.is_empty() {
+                        let next = made.next().expect("a number for each place");
+                        rest = next.row(row).to_slice().expect("Linear gives contiguous rows");
+                    }
+                    let (own, after) = rest.split_at(*widths.next().expect("three"));
+                    rest = after;
+                    growing.add(own)
+                });
                 let done = self.step.row(qkv, positions[row], rope);
                 done.expect("no position is past the table");
             }
@@ -240,7 +243,8 @@ impl Projection for FusedProjection {
     }
 
     fn bytes(&self) -> usize {
-        self.qkv.bytes() + self.o.bytes() + self.step.bytes()
+        let qkv: usize = self.qkv.iter().map(|matrix| matrix.bytes()).sum();
+        qkv + self.o.bytes() + self.step.bytes()
     }
 }
 

@@ -213,6 +213,47 @@ impl<'a> Packer<'a> {
         rows.map(Rows::converted).map_err(|error| of(name, error))
     }
 
+    /// Matrices that are kept alike, of their rows where the source has some.
+    fn stack(
+        &self,
+        stack: Stack,
+        rows: Vec<Option<Rows>>,
+        tensors: Tensors,
+    ) -> Result<PackedLinear> {
+        let (inputs, outputs) = (stack.inputs, stack.shape()[0]);
+        let rows = match rows.iter().any(Option::is_some) {
+            // All of it is converted at once, by all threads.
+            false => None,
+            true => {
+                let mut parts = Vec::with_capacity(rows.len());
+                for (rows, (name, outputs)) in rows.into_iter().zip(&stack.matrices) {
+                    parts.push(match rows {
+                        Some(rows) => rows,
+                        None => self.encoded(name, [*outputs, inputs], tensors)?,
+                    });
+                }
+                Some(match parts.len() {
+                    1 => parts.remove(0),
+                    _ => {
+                        let bytes =
+                            parts.iter().map(|rows| &*rows.bytes).collect::<Vec<_>>().concat();
+                        let as_stored = parts.iter().all(|rows| rows.as_stored);
+                        let format = parts[0].format;
+                        Rows { as_stored, format, outputs, inputs, bytes: bytes.into() }
+                    }
+                })
+            }
+        };
+        let make = || {
+            let mut weights = Vec::with_capacity(outputs * inputs);
+            for (name, outputs) in &stack.matrices {
+                weights.extend(tensors(name, &[*outputs, inputs])?);
+            }
+            Ok(weights)
+        };
+        self.packed_now(&stack.name, stack.shape(), rows, &make)
+    }
+
     fn converted(&self, weights: &[f32], outputs: usize, inputs: usize) -> Result<PackedLinear> {
         let format = self.format();
         let (simd, pool, memory) = (self.simd, &self.pool, &self.memory);
@@ -234,6 +275,26 @@ impl<'a> Packer<'a> {
             progress(linear.outputs() * linear.inputs());
         }
         (linear, new)
+    }
+}
+
+/// Matrices that are one, each with so many outputs.
+struct Stack {
+    matrices: Vec<(String, usize)>,
+    inputs: usize,
+    /// What a packed file calls it.
+    name: String,
+}
+
+impl Stack {
+    fn new(matrices: Vec<(String, usize)>, inputs: usize) -> Self {
+        let names: Vec<&str> = matrices.iter().map(|(name, _)| name.as_str()).collect();
+        let name = names.join(" + ");
+        Stack { matrices, inputs, name }
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        [self.matrices.iter().map(|(_, outputs)| outputs).sum(), self.inputs]
     }
 }
 
@@ -306,45 +367,36 @@ impl Packing for Packer<'_> {
         matrices: &[(String, usize)],
         inputs: usize,
         tensors: Tensors,
-    ) -> Result<Option<Box<dyn Linear>>> {
-        let outputs = matrices.iter().map(|(_, outputs)| outputs).sum();
-        let names: Vec<&str> = matrices.iter().map(|(name, _)| name.as_str()).collect();
-        let (name, shape) = (names.join(" + "), [outputs, inputs]);
+    ) -> Result<Vec<Box<dyn Linear>>> {
+        let mut made: Vec<Box<dyn Linear>> = Vec::new();
         if self.file.is_some() {
             // Who wrote the file stacked what could be stacked.
-            return Ok(self.mapped(&name, shape).map(|linear| Box::new(linear) as _));
+            let mut rest = matrices;
+            while let [(name, outputs), after @ ..] = rest {
+                let longest = (2..=rest.len()).rev().find_map(|count| {
+                    let stack = Stack::new(rest[..count].to_vec(), inputs);
+                    Some((self.mapped(&stack.name, stack.shape())?, count))
+                });
+                let (linear, next) = match longest {
+                    Some((linear, count)) => (linear, &rest[count..]),
+                    None => (self.named(name, [*outputs, inputs], tensors)?, after),
+                };
+                made.push(Box::new(linear));
+                rest = next;
+            }
+            return Ok(made);
         }
         let rows = |(name, outputs): &(String, usize)| self.stored(name, [*outputs, inputs]);
         let rows = matrices.iter().map(rows).collect::<Result<Vec<_>>>()?;
+        let mut all = Vec::from_iter(matrices.iter().cloned().zip(rows));
         let format = |rows: &Option<Rows>| rows.as_ref().map_or(self.format(), |rows| rows.format);
-        let whole = format(&rows[0]);
-        if rows.iter().any(|other| format(other) != whole) {
-            return Ok(None);
+        while !all.is_empty() {
+            let first = format(&all[0].1);
+            let alike = all.iter().take_while(|(_, rows)| format(rows) == first).count();
+            let (stack, rows) = all.drain(..alike).unzip();
+            made.push(Box::new(self.stack(Stack::new(stack, inputs), rows, tensors)?));
         }
-        let rows = match rows.iter().any(Option::is_some) {
-            // All of it is converted at once, by all threads.
-            false => None,
-            true => {
-                let mut parts = Vec::with_capacity(rows.len());
-                for (rows, (name, outputs)) in rows.into_iter().zip(matrices) {
-                    parts.push(match rows {
-                        Some(rows) => rows,
-                        None => self.encoded(name, [*outputs, inputs], tensors)?,
-                    });
-                }
-                let bytes = parts.iter().map(|rows| &*rows.bytes).collect::<Vec<_>>().concat();
-                let as_stored = parts.iter().all(|rows| rows.as_stored);
-                Some(Rows { as_stored, format: whole, outputs, inputs, bytes: bytes.into() })
-            }
-        };
-        let make = || {
-            let mut weights = Vec::with_capacity(outputs * inputs);
-            for (name, outputs) in matrices {
-                weights.extend(tensors(name, &[*outputs, inputs])?);
-            }
-            Ok(weights)
-        };
-        Ok(Some(Box::new(self.packed_now(&name, shape, rows, &make)?)))
+        Ok(made)
     }
 
     fn embedding(

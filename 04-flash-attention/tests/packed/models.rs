@@ -2,12 +2,12 @@
 
 use embedded_models::TARGET;
 use flash_attention::fusion::Fused;
-use flash_attention::packed::{Format, Packer, Rows, Weights};
+use flash_attention::packed::{Format, PackedFile, PackedFrom, Packer, Rows, Weights};
 use flash_attention::threads::Pool;
 use kv_cache::CONTIGUOUS;
 use naive_decode::{
-    Checkpoint, Config, Isa, LoadOptions, Model, NAIVE, Pack, Packing, Request, Rung, Sampler,
-    Sampling, Settings, generate,
+    Checkpoint, Config, Error, Isa, LoadOptions, Model, NAIVE, Pack, Packing, Request, Rung,
+    Sampler, Sampling, Settings, generate,
 };
 use ndarray::{Array2, s};
 use std::sync::Arc;
@@ -111,20 +111,37 @@ fn what_is_stored_differently_stays_apart() {
         Rows::encoded(format, &weights, outputs, inputs).map(Some)
     };
     let tensors = |name: &str, shape: &[usize]| checkpoint.tensor(name, shape);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.packed");
+    let from = PackedFrom { sources: [7; 32], weights: Weights::AsStored, threads: 2 };
+    let (pool, options) = (Pool::new(2), LoadOptions::default());
     let model = |fuse: bool| {
-        let (pool, options) = (Pool::new(2), LoadOptions::default());
         let packer = Packer::new(Weights::AsStored, options.isa, &pool, &stored);
         let fused = Fused::new(&packer, &pool);
         let pack: Pack = if fuse { &fused } else { &packer };
         let model = Model::assemble(config.clone(), options, &tensors, pack).unwrap();
-        // Four and two of seven, and the table, which nobody stores.
+        // Two and five of seven, of which queries' and keys' may be one, and the table, which nobody stores.
         let packed = packer.packed();
         let count = |format| packed.iter().filter(move |p| p.format == format).map(|p| p.matrices);
         assert_eq!(count(Format::Q4_0).sum::<usize>(), 2 * layers);
-        assert_eq!(count(Format::Q8_0).sum::<usize>(), 5 * layers + 1);
+        let eight = if fuse { 4 } else { 5 };
+        assert_eq!(count(Format::Q8_0).sum::<usize>(), eight * layers + 1);
+        packer.write(&path, &from).unwrap();
         Arc::new(model)
     };
-    assert!(logits(&CONTIGUOUS, &model(true)) == logits(&CONTIGUOUS, &model(false)));
+    let expected = logits(&CONTIGUOUS, &model(false));
+    assert!(logits(&CONTIGUOUS, &model(true)) == expected);
+    // As the file has it that was written last: no matrix is read from anywhere else.
+    let file = PackedFile::open(&path, &from).unwrap();
+    let none = |_: &str| Ok(None::<Rows>);
+    let packer = Packer::new(from.weights, options.isa, &pool, &none).with_file(&file);
+    let vectors = |name: &str, shape: &[usize]| match shape {
+        [_] => checkpoint.tensor(name, shape),
+        _ => Err(Error::invalid("a matrix", name, "in the file")),
+    };
+    let fused = Fused::new(&packer, &pool);
+    let mapped = Arc::new(Model::assemble(config, options, &vectors, &fused).unwrap());
+    assert!(logits(&CONTIGUOUS, &mapped) == expected);
 }
 
 /// Phi's files have queries', keys' and values' maps in one matrix.
@@ -164,7 +181,7 @@ fn the_fast_mode_is_packed_from_what_is_stored() {
         let packer = Packer::new(Weights::As(weights), Isa::best(), &Pool::new(1), &stored);
         packer.matrix(name, shape[0], shape[1], &tensors).unwrap();
         let both = [(name.to_owned(), shape[0]), (name.to_owned(), shape[0])];
-        packer.stacked(&both, shape[1], &tensors).unwrap().unwrap();
+        assert_eq!(packer.stacked(&both, shape[1], &tensors).unwrap().len(), 1);
         let [packed] = packer.packed()[..] else { panic!("both the same way") };
         (packed.format, packed.as_stored)
     };
