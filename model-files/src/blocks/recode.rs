@@ -4,7 +4,7 @@
 
 use super::dequantise::{BLOCKS_AT_ONCE, fifth_bit, half_at, nibble};
 use super::iq4::{self, listed};
-use super::k_quants::{half_byte, scale_and_smallest};
+use super::k_quants::{half_bytes, scale_and_smallest};
 use super::{BlockType, RawTensor};
 use half::f16;
 use rayon::prelude::*;
@@ -97,9 +97,9 @@ fn q4_1(block: &[u8; 144], to: &mut [u8; 8 * 20]) -> Option<()> {
         }
         to[..2].copy_from_slice(&both[0].to_le_bytes());
         to[2..4].copy_from_slice(&both[1].to_le_bytes());
+        let codes = half_bytes(&block[16..], group);
         for (i, halves) in to[4..].iter_mut().enumerate() {
-            let code = |i| half_byte(&block[16..], 32 * group + i);
-            *halves = code(i) | code(i + 16) << 4;
+            *halves = codes[i] | codes[i + 16] << 4;
         }
     }
     Some(())
@@ -169,7 +169,7 @@ mod tests {
         ) {
             for i in 0..256 {
                 let (by, less) = scale_and_smallest(&block[4..16], i / 32);
-                let code = half_byte(&block[16..], i) as f32;
+                let code = half_bytes(&block[16..], i / 32)[i % 32] as f32;
                 let (by, less) = (half_at(block, 0) * by * code, half_at(block, 2) * less);
                 // Half a step of f16 for each product, and the roundings of f32.
                 let most = (by + less) * 2f32.powi(-11) + code * 2f32.powi(-25) + 1e-7;
