@@ -1,7 +1,7 @@
 //! From 32 floats to small integers, or small floats, with a scale, and back. Integers have the bytes of ggml's
 //! blocks, but for INT8.
 
-use crate::kernels::activations::GROUP;
+use crate::kernels::activations::{GROUP, largest_bits};
 use crate::kernels::lanes::ROUNDING;
 use gqa_mla::quantized::{from_e4m3, to_e4m3};
 use half::f16;
@@ -12,7 +12,7 @@ const LARGEST_E4M3: f32 = 448.0;
 // ANCHOR: fp8
 /// `scale, 32 E4M3 codes`: the largest weight in size is 448 scales.
 pub(super) fn fp8(weights: &[f32; GROUP]) -> [u8; 34] {
-    let scale = nearest(largest(weights).abs() / LARGEST_E4M3);
+    let scale = nearest(largest_size(weights) / LARGEST_E4M3);
     let mut block = [0; 34];
     block[..2].copy_from_slice(&scale.to_le_bytes());
     let scale = scale.to_f32();
@@ -34,11 +34,12 @@ pub(super) fn from_fp8(block: &[u8; 34]) -> [f32; GROUP] {
 // ANCHOR: q8_0
 /// `scale, 32 codes from -127 to 127`: the largest weight in size is 127 scales.
 pub(super) fn q8_0(weights: &[f32; GROUP]) -> [u8; 34] {
-    let scale = nearest(largest(weights).abs() / 127.0);
+    let scale = nearest(largest_size(weights) / 127.0);
     let mut block = [0; 34];
     block[..2].copy_from_slice(&scale.to_le_bytes());
+    let scale = scale.to_f32();
     for (byte, &weight) in block[2..].iter_mut().zip(weights) {
-        *byte = steps(weight, scale.to_f32(), -127.0, 127.0) as i8 as u8;
+        *byte = steps(weight, scale, -127.0, 127.0) as u8;
     }
     block
 }
@@ -49,11 +50,11 @@ pub(super) const INT8_SCALE: usize = size_of::<f32>();
 
 /// `scale, codes from -127 to 127`: the largest weight of the row in size is 127 scales.
 pub(super) fn int8(row: &[f32], to: &mut [u8]) {
-    let scale = row.iter().fold(0f32, |largest, w| largest.max(w.abs())) / 127.0;
+    let scale = largest_size(row) / 127.0;
     let (head, codes) = to.split_at_mut(INT8_SCALE);
     head.copy_from_slice(&scale.to_le_bytes());
     for (byte, &weight) in codes.iter_mut().zip(row) {
-        *byte = steps(weight, scale, -127.0, 127.0) as i8 as u8;
+        *byte = steps(weight, scale, -127.0, 127.0) as u8;
     }
 }
 
@@ -72,12 +73,13 @@ pub(super) fn from_int8(row: &[u8], to: &mut [f32]) {
 
 /// A row in [`q8_0`]'s blocks that all have the scale of the row's largest weight.
 pub(super) fn encode_with_one_scale(row: &[f32], to: &mut [u8]) {
-    let scale = nearest(row.iter().fold(0f32, |largest, w| largest.max(w.abs())) / 127.0);
+    let scale = nearest(largest_size(row) / 127.0);
+    let by = scale.to_f32();
     for (block, weights) in to.as_chunks_mut::<34>().0.iter_mut().zip(row.chunks(GROUP)) {
         *block = [0; 34];
         block[..2].copy_from_slice(&scale.to_le_bytes());
         for (byte, &weight) in block[2..].iter_mut().zip(weights) {
-            *byte = steps(weight, scale.to_f32(), -127.0, 127.0) as i8 as u8;
+            *byte = steps(weight, by, -127.0, 127.0) as u8;
         }
     }
 }
@@ -94,7 +96,8 @@ pub(super) fn q4_0(weights: &[f32; GROUP]) -> [u8; 18] {
     let scale = nearest(largest(weights) / -8.0);
     let mut block = [0; 18];
     block[..2].copy_from_slice(&scale.to_le_bytes());
-    let codes = weights.map(|weight| (steps(weight, scale.to_f32(), -8.0, 7.0) + 8) as u8);
+    let scale = scale.to_f32();
+    let codes = weights.map(|weight| (steps(weight, scale, -8.0, 7.0) + 8) as u8);
     block[2..].copy_from_slice(&halves(&codes));
     block
 }
@@ -114,8 +117,8 @@ pub(super) fn q4_1(weights: &[f32; GROUP]) -> [u8; 20] {
     let mut block = [0; 20];
     block[..2].copy_from_slice(&scale.to_le_bytes());
     block[2..4].copy_from_slice(&smallest.to_le_bytes());
-    let codes =
-        weights.map(|weight| steps(weight - smallest.to_f32(), scale.to_f32(), 0.0, 15.0) as u8);
+    let (scale, smallest) = (scale.to_f32(), smallest.to_f32());
+    let codes = weights.map(|weight| steps(weight - smallest, scale, 0.0, 15.0) as u8);
     block[4..].copy_from_slice(&halves(&codes));
     block
 }
@@ -126,9 +129,18 @@ pub(super) fn from_q4_1(block: &[u8; 20]) -> [f32; GROUP] {
     std::array::from_fn(|i| f32::from(nibble(&block[4..], i)) * scale + smallest)
 }
 
-/// The number that is largest in size.
+/// The size of the number that is largest in size; none of them is a NaN.
+fn largest_size(weights: &[f32]) -> f32 {
+    f32::from_bits(largest_bits(weights))
+}
+
+/// The number that is largest in size, the first of several; positive if all are zero.
 fn largest(weights: &[f32; GROUP]) -> f32 {
-    weights.iter().fold(0.0, |largest: f32, &w| if w.abs() > largest.abs() { w } else { largest })
+    let size = largest_size(weights);
+    if size == 0.0 {
+        return size;
+    }
+    weights.iter().copied().find(|weight| weight.abs() == size).unwrap_or(size)
 }
 
 /// The nearest half-precision number; the largest there is if it is larger than that.
@@ -138,11 +150,11 @@ fn nearest(x: f32) -> f16 {
 
 /// How many scales a weight is, within bounds. The scale is the one that is stored, not the one that
 /// was wanted: its rounding is then made up for.
-fn steps(weight: f32, scale: f32, low: f32, high: f32) -> i32 {
-    if scale == 0.0 {
-        return 0;
-    }
-    ((weight / scale).clamp(low, high) + ROUNDING - ROUNDING) as i32
+#[inline(always)]
+fn steps(weight: f32, scale: f32, low: f32, high: f32) -> i8 {
+    // No weight has any steps of a scale of zero, nor of an infinite one, which can be divided by.
+    let scale = if scale == 0.0 { f32::INFINITY } else { scale };
+    ((weight / scale).clamp(low, high) + ROUNDING).to_bits() as i8
 }
 
 /// Codes `i` and `i + 16` in one byte.

@@ -2,7 +2,7 @@
 
 use super::encode::{self, INT8_SCALE, int8_scale};
 use super::linear::check;
-use crate::kernels::activations::GROUP;
+use crate::kernels::activations::{GROUP, largest_bits};
 use crate::kernels::digits::MOST_INPUTS;
 use crate::kernels::float_panels::Eighth;
 use half::{bf16, f16};
@@ -136,8 +136,8 @@ impl Format {
             Format::F32 => (f32::INFINITY, "finite".into()),
         };
         let is_odd = |weight: &f32| weight.is_nan() || weight.abs() >= end;
-        // To the end of a row even if one is odd: many numbers are then looked at together.
-        let has_odd = |row: &[f32]| row.iter().fold(false, |odd, weight| odd | is_odd(weight));
+        // Bits without the sign are in the order of sizes, and those of a NaN come last.
+        let has_odd = |row: &[f32]| largest_bits(row) >= end.to_bits();
         let Some(row) = weights.par_chunks(inputs.max(1)).position_first(has_odd) else {
             return Ok(());
         };
@@ -199,10 +199,13 @@ fn back<const N: usize>(row: &[u8], to: &mut [f32], number: impl Fn([u8; N]) -> 
 }
 
 fn blocks<const N: usize>(row: &[f32], to: &mut [u8], code: impl Fn(&[f32; GROUP]) -> [u8; N]) {
-    for (to, weights) in to.as_chunks_mut().0.iter_mut().zip(row.chunks(GROUP)) {
-        let mut group = [0.0; GROUP];
-        group[..weights.len()].copy_from_slice(weights);
-        *to = code(&group);
+    let (whole, last) = row.as_chunks::<GROUP>();
+    let (blocks, _) = to.as_chunks_mut();
+    blocks.iter_mut().zip(whole).for_each(|(to, weights)| *to = code(weights));
+    if !last.is_empty() {
+        let mut weights = [0.0; GROUP];
+        weights[..last.len()].copy_from_slice(last);
+        blocks[whole.len()] = code(&weights);
     }
 }
 
