@@ -11,6 +11,9 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// Blocks that are looked at together, by one thread.
+const BLOCKS_AT_ONCE: usize = 4096;
+
 // ANCHOR: format
 /// How weights are stored, in rows and in panels alike. Integer formats but `Int8` are those of ggml's GGUF
 /// files, so such a file's weights are taken as they are.
@@ -314,40 +317,54 @@ impl<'a> Rows<'a> {
 
     /// The first number, or scale of numbers, that is infinite or none, or a scale that is too large for FP8.
     fn first_odd(&self) -> Option<f32> {
-        fn odd<const N: usize>(bytes: &[u8], of: impl Fn(&[u8; N]) -> f32) -> Option<f32> {
-            first_from(f32::INFINITY, bytes, of)
-        }
-        /// The first that is none, or `end` in size or more.
-        fn first_from<const N: usize>(
-            end: f32,
+        /// `number` of the first block that `is_odd`.
+        fn first<const N: usize>(
             bytes: &[u8],
-            of: impl Fn(&[u8; N]) -> f32,
+            is_odd: impl Fn(&[u8; N]) -> bool + Sync,
+            number: impl Fn(&[u8; N]) -> f32,
         ) -> Option<f32> {
-            let is_odd = |number: &f32| number.is_nan() || number.abs() >= end;
-            bytes.as_chunks().0.iter().map(of).find(is_odd)
+            // To the end of a stretch even if one is odd: many blocks are then looked at together.
+            let has_odd = |blocks: &&[_]| blocks.iter().fold(false, |odd, it| odd | is_odd(it));
+            let blocks = bytes.as_chunks().0.par_chunks(BLOCKS_AT_ONCE).find_first(has_odd)?;
+            blocks.iter().find(|block| is_odd(block)).map(number)
         }
-        let half = |low, high| f16::from_le_bytes([low, high]).to_f32();
+        let half = |low, high| f16::from_le_bytes([low, high]);
+        let scale = |block: &[u8]| half(block[0], block[1]);
         let bytes = &self.bytes;
         match self.format {
-            Format::F32 => odd(bytes, |b| f32::from_le_bytes(*b)),
-            Format::F16 => odd(bytes, |b: &[u8; 2]| half(b[0], b[1])),
-            Format::Bf16 | Format::Bf16Fast => odd(bytes, |b| bf16::from_le_bytes(*b).to_f32()),
+            Format::F32 => {
+                let number = |b: &[u8; 4]| f32::from_le_bytes(*b);
+                first(bytes, |b| !number(b).is_finite(), number)
+            }
+            Format::F16 => first(bytes, |b: &[u8; 2]| !scale(b).is_finite(), |b| scale(b).to_f32()),
+            Format::Bf16 | Format::Bf16Fast => {
+                let number = |b: &[u8; 2]| bf16::from_le_bytes(*b);
+                first(bytes, |b| !number(b).is_finite(), |b| number(b).to_f32())
+            }
             // E4M3 has no infinity, and one code of each sign that is no number.
-            Format::Fp8 => first_from(Eighth::SCALES_END, bytes, |b: &[u8; 34]| {
-                match b[2..].iter().any(|c| c & 0x7f == 0x7f) {
+            Format::Fp8 => {
+                let number = |b: &[u8; 34]| match b[2..].iter().any(|c| c & 0x7f == 0x7f) {
                     true => f32::NAN,
-                    false => half(b[0], b[1]),
-                }
-            }),
+                    false => scale(b).to_f32(),
+                };
+                let is_odd = |scale: f32| scale.is_nan() || scale.abs() >= Eighth::SCALES_END;
+                first(bytes, |b| is_odd(number(b)), number)
+            }
             Format::Int8 => {
                 let rows = bytes.chunks_exact(self.format.row_bytes(self.inputs));
                 rows.map(int8_scale).find(|scale| !scale.is_finite())
             }
-            Format::Q8_0 => odd(bytes, |b: &[u8; 34]| half(b[0], b[1])),
-            Format::Q4_0 => odd(bytes, |b: &[u8; 18]| half(b[0], b[1])),
-            // Not finite if either of the two is not.
+            Format::Q8_0 => {
+                first(bytes, |b: &[u8; 34]| !scale(b).is_finite(), |b| scale(b).to_f32())
+            }
+            Format::Q4_0 => {
+                first(bytes, |b: &[u8; 18]| !scale(b).is_finite(), |b| scale(b).to_f32())
+            }
             Format::Q4_1 => {
-                odd(bytes, |b: &[u8; 20]| half(b[0], b[1]).abs() + half(b[2], b[3]).abs())
+                let both = |b: &[u8; 20]| [scale(b), half(b[2], b[3])];
+                let is_odd = |b: &[u8; 20]| both(b).iter().any(|half| !half.is_finite());
+                // Not finite if either of the two is not.
+                first(bytes, is_odd, |b| both(b).iter().map(|half| half.to_f32().abs()).sum())
             }
         }
     }

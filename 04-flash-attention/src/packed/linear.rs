@@ -36,10 +36,12 @@ impl PackedLinear {
     /// If `memory` is for another number of threads than `pool` has.
     pub fn from_rows(rows: &Rows, simd: Simd, pool: &Arc<Pool>, memory: &Memory) -> Result<Self> {
         let row_bytes = rows.format.row_bytes(rows.inputs);
-        let row = |output: usize, copy: &mut [u8]| {
-            copy.copy_from_slice(&rows.bytes[output * row_bytes..][..row_bytes]);
+        let put = |outputs: Range<usize>, panel: &mut [u8]| {
+            for (lane, output) in outputs.enumerate() {
+                rows.format.put(&rows.bytes[output * row_bytes..][..row_bytes], lane, panel);
+            }
         };
-        Self::pack(rows.format, rows.outputs, rows.inputs, simd, pool, memory, &row)
+        Self::pack(rows.format, rows.outputs, rows.inputs, simd, pool, memory, &put)
     }
 
     /// Packs a row-major `[outputs][inputs]` matrix of floats in the format given.
@@ -59,10 +61,8 @@ impl PackedLinear {
         memory: &Memory,
     ) -> Result<Self> {
         check(format, weights, outputs, inputs)?;
-        let row = |output: usize, copy: &mut [u8]| {
-            format.encode(&weights[output * inputs..][..inputs], copy);
-        };
-        Self::pack(format, outputs, inputs, simd, pool, memory, &row)
+        let put = encoded(format, weights, inputs, |row, to| format.encode(row, to));
+        Self::pack(format, outputs, inputs, simd, pool, memory, &put)
     }
 
     /// Packs a row-major `[outputs][inputs]` matrix as LLM.int8() has it ("vector-wise", Dettmers et al.
@@ -82,14 +82,12 @@ impl PackedLinear {
         memory: &Memory,
     ) -> Result<Self> {
         check(Format::Q8_0, weights, outputs, inputs)?;
-        let row = |output: usize, copy: &mut [u8]| {
-            encode_with_one_scale(&weights[output * inputs..][..inputs], copy);
-        };
-        let packed = Self::pack(Format::Q8_0, outputs, inputs, simd, pool, memory, &row)?;
+        let put = encoded(Format::Q8_0, weights, inputs, encode_with_one_scale);
+        let packed = Self::pack(Format::Q8_0, outputs, inputs, simd, pool, memory, &put)?;
         Ok(PackedLinear { scaling: Scaling::Row, ..packed })
     }
 
-    /// Packs whatever rows `row` gives, each thread its own.
+    /// Packs whatever rows `put` puts into the panel of some outputs, each thread its own.
     fn pack(
         format: Format,
         outputs: usize,
@@ -97,7 +95,7 @@ impl PackedLinear {
         simd: Simd,
         pool: &Arc<Pool>,
         memory: &Memory,
-        row: &(dyn Fn(usize, &mut [u8]) + Sync),
+        put: &(dyn Fn(Range<usize>, &mut [u8]) + Sync),
     ) -> Result<Self> {
         let panel_bytes = format.panel_bytes(inputs);
         let threads = pool.threads();
@@ -105,17 +103,13 @@ impl PackedLinear {
             |thread| memory.take(thread, panels_of(outputs, threads, thread).len() * panel_bytes);
         let mut shares = (0..threads).map(take).collect::<Result<Vec<Block>>>()?;
         pool.run_chunks(&mut shares, 1, &|thread, shares| {
-            let mut copy = vec![0; format.row_bytes(inputs)];
             let panels = panels_of(outputs, threads, thread);
             for (panel, bytes) in panels.zip(shares[0].bytes_mut().chunks_exact_mut(panel_bytes)) {
                 let rows = panel * LANES..outputs.min((panel + 1) * LANES);
                 if rows.len() < LANES {
                     format.clear(bytes);
                 }
-                for (lane, output) in rows.enumerate() {
-                    row(output, &mut copy);
-                    format.put(&copy, lane, bytes);
-                }
+                put(rows, bytes);
             }
         });
         Ok(Self::from_shares(format, outputs, inputs, simd, pool, shares.into()))
@@ -173,6 +167,22 @@ impl PackedLinear {
 
     fn panels_of(&self, thread: usize) -> Range<usize> {
         panels_of(self.outputs, self.shares.len(), thread)
+    }
+}
+
+/// What puts rows of floats into a panel as `encode` stores them.
+fn encoded(
+    format: Format,
+    weights: &[f32],
+    inputs: usize,
+    encode: impl Fn(&[f32], &mut [u8]) + Sync,
+) -> impl Fn(Range<usize>, &mut [u8]) + Sync {
+    move |outputs, panel| {
+        let mut row = vec![0; format.row_bytes(inputs)];
+        for (lane, output) in outputs.enumerate() {
+            encode(&weights[output * inputs..][..inputs], &mut row);
+            format.put(&row, lane, panel);
+        }
     }
 }
 

@@ -8,9 +8,6 @@ use crate::kernels::float_panels::{Brain, Eighth, Float};
 use crate::kernels::integer_tiles::{Bytes, Nibbles, NibblesAbove, Tile};
 use naive_decode::numerics::LANES;
 
-/// Bytes of one step of sixteen outputs, in a tile.
-const STEP_BYTES: usize = LANES * STEP;
-
 impl Format {
     /// Bytes of sixteen outputs of so many inputs.
     pub(super) fn panel_bytes(self, inputs: usize) -> usize {
@@ -37,7 +34,11 @@ impl Format {
     }
 
     /// Puts a row into lane `lane` of a panel.
+    ///
+    /// # Panics
+    /// If there is no such lane.
     pub(super) fn put(self, row: &[u8], lane: usize, panel: &mut [u8]) {
+        assert!(lane < LANES, "lane {lane} of {LANES}");
         match self {
             Format::F32 => spread::<4>(row, lane, panel),
             Format::F16 => spread::<2>(row, lane, panel),
@@ -55,20 +56,16 @@ impl Format {
                 scales[INT8_SCALE * lane..][..INT8_SCALE].copy_from_slice(scale);
             }
             Format::Q8_0 => tiles::<{ Bytes::BYTES }, 34>(row, panel, |tile, block| {
-                for step in 0..GROUP / STEP {
-                    for i in 0..STEP {
-                        tile[step * STEP_BYTES + lane * STEP + i] =
-                            block[2 + step * STEP + i] ^ 128;
-                    }
-                }
+                let codes: &[u8; GROUP] = block[2..].first_chunk().expect("a code for each input");
+                spread::<STEP>(&codes.map(|code| code ^ 128), lane, &mut tile[..Bytes::SCALES]);
                 tile[Bytes::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
             }),
             Format::Q4_0 => tiles::<{ Nibbles::BYTES }, 18>(row, panel, |tile, block| {
-                put_nibbles(&block[2..], lane, tile);
+                spread::<STEP>(&block[2..], lane, &mut tile[..Nibbles::SCALES]);
                 tile[Nibbles::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
             }),
             Format::Q4_1 => tiles::<{ NibblesAbove::BYTES }, 20>(row, panel, |tile, block| {
-                put_nibbles(&block[4..], lane, tile);
+                spread::<STEP>(&block[4..], lane, &mut tile[..NibblesAbove::SCALES]);
                 tile[NibblesAbove::SCALES + 2 * lane..][..2].copy_from_slice(&block[..2]);
                 tile[SMALLEST + 2 * lane..][..2].copy_from_slice(&block[2..4]);
             }),
@@ -94,20 +91,16 @@ impl Format {
                 scale.copy_from_slice(&scales[INT8_SCALE * lane..][..INT8_SCALE]);
             }
             Format::Q8_0 => tiles_back::<{ Bytes::BYTES }, 34>(panel, row, |tile, block| {
-                for step in 0..GROUP / STEP {
-                    for i in 0..STEP {
-                        block[2 + step * STEP + i] =
-                            tile[step * STEP_BYTES + lane * STEP + i] ^ 128;
-                    }
-                }
+                gather::<STEP>(&tile[..Bytes::SCALES], lane, &mut block[2..]);
+                block[2..].iter_mut().for_each(|code| *code ^= 128);
                 block[..2].copy_from_slice(&tile[Bytes::SCALES + 2 * lane..][..2]);
             }),
             Format::Q4_0 => tiles_back::<{ Nibbles::BYTES }, 18>(panel, row, |tile, block| {
-                take_nibbles(tile, lane, &mut block[2..]);
+                gather::<STEP>(&tile[..Nibbles::SCALES], lane, &mut block[2..]);
                 block[..2].copy_from_slice(&tile[Nibbles::SCALES + 2 * lane..][..2]);
             }),
             Format::Q4_1 => tiles_back::<{ NibblesAbove::BYTES }, 20>(panel, row, |tile, block| {
-                take_nibbles(tile, lane, &mut block[4..]);
+                gather::<STEP>(&tile[..NibblesAbove::SCALES], lane, &mut block[4..]);
                 block[..2].copy_from_slice(&tile[NibblesAbove::SCALES + 2 * lane..][..2]);
                 block[2..4].copy_from_slice(&tile[SMALLEST + 2 * lane..][..2]);
             }),
@@ -121,20 +114,8 @@ const SMALLEST: usize = match NibblesAbove::SMALLEST {
     None => panic!("that is what the tile is for"),
 };
 
-/// A block's sixteen bytes of halves already lie as a tile wants them: bytes `4i .. 4i + 4` have step
-/// `i` below and step `i + 4` above.
-fn put_nibbles(bytes: &[u8], lane: usize, tile: &mut [u8]) {
-    for (step, four) in bytes.chunks_exact(STEP).enumerate() {
-        tile[step * STEP_BYTES + lane * STEP..][..STEP].copy_from_slice(four);
-    }
-}
-
-fn take_nibbles(tile: &[u8], lane: usize, bytes: &mut [u8]) {
-    for (step, four) in bytes.chunks_exact_mut(STEP).enumerate() {
-        four.copy_from_slice(&tile[step * STEP_BYTES + lane * STEP..][..STEP]);
-    }
-}
-
+/// Puts `N` bytes at a time where the panel, or the tile, has those of sixteen outputs. Bytes of two halves are put as they
+/// are: bytes `4i .. 4i + 4` of a block have step `i` below and step `i + 4` above, as a tile wants them.
 fn spread<const N: usize>(row: &[u8], lane: usize, panel: &mut [u8]) {
     let (numbers, rest) = row.as_chunks::<N>();
     let (whole, last) = panel.split_at_mut(numbers.len() * LANES * N);
