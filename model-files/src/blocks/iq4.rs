@@ -1,31 +1,28 @@
 //! ggml's IQ4: a code of four bits is a place in a list of sixteen numbers, which lie closer about zero.
 
-use super::dequantise::{half_at, nibble};
+use super::dequantise::{half_at, nibbles};
 
 /// The list.
 const LISTED: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// Number `i` of the 32 whose codes lie in 16 bytes, as the list has it.
-pub(super) fn listed(codes: &[u8], i: usize) -> i8 {
-    LISTED[nibble(codes, i) as usize]
+/// What the list has for the 32 codes in 16 bytes.
+#[inline(always)]
+pub(super) fn listed(codes: &[u8]) -> [i8; 32] {
+    nibbles(codes).map(|code| LISTED[code as usize & 0xf])
 }
 
 /// scale, 16 bytes of halves
 pub(super) fn iq4_nl(block: &[u8; 18], numbers: &mut [f32; 32]) {
     let scale = half_at(block, 0);
-    for (i, number) in numbers.iter_mut().enumerate() {
-        *number = scale * listed(&block[2..], i) as f32;
-    }
+    *numbers = listed(&block[2..]).map(|number| scale * number as f32);
 }
 
 /// Scale of scales, upper pairs of bits of eight scales, their lower halves in four bytes, 128 bytes of halves: 32 numbers to
 /// every 16 of those.
 pub(super) fn iq4_xs(block: &[u8; 136], numbers: &mut [f32; 256]) {
-    for (group, numbers) in numbers.chunks_exact_mut(32).enumerate() {
+    for (group, numbers) in numbers.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let scale = scale(block, group);
-        for (i, number) in numbers.iter_mut().enumerate() {
-            *number = scale * listed(&block[8 + 16 * group..], i) as f32;
-        }
+        *numbers = listed(&block[8 + 16 * group..]).map(|number| scale * number as f32);
     }
 }
 

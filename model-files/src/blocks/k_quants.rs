@@ -115,12 +115,7 @@ fn sub_blocks<'a, const N: usize>(
 
 /// Numbers of a sub-block whose scale is `by` and whose smallest value is `-less`.
 #[inline(always)]
-fn above_smallest<const N: usize>(
-    numbers: &mut [f32; N],
-    codes: &[u8; N],
-    by: f32,
-    less: f32,
-) {
+fn above_smallest<const N: usize>(numbers: &mut [f32; N], codes: &[u8; N], by: f32, less: f32) {
     for (number, &code) in numbers.iter_mut().zip(codes) {
         *number = by * code as f32 - less;
     }

@@ -2,11 +2,12 @@
 //!
 //! By way of f32 a matrix would be rounded to new codes. Here each keeps the codes that it has.
 
-use super::dequantise::{BLOCKS_AT_ONCE, fifth_bit, half_at, nibble};
+use super::dequantise::{BLOCKS_AT_ONCE, five_bits, half_at};
 use super::iq4::{self, listed};
 use super::k_quants::{half_bytes, scale_and_smallest};
 use super::{BlockType, RawTensor};
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 impl BlockType {
@@ -54,9 +55,8 @@ fn each<const BYTES: usize, const TO: usize>(
 /// Q5_0 as Q8_0: always, as every code of five bits is one of eight.
 fn q8_0(block: &[u8; 22], to: &mut [u8; 34]) -> Option<()> {
     to[..2].copy_from_slice(&block[..2]);
-    for (i, code) in to[2..].iter_mut().enumerate() {
-        *code = (nibble(&block[6..], i) | fifth_bit(&block[2..], i)).wrapping_sub(16);
-    }
+    let codes = five_bits(&block[2..6], &block[6..]);
+    to[2..].copy_from_slice(&codes.map(|code| code.wrapping_sub(16)));
     Some(())
 }
 
@@ -81,20 +81,24 @@ fn q8_0_of_lists(block: &[u8; 136], to: &mut [u8; 8 * 34]) -> Option<()> {
 /// A block of Q8_0 with this scale, of 32 codes that are places in IQ4's list.
 fn put_listed(scale: [u8; 2], codes: &[u8], to: &mut [u8; 34]) {
     to[..2].copy_from_slice(&scale);
-    for (i, code) in to[2..].iter_mut().enumerate() {
-        *code = listed(codes, i) as u8;
-    }
+    to[2..].copy_from_slice(&listed(codes).map(|number| number as u8));
 }
 
 /// Q4_K as eight blocks of Q4_1.
 fn q4_1(block: &[u8; 144], to: &mut [u8; 8 * 20]) -> Option<()> {
     let (scale, smallest) = (half_at(block, 0), half_at(block, 2));
-    for (group, to) in to.as_chunks_mut::<20>().0.iter_mut().enumerate() {
+    let products: [[f32; 2]; 8] = std::array::from_fn(|group| {
         let (by, less) = scale_and_smallest(&block[4..16], group);
-        let both = [scale * by, -(smallest * less)].map(f16::from_f32);
-        if !both.iter().all(|it| it.is_finite()) {
-            return None;
-        }
+        [scale * by, -(smallest * less)]
+    });
+    // All at once: there are instructions for eight.
+    let mut rounded = [f16::ZERO; 16];
+    rounded.convert_from_f32_slice(products.as_flattened());
+    if !rounded.iter().all(|it| it.is_finite()) {
+        return None;
+    }
+    let blocks = to.as_chunks_mut::<20>().0.iter_mut().zip(rounded.as_chunks::<2>().0);
+    for (group, (to, both)) in blocks.enumerate() {
         to[..2].copy_from_slice(&both[0].to_le_bytes());
         to[2..4].copy_from_slice(&both[1].to_le_bytes());
         let codes = half_bytes(&block[16..], group);
