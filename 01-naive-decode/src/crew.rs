@@ -5,6 +5,9 @@ use std::sync::OnceLock;
 
 /// Threads to share out such work.
 pub trait Crew: Send + Sync {
+    /// How many they are.
+    fn threads(&self) -> usize;
+
     /// Calls `work` once for each number below `count`; whoever is free takes the next.
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync));
 
@@ -31,6 +34,10 @@ pub struct RayonCrew;
 const ROWS_AT_ONCE: usize = 16;
 
 impl Crew for RayonCrew {
+    fn threads(&self) -> usize {
+        rayon::current_num_threads()
+    }
+
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         match count {
             1 => work(0),

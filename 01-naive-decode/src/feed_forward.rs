@@ -25,7 +25,7 @@ pub struct GatedUnit {
     /// `intermediate → hidden`
     pub down: Box<dyn Linear>,
     /// What the gate does.
-    pub by: Gate,
+    pub activation: Gate,
     /// Instruction set for it.
     pub isa: Isa,
 }
@@ -36,7 +36,7 @@ impl FeedForward for GatedUnit {
         let mut gate = self.gate.apply(x);
         let up = self.up.apply(x);
         let contiguous = "Linear gives contiguous rows";
-        (self.by)(
+        (self.activation)(
             self.isa,
             gate.as_slice_mut().expect(contiguous),
             up.as_slice().expect(contiguous),

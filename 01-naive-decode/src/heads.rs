@@ -6,11 +6,11 @@ use crate::rope::Rope;
 
 /// What stands between the matrices of grouped-query attention and attention itself: of each row by itself, in place.
 pub trait HeadStep: Send + Sync {
-    /// A row at `position`: queries `[heads · D]`, keys and values `[kv_heads · D]`. `rope` is [`HeadStep::own_rope`], or the
-    /// model's if there is none.
+    /// A row at `position`: queries `[heads · D]`, keys and values `[kv_heads · D]`. `rope` is the model's, by which they are
+    /// turned unless there is [`HeadStep::own_rope`].
     ///
     /// # Errors
-    /// If the position lies past what `rope` covers.
+    /// If the position lies past what RoPE covers.
     fn row(&self, qkv: [&mut [f32]; 3], position: usize, rope: &Rope) -> Result<()>;
 
     /// The RoPE that it turns by, if that is not the model's.

@@ -90,7 +90,9 @@ pub use model::{Block, Model};
 pub use numerics::Element;
 pub use parts::{Gated, Grouped, Parts};
 pub use pass::{Pass, Span, Visible, Want};
-pub use projection::{GroupedProjection, KeysValues, KvSize, Projected, Projection};
+pub use projection::{
+    GroupedProjection, KeysValues, KvSize, Projected, Projection, heads_to_hidden,
+};
 pub use residual::{AddThenNorm, Residual};
 pub use rope::Rope;
 pub use rung::{NAIVE, Rung, Settings};

@@ -22,7 +22,7 @@ pub struct Grouped {
     /// What is done to queries, keys and values.
     pub step: Box<dyn HeadStep>,
     /// What follows the prefix in the name under which all three are one matrix, if they are: `qkv_proj`.
-    pub as_one: Option<&'static str>,
+    pub joined_as: Option<&'static str>,
 }
 
 impl Grouped {
@@ -34,19 +34,34 @@ impl Grouped {
     /// Llama's matrices of block `index`, and another step.
     pub fn with(index: usize, step: impl HeadStep + 'static) -> Self {
         let prefix = format!("model.layers.{index}.self_attn");
-        Grouped { prefix, step: Box::new(step), as_one: None }
+        Grouped { prefix, step: Box::new(step), joined_as: None }
     }
 
     /// Names and outputs of the three that the same rows meet.
     pub fn matrices(&self, config: &Config) -> [(String, usize); 3] {
+        Grouped::matrices_at(&self.prefix, config)
+    }
+
+    /// The same, of any block.
+    pub fn matrices_at(prefix: &str, config: &Config) -> [(String, usize); 3] {
         let Config { heads, kv_heads, head_dim, .. } = *config;
         [("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)]
-            .map(|(part, heads)| (format!("{}.{part}.weight", self.prefix), heads * head_dim))
+            .map(|(part, heads)| (format!("{prefix}.{part}.weight"), heads * head_dim))
+    }
+
+    /// The name of the way back.
+    pub fn output(&self) -> String {
+        Grouped::output_at(&self.prefix)
+    }
+
+    /// The same, of any block.
+    pub fn output_at(prefix: &str) -> String {
+        format!("{prefix}.o_proj.weight")
     }
 
     /// The name under which the three are one, if they are.
-    pub fn as_one(&self) -> Option<String> {
-        self.as_one.map(|part| format!("{}.{part}.weight", self.prefix))
+    pub fn joined(&self) -> Option<String> {
+        self.joined_as.map(|part| format!("{}.{part}.weight", self.prefix))
     }
 }
 
@@ -57,9 +72,9 @@ pub struct Gated {
     /// How wide it is inside.
     pub width: usize,
     /// What the gate does.
-    pub by: Gate,
+    pub activation: Gate,
     /// What follows the prefix in the name under which gate and up are one matrix, if they are: `gate_up_proj`.
-    pub as_one: Option<&'static str>,
+    pub joined_as: Option<&'static str>,
 }
 
 impl Gated {
@@ -70,7 +85,7 @@ impl Gated {
 
     /// SwiGLU: `gate_proj`, `up_proj` and `down_proj`, `width` wide inside.
     pub fn silu(prefix: String, width: usize) -> Self {
-        Gated { prefix, width, by: silu_gate, as_one: None }
+        Gated { prefix, width, activation: silu_gate, joined_as: None }
     }
 
     /// Names and outputs of the two that the same rows meet.
@@ -79,8 +94,8 @@ impl Gated {
     }
 
     /// The name under which the two are one, if they are.
-    pub fn as_one(&self) -> Option<String> {
-        self.as_one.map(|part| format!("{}.{part}.weight", self.prefix))
+    pub fn joined(&self) -> Option<String> {
+        self.joined_as.map(|part| format!("{}.{part}.weight", self.prefix))
     }
 
     /// The name of the way back.
@@ -230,9 +245,8 @@ impl Parts<'_> {
     /// If one of the matrices is missing or has another shape.
     pub fn grouped(&self, grouped: Grouped) -> Result<GroupedProjection> {
         let Config { hidden_size: hidden, heads, head_dim, .. } = *self.config;
-        let o = format!("{}.o_proj.weight", grouped.prefix);
-        let [q, k, v] = self.apart(&grouped.matrices(self.config), grouped.as_one(), hidden)?;
-        let o = self.matrix(&o, hidden, heads * head_dim)?;
+        let [q, k, v] = self.apart(&grouped.matrices(self.config), grouped.joined(), hidden)?;
+        let o = self.matrix(&grouped.output(), hidden, heads * head_dim)?;
         Ok(GroupedProjection { q, k, v, o, head_dim, step: grouped.step })
     }
 
@@ -242,20 +256,20 @@ impl Parts<'_> {
     /// If one of the matrices is missing or has another shape.
     pub fn gated(&self, gated: &Gated) -> Result<GatedUnit> {
         let hidden = self.config.hidden_size;
-        let [gate, up] = self.apart(&gated.matrices(), gated.as_one(), hidden)?;
+        let [gate, up] = self.apart(&gated.matrices(), gated.joined(), hidden)?;
         let down = self.matrix(&gated.down(), hidden, gated.width)?;
-        Ok(GatedUnit { gate, up, down, by: gated.by, isa: self.options.isa })
+        Ok(GatedUnit { gate, up, down, activation: gated.activation, isa: self.options.isa })
     }
 
     /// Matrices by name, each with so many outputs: alone, or as rows of the one that holds them all, one below the other.
     fn apart<const N: usize>(
         &self,
         matrices: &[(String, usize); N],
-        as_one: Option<String>,
+        joined: Option<String>,
         inputs: usize,
     ) -> Result<[Box<dyn Linear>; N]> {
         let mut made = Vec::with_capacity(N);
-        match as_one {
+        match joined {
             None => {
                 for (name, outputs) in matrices {
                     made.push(self.matrix(name, *outputs, inputs)?);
@@ -327,7 +341,7 @@ mod tests {
             |name: &str, shape: &[usize]| Err(Error::invalid(name, format!("{shape:?}"), "[6, 2]"));
         let pack = dense(options.isa);
         let parts = Parts { config: &wide, options, tensors: &tensors, pack: &pack };
-        let grouped = Grouped { as_one: Some("qkv_proj"), ..Grouped::llama(&parts, 0) };
+        let grouped = Grouped { joined_as: Some("qkv_proj"), ..Grouped::llama(&parts, 0) };
         let said = parts.grouped(grouped).err().unwrap().to_string();
         assert!(said.contains("self_attn.qkv_proj") && said.contains("16777216]"), "{said}");
     }

@@ -60,6 +60,13 @@ pub trait Projection: Send + Sync {
     fn bytes(&self) -> usize;
 }
 
+/// Attention's answer `[rows, heads, D]` through the matrix behind it, `heads · D → hidden`.
+pub fn heads_to_hidden(o: &dyn Linear, attended: Array3<f32>) -> Array2<f32> {
+    let (rows, heads, dim) = attended.dim();
+    let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
+    o.apply(flat.view())
+}
+
 /// Grouped-query attention's: one matrix each for queries, keys, values and the way back. As many key-value heads as query
 /// heads make it multi-head attention.
 pub struct GroupedProjection {
@@ -85,8 +92,8 @@ impl Projection for GroupedProjection {
 
     // ANCHOR: project
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
+        assert_eq!(x.nrows(), positions.len(), "a position for each row");
         let [mut q, mut k, mut v] = [&self.q, &self.k, &self.v].map(|matrix| matrix.apply(x));
-        let rope = self.step.own_rope().unwrap_or(rope);
         for (row, &position) in positions.iter().enumerate() {
             let qkv = [&mut q, &mut k, &mut v].map(|rows| rows.row_mut(row).into_slice());
             self.step.row(qkv.map(|row| row.expect("rows are contiguous")), position, rope)?;
@@ -104,9 +111,7 @@ impl Projection for GroupedProjection {
     }
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        let (rows, heads, dim) = attended.dim();
-        let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
-        self.o.apply(flat.view())
+        heads_to_hidden(&*self.o, attended)
     }
 
     fn bytes(&self) -> usize {

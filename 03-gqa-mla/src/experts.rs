@@ -29,18 +29,21 @@ pub struct Experts {
     /// What every row goes through besides; as wide as all shared experts side by side, which is
     /// the same as their sum.
     pub shared: Option<Box<dyn FeedForward>>,
-    /// Who gathers and adds up.
+    /// Who chooses, gathers, runs and adds up.
     pub crew: Arc<dyn Crew>,
     /// Instruction set for the sums.
     pub isa: Isa,
 }
 
-/// Rows that go through the experts together: what these answer lies in memory until it is added up.
-const ROWS_TOGETHER: usize = 512;
+/// Numbers that experts may answer before they are added up: 64 MiB of them, and few in tests.
+const ANSWERS: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 
 /// Rows for each expert that has some from which on experts run side by side, a thread each. Of fewer, the weights are what
 /// takes the time, and threads read one matrix together.
 const ROWS_ALONE: usize = 8;
+
+/// Experts for each thread from which on they do: none waits for long then while another ends.
+const EXPERTS_EACH: usize = 4;
 
 impl ExpertsConfig {
     /// Reads one layer's experts; `prefix` is what its tensors' names begin with, as in
@@ -69,7 +72,6 @@ impl ExpertsConfig {
 }
 
 impl Experts {
-    // ANCHOR: apply
     /// An expert runs for the rows that were sent to it, and for no other. A row's sum is taken in
     /// ascending order of its experts, so that it does not matter which rows came along.
     fn routed(&self, x: ArrayView2<f32>) -> Array2<f32> {
@@ -88,8 +90,7 @@ impl Experts {
             rows if rows.is_empty() => None,
             rows => Some(self.routed[expert].apply(x.select(Axis(0), rows).view())),
         };
-        let busy = sent.iter().filter(|rows| !rows.is_empty()).count();
-        let answers = match x.nrows() * self.router.experts_per_row() >= busy * ROWS_ALONE {
+        let answers = match self.run_side_by_side(&sent) {
             true => self.crew.made(sent.len(), answer),
             false => (0..sent.len()).map(answer).collect(),
         };
@@ -104,20 +105,41 @@ impl Experts {
         });
         sums
     }
-    // ANCHOR_END: apply
+
+    /// Whether experts are to run a thread each: so many rows, of so many experts, that all threads have as much to do.
+    fn run_side_by_side(&self, sent: &[Vec<usize>]) -> bool {
+        let threads = self.crew.threads();
+        let (mut busy, mut rows, mut most) = (0, 0, 0);
+        for of_one in sent.iter().map(Vec::len).filter(|&rows| rows > 0) {
+            (busy, rows, most) = (busy + 1, rows + of_one, most.max(of_one));
+        }
+        rows >= busy * ROWS_ALONE && busy >= threads * EXPERTS_EACH && most * threads <= rows
+    }
 }
 
 impl FeedForward for Experts {
     fn apply(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let mut out = Array2::zeros(x.dim());
-        for first in (0..x.nrows()).step_by(ROWS_TOGETHER) {
-            let rows = s![first..x.nrows().min(first + ROWS_TOGETHER), ..];
-            out.slice_mut(rows).assign(&self.routed(x.slice(rows)));
+        let (rows, width) = x.dim();
+        let together = (ANSWERS / width / self.router.experts_per_row()).max(1);
+        let mut out = match rows <= together {
+            true => self.routed(x),
+            false => {
+                let mut out = Array2::zeros(x.dim());
+                for first in (0..rows).step_by(together) {
+                    let part = s![first..rows.min(first + together), ..];
+                    out.slice_mut(part).assign(&self.routed(x.slice(part)));
+                }
+                out
+            }
+        };
+        if let Some(shared) = &self.shared {
+            let made = shared.apply(x);
+            let contiguous = "rows of a model are contiguous";
+            self.crew.rows(out.as_slice_mut().expect(contiguous), width, &|row, sum| {
+                add_times(self.isa, sum, 1.0, made.row(row).to_slice().expect(contiguous));
+            });
         }
-        match &self.shared {
-            Some(shared) => out + shared.apply(x),
-            None => out,
-        }
+        out
     }
 
     /// What a single row reads: its own experts. A large batch reads them all.
@@ -125,5 +147,37 @@ impl FeedForward for Experts {
         let all: usize = self.routed.iter().map(|expert| expert.bytes()).sum();
         let chosen = all / self.routed.len() * self.router.experts_per_row();
         self.router.bytes() + chosen + self.shared.as_ref().map_or(0, |shared| shared.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mla::{Form, MlaConfig, random};
+    use naive_decode::LoadOptions;
+    use ndarray::{Array2, Axis};
+
+    /// In one go, in several, and beside the rows of others.
+    #[test]
+    fn a_rows_answer_is_its_own() {
+        let json = r#"{"architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 48, "num_hidden_layers": 1,
+            "num_attention_heads": 3, "num_key_value_heads": 3, "q_lora_rank": null, "kv_lora_rank": 24,
+            "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "intermediate_size": 64,
+            "moe_intermediate_size": 20, "n_routed_experts": 16, "n_shared_experts": 1,
+            "num_experts_per_tok": 3, "first_k_dense_replace": 0, "norm_topk_prob": true,
+            "routed_scaling_factor": 1.0, "topk_method": "greedy", "scoring_func": "softmax",
+            "moe_layer_freq": 1, "vocab_size": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000,
+            "max_position_embeddings": 64, "tie_word_embeddings": false}"#;
+        let config = MlaConfig::from_json("config.json", json.as_bytes()).unwrap();
+        let model = random(&config, 5, Form::Absorbed, LoadOptions::default()).unwrap();
+        let experts = &model.blocks[0].feed_forward;
+        let x = Array2::from_shape_fn((50, 48), |(row, i)| ((row * 48 + i) as f32 * 0.7).sin());
+        let one = |row: usize| experts.apply(x.select(Axis(0), &[row]).view());
+        for rows in [50, 8, 7, 3] {
+            let together = experts.apply(x.slice(ndarray::s![..rows, ..]));
+            for (row, answer) in together.outer_iter().enumerate() {
+                assert_eq!(answer, one(row).row(0), "row {row} of {rows}");
+            }
+        }
+        assert!(x.len() * 3 > 2 * super::ANSWERS, "in several goes");
     }
 }

@@ -17,6 +17,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `ahead.rs` | what a thread reads next, asked for while it waits |
+//! | `crew.rs` | the pool as rung 01 asks for it: for what is done beside matrices |
 //! | `counter.rs` | a number that one thread raises and another waits for: look, then sleep |
 //! | `cores.rs` | which cores threads are on, so that nobody looks where another works, or waits for one that has none |
 //! | `sharing.rs` | who does which part, and slices that are written part by part |
@@ -24,8 +25,10 @@
 pub(crate) mod ahead;
 mod cores;
 mod counter;
+mod crew;
 mod sharing;
 
+pub(crate) use crew::PoolCrew;
 pub use sharing::{Disjoint, Growing, share};
 
 use cores::Cores;

@@ -7,7 +7,8 @@ use flash_attention::packed::{Format, PackedFile, PackedFrom, Packer, Rows, Weig
 use flash_attention::threads::Pool;
 use model_files::{Architecture, ModelFiles, open};
 use naive_decode::{
-    Checkpoint, Error, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Want, random_tensors,
+    Checkpoint, Error, Isa, LoadOptions, Model, NaiveAttention, Pass, Span, Tensors, Want,
+    random_tensors,
 };
 use serde_json::Value;
 use serving::packed::{Came, Keep, PackedModel, load_packed};
@@ -216,12 +217,25 @@ const FAMILIES: [&str; 7] = [
 ];
 
 fn family(own: &str) -> Architecture {
+    // Latent attention has as many as heads.
+    let kv_heads = if own.contains("kv_lora_rank") { 4 } else { 2 };
     let json = format!(
         r#"{{"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 64, "vocab_size": 97,
+            "num_key_value_heads": {kv_heads}, "head_dim": 16, "intermediate_size": 64, "vocab_size": 97,
             "rms_norm_eps": 1e-6, "max_position_embeddings": 1024, {own}}}"#
     );
     Architecture::from_json("config.json", json.as_bytes()).unwrap()
+}
+
+/// A matrix as if a file had it in this format.
+fn kept(
+    format: Format,
+    name: &str,
+    [outputs, inputs]: [usize; 2],
+    tensors: Tensors,
+) -> Result<Option<Rows<'static>>, Error> {
+    let weights = tensors(name, &[outputs, inputs])?;
+    Rows::encoded(format, &weights, outputs, inputs).map(Some)
 }
 
 #[test]
@@ -246,6 +260,18 @@ fn every_family_has_the_same_bits_fused() {
             let fused = architecture.assemble(options, &random_tensors(9), &fused).unwrap();
             assert!(run(&fused) == plain, "{threads} threads, {own}");
         }
+        // Values and what goes past the gate are stored otherwise than what they are stacked with elsewhere.
+        let random = random_tensors(9);
+        let stored = |name: &str| match name {
+            _ if name.contains(".v_proj.") => kept(Format::Q4_0, name, [32, 48], &random),
+            _ if name.contains(".mlp.up_proj.") => kept(Format::Q4_0, name, [64, 48], &random),
+            _ => Ok(None),
+        };
+        let pool = Pool::new(2);
+        let packer = Packer::new(Weights::AsStored, Isa::best(), &pool, &stored);
+        let apart = run(&architecture.assemble(options, &random, &packer).unwrap());
+        let fused = architecture.assemble(options, &random, &Fused::new(&packer, &pool)).unwrap();
+        assert!(run(&fused) == apart, "{own}");
     }
 }
 

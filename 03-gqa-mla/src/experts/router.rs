@@ -5,6 +5,9 @@ use naive_decode::numerics::{exp, interleaved_sum};
 use naive_decode::{Crew, Linear, Parts, Result};
 use ndarray::ArrayView2;
 
+/// Rows from which on several threads choose: a row's choice takes a few microseconds.
+const ROWS_TO_SHARE: usize = 8;
+
 /// Picks experts by affinity.
 pub struct Router {
     /// `hidden → experts`, in f32 however matrices are kept: rounded, it would send rows to other experts.
@@ -47,7 +50,11 @@ impl Router {
     /// The experts of each row of `x [rows, hidden]`, in ascending order.
     pub fn route(&self, x: ArrayView2<f32>, crew: &dyn Crew) -> Vec<Vec<Choice>> {
         let logits = self.affinity.apply(x);
-        crew.made(x.nrows(), |row| self.choose(&logits.row(row).to_vec()))
+        let choose = |row: usize| self.choose(&logits.row(row).to_vec());
+        match x.nrows() < ROWS_TO_SHARE {
+            true => (0..x.nrows()).map(choose).collect(),
+            false => crew.made(x.nrows(), choose),
+        }
     }
 
     /// How many experts a row goes to.
@@ -60,7 +67,6 @@ impl Router {
         self.affinity.bytes()
     }
 
-    // ANCHOR: choose
     fn choose(&self, logits: &[f32]) -> Vec<Choice> {
         let affinities = match self.config.scoring {
             Scoring::Softmax => softmax(logits),
@@ -81,7 +87,6 @@ impl Router {
         let choice = |expert: usize| Choice { expert, weight: affinities[expert] * factor };
         chosen.into_iter().map(choice).collect()
     }
-    // ANCHOR_END: choose
 
     /// What a group of experts is worth to a row.
     fn worth(&self, group: &[f32]) -> f32 {

@@ -1,7 +1,9 @@
 //! QK norm, and the maps around attention of layers without keys and values of their own.
 
 use naive_decode::kernels::norm_rows;
-use naive_decode::{HeadStep, Isa, KvSize, Linear, Parts, Projected, Projection, Result, Rope};
+use naive_decode::{
+    HeadStep, Isa, KvSize, Linear, Parts, Projected, Projection, Result, Rope, heads_to_hidden,
+};
 use ndarray::{Array2, Array3, ArrayView2};
 
 /// A norm of heads, one by one.
@@ -101,9 +103,7 @@ impl Projection for Sharing {
     // ANCHOR_END: sharing
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        let (rows, heads, dim) = attended.dim();
-        let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
-        self.o.apply(flat.view())
+        heads_to_hidden(&*self.o, attended)
     }
 
     fn bytes(&self) -> usize {

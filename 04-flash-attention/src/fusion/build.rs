@@ -3,12 +3,12 @@
 use super::fuse;
 use super::graph::{Graph, Op};
 use super::llama::{attention, feed_forward, llama};
-use crate::threads::{Disjoint, Pool};
+use crate::threads::{Disjoint, Pool, PoolCrew};
 use naive_decode::kernels::add_norm;
 use naive_decode::{
     AddThenNorm, Crew, EmbeddingAndHead, FeedForward, Gate, Gated, GatedUnit, Grouped, HeadStep,
     Isa, KeysValues, KvSize, Linear, Pack, Packing, Parts, Projected, Projection, Residual, Result,
-    Rope, Tensors,
+    Rope, Tensors, heads_to_hidden,
 };
 use ndarray::{Array2, Array3, ArrayView2, s};
 use std::ops::Range;
@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// core's own cache, enough that weights are not read all too often.
 const ROWS_TOGETHER: usize = 96;
 
-/// Packs as `pack` does, and stacks the matrices of Llama's blocks as [`fuse`] finds that they can be.
+/// Packs as `pack` does, and stacks the matrices of a block's halves as [`fuse`] finds that they can be, in all families that have
+/// Llama's halves but for what is done to heads, and what the gate does.
 ///
 /// Neighbours that `pack` would not keep alike stay apart.
 pub struct Fused<'a> {
@@ -104,8 +105,8 @@ impl Packing for Fused<'_> {
     fn projection(&self, parts: &Parts, grouped: Grouped) -> Result<Box<dyn Projection>> {
         let graph = fuse(&attention(parts.config, &grouped.prefix));
         Ok(Box::new(FusedProjection {
-            qkv: stack(&graph, parts, "q_proj", grouped.as_one())?,
-            o: alone(&graph, parts, "o_proj")?,
+            qkv: stack(&graph, parts, &grouped.matrices(parts.config)[0].0, grouped.joined())?,
+            o: alone(&graph, parts, &grouped.output())?,
             heads: parts.config.heads,
             kv_heads: parts.config.kv_heads,
             head_dim: parts.config.head_dim,
@@ -123,13 +124,20 @@ impl Packing for Fused<'_> {
     }
 
     fn feed_forward(&self, parts: &Parts, gated: &Gated) -> Result<Box<dyn FeedForward>> {
-        let graph = fuse(&feed_forward(parts.config.hidden_size, gated.width, &gated.prefix));
-        let (mut made, by) = (stack(&graph, parts, "gate_proj", gated.as_one())?, gated.by);
-        let (down, isa) = (alone(&graph, parts, "down_proj")?, parts.options.isa);
+        let graph = fuse(&feed_forward(parts.config.hidden_size, gated));
+        let (mut made, activation) =
+            (stack(&graph, parts, &gated.matrices()[0].0, gated.joined())?, gated.activation);
+        let (down, isa) = (alone(&graph, parts, &gated.down())?, parts.options.isa);
         let last = made.pop().expect("gate and up are one matrix, or two");
         Ok(match made.pop() {
-            None => Box::new(FusedUnit { gate_up: last, down, by, isa, pool: self.pool.clone() }),
-            Some(gate) => Box::new(GatedUnit { gate, up: last, down, by, isa }),
+            None => Box::new(FusedUnit {
+                gate_up: last,
+                down,
+                activation,
+                isa,
+                pool: self.pool.clone(),
+            }),
+            Some(gate) => Box::new(GatedUnit { gate, up: last, down, activation, isa }),
         })
     }
 }
@@ -137,7 +145,7 @@ impl Packing for Fused<'_> {
 /// The matrices of the graph's stack that begins with the one named, and how wide the rows are that they meet.
 fn matrices<'g>(graph: &'g Graph, first: &str) -> (&'g [(String, usize)], usize) {
     let stack = graph.nodes().iter().find_map(|node| match &node.op {
-        Op::Linear(matrices) if matrices[0].0.contains(first) => {
+        Op::Linear(matrices) if matrices[0].0 == first => {
             Some((&**matrices, graph.width(node.inputs[0])))
         }
         _ => None,
@@ -150,10 +158,10 @@ fn stack(
     graph: &Graph,
     parts: &Parts,
     first: &str,
-    as_one: Option<String>,
+    joined: Option<String>,
 ) -> Result<Vec<Box<dyn Linear>>> {
     let (matrices, inputs) = matrices(graph, first);
-    match as_one {
+    match joined {
         None => parts.stacked(matrices, inputs),
         Some(name) => {
             let outputs = matrices.iter().map(|(_, outputs)| outputs).sum();
@@ -237,33 +245,12 @@ impl Projection for FusedProjection {
     }
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        let (rows, heads, dim) = attended.dim();
-        let flat = attended.into_shape_with_order((rows, heads * dim)).expect("contiguous");
-        self.o.apply(flat.view())
+        heads_to_hidden(&*self.o, attended)
     }
 
     fn bytes(&self) -> usize {
         let qkv: usize = self.qkv.iter().map(|matrix| matrix.bytes()).sum();
         qkv + self.o.bytes() + self.step.bytes()
-    }
-}
-
-/// A pool's threads.
-struct PoolCrew(Arc<Pool>);
-
-impl Crew for PoolCrew {
-    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
-        match count {
-            // Alone it may have all threads.
-            1 => work(0),
-            _ => self.0.run_each(&mut Vec::from_iter(0..count), &|&mut number| work(number)),
-        }
-    }
-
-    fn rows(&self, rows: &mut [f32], width: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
-        self.0.run_rows(rows, width, ROWS_TOGETHER, &|mine, rows| {
-            mine.zip(rows.chunks_exact_mut(width)).for_each(|(row, numbers)| work(row, numbers));
-        });
     }
 }
 
@@ -316,7 +303,7 @@ pub struct FusedUnit {
     /// `intermediate → hidden`
     pub down: Box<dyn Linear>,
     /// What the gate does.
-    pub by: Gate,
+    pub activation: Gate,
     /// Instruction set for it.
     pub isa: Isa,
     /// Shares out the rows of long passes.
@@ -326,7 +313,7 @@ pub struct FusedUnit {
 impl FusedUnit {
     // ANCHOR: gate_up
     fn of_rows(&self, x: ArrayView2<f32>) -> Array2<f32> {
-        let gated = self.gate_up.apply_joined(x, &|gate, up| (self.by)(self.isa, gate, up));
+        let gated = self.gate_up.apply_joined(x, &|gate, up| (self.activation)(self.isa, gate, up));
         self.down.apply(gated.view())
     }
     // ANCHOR_END: gate_up

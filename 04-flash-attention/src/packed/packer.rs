@@ -7,9 +7,9 @@ use super::format::{Format, Rows};
 use super::linear::PackedLinear;
 use super::memory::Memory;
 use crate::kernels::Simd;
-use crate::threads::Pool;
+use crate::threads::{Pool, PoolCrew};
 use naive_decode::{
-    EmbeddingAndHead, Error, Isa, Linear, Packing, Parts, Result, Tensors, rows_name,
+    Crew, EmbeddingAndHead, Error, Isa, Linear, Packing, Parts, Result, Tensors, rows_name,
 };
 use std::cell::RefCell;
 use std::ops::Range;
@@ -332,11 +332,23 @@ impl Packing for Packer<'_> {
         inputs: usize,
     ) -> Result<Box<dyn Linear>> {
         let rows = || {
+            let stored = (self.stored)(name).map_err(|error| of(name, error))?;
+            let is_so = |rows: &Rows| {
+                (rows.format, [rows.outputs, rows.inputs]) == (Format::F32, [outputs, inputs])
+            };
+            if let Some(rows) = stored.filter(is_so) {
+                return Ok(Some(rows));
+            }
             let weights = parts.tensor(name, &[outputs, inputs])?;
-            Rows::encoded(Format::F32, &weights, outputs, inputs).map(Some)
+            let rows = Rows::encoded(Format::F32, &weights, outputs, inputs);
+            rows.map(|rows| Some(rows.converted())).map_err(|error| of(name, error))
         };
         let never = || unreachable!("there are rows");
         Ok(Box::new(self.kept_or_packed(name, [outputs, inputs], rows, &never)?))
+    }
+
+    fn crew(&self) -> Arc<dyn Crew> {
+        Arc::new(PoolCrew(self.pool.clone()))
     }
 
     fn derived(

@@ -82,7 +82,7 @@ impl Gemma {
         let inner = parts.projection(self.grouped(parts, index, local)?)?;
         let weight = norm("post_attention_layernorm.weight")?;
         let projection = Box::new(Normed { weight, epsilon, isa, crew: crew.clone(), inner });
-        let gated = Gated { by: gelu_gate, ..Gated::llama(parts.config, index) };
+        let gated = Gated { activation: gelu_gate, ..Gated::llama(parts.config, index) };
         let inner = parts.feed_forward(&gated)?;
         let weight = norm("post_feedforward_layernorm.weight")?;
         Ok(Block {

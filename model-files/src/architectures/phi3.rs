@@ -211,9 +211,9 @@ impl Phi3 {
                 Grouped::with(index, OwnRope { step, rope: rope.clone() })
             }
         };
-        let projection = parts.projection(Grouped { as_one: Some("qkv_proj"), ..grouped })?;
+        let projection = parts.projection(Grouped { joined_as: Some("qkv_proj"), ..grouped })?;
         let gated = Gated::llama(parts.config, index);
-        let gated = Gated { as_one: Some("gate_up_proj"), ..gated };
+        let gated = Gated { joined_as: Some("gate_up_proj"), ..gated };
         let block = parts.block_of(index, projection, parts.feed_forward(&gated)?)?;
         Ok(Block { window: self.windows[index], ..block })
     }

@@ -46,8 +46,8 @@ pub(super) struct OwnRope<S> {
 }
 
 impl<S: HeadStep> HeadStep for OwnRope<S> {
-    fn row(&self, qkv: [&mut [f32]; 3], position: usize, rope: &Rope) -> Result<()> {
-        self.step.row(qkv, position, rope)
+    fn row(&self, qkv: [&mut [f32]; 3], position: usize, _: &Rope) -> Result<()> {
+        self.step.row(qkv, position, &self.rope)
     }
 
     fn own_rope(&self) -> Option<&Rope> {
@@ -66,8 +66,11 @@ pub(super) struct TurnPart {
 }
 
 impl HeadStep for TurnPart {
-    fn row(&self, [q, k, _]: [&mut [f32]; 3], position: usize, rope: &Rope) -> Result<()> {
+    fn row(&self, [q, k, v]: [&mut [f32]; 3], position: usize, rope: &Rope) -> Result<()> {
         let turned = 2 * rope.frequencies().len();
+        if turned == self.head_dim {
+            return Turn(self.isa).row([q, k, v], position, rope);
+        }
         let heads = [q, k].into_iter().flat_map(|row| row.chunks_exact_mut(self.head_dim));
         for head in heads {
             rope.rotate_with(self.isa, &mut head[..turned], position)?;

@@ -98,11 +98,11 @@ fn codes_of_k_quants_are_kept_and_said_to_be_converted() -> Result<()> {
     let of = |format| -> Vec<&Packed> {
         kept.packed.iter().filter(|entry| entry.format == format).collect()
     };
-    // Queries and keys are two matrices beside values of another format; gate and up are one.
+    // Queries and keys are one matrix, beside values of another format; gate and up are one, too.
     let [fours] = of(Format::Q4_1)[..] else { panic!("{:?}", kept.packed) };
     let [eights] = of(Format::Q8_0)[..] else { panic!("{:?}", kept.packed) };
     assert!(!fours.as_stored && !eights.as_stored, "{:?}", kept.packed);
-    assert_eq!((fours.matrices, eights.matrices), (4, 3), "{}", kept.weights());
+    assert_eq!((fours.matrices, eights.matrices), (3, 3), "{}", kept.weights());
     assert_eq!(fours.bytes, 5 * WIDTH * WIDTH / 32 * 20);
 
     // What is asked for is had without a detour where the codes are of it, and by way of f32 where not.

@@ -83,16 +83,6 @@ impl Packing for JoinedPacking<'_> {
         self.pack.pack(weights, outputs, inputs)
     }
 
-    fn unrounded(
-        &self,
-        parts: &Parts,
-        name: &str,
-        outputs: usize,
-        inputs: usize,
-    ) -> Result<Box<dyn Linear>> {
-        self.pack.unrounded(parts, name, outputs, inputs)
-    }
-
     fn crew(&self) -> Arc<dyn Crew> {
         self.pack.crew()
     }
