@@ -263,8 +263,8 @@ fn every_family_has_the_same_bits_fused() {
         // Values and what goes past the gate are stored otherwise than what they are stacked with elsewhere.
         let random = random_tensors(9);
         let stored = |name: &str| match name {
-            _ if name.contains(".v_proj.") => kept(Format::Q4_0, name, [32, 48], &random),
-            _ if name.contains(".mlp.up_proj.") => kept(Format::Q4_0, name, [64, 48], &random),
+            _ if name.contains(".v_proj.") => kept(Format::F16, name, [32, 48], &random),
+            _ if name.contains(".mlp.up_proj.") => kept(Format::F16, name, [64, 48], &random),
             _ => Ok(None),
         };
         let pool = Pool::new(2);
