@@ -1,5 +1,6 @@
 //! A whole model's matrices, packed as it is put together.
 
+mod stack;
 mod table;
 
 use super::file::{Kept, PackedFile, PackedFrom, write};
@@ -11,6 +12,7 @@ use crate::threads::{Pool, PoolCrew};
 use naive_decode::{
     Crew, EmbeddingAndHead, Error, Isa, Linear, Packing, Parts, Result, Tensors, rows_name,
 };
+use stack::Stack;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::path::Path;
@@ -213,47 +215,6 @@ impl<'a> Packer<'a> {
         rows.map(Rows::converted).map_err(|error| of(name, error))
     }
 
-    /// Matrices that are kept alike, of their rows where the source has some.
-    fn stack(
-        &self,
-        stack: Stack,
-        rows: Vec<Option<Rows>>,
-        tensors: Tensors,
-    ) -> Result<PackedLinear> {
-        let (inputs, outputs) = (stack.inputs, stack.shape()[0]);
-        let rows = match rows.iter().any(Option::is_some) {
-            // All of it is converted at once, by all threads.
-            false => None,
-            true => {
-                let mut parts = Vec::with_capacity(rows.len());
-                for (rows, (name, outputs)) in rows.into_iter().zip(&stack.matrices) {
-                    parts.push(match rows {
-                        Some(rows) => rows,
-                        None => self.encoded(name, [*outputs, inputs], tensors)?,
-                    });
-                }
-                Some(match parts.len() {
-                    1 => parts.remove(0),
-                    _ => {
-                        let bytes =
-                            parts.iter().map(|rows| &*rows.bytes).collect::<Vec<_>>().concat();
-                        let as_stored = parts.iter().all(|rows| rows.as_stored);
-                        let format = parts[0].format;
-                        Rows { as_stored, format, outputs, inputs, bytes: bytes.into() }
-                    }
-                })
-            }
-        };
-        let make = || {
-            let mut weights = Vec::with_capacity(outputs * inputs);
-            for (name, outputs) in &stack.matrices {
-                weights.extend(tensors(name, &[*outputs, inputs])?);
-            }
-            Ok(weights)
-        };
-        self.packed_now(&stack.name, stack.shape(), rows, &make)
-    }
-
     fn converted(&self, weights: &[f32], outputs: usize, inputs: usize) -> Result<PackedLinear> {
         let format = self.format();
         let (simd, pool, memory) = (self.simd, &self.pool, &self.memory);
@@ -275,26 +236,6 @@ impl<'a> Packer<'a> {
             progress(linear.outputs() * linear.inputs());
         }
         (linear, new)
-    }
-}
-
-/// Matrices that are one, each with so many outputs.
-struct Stack {
-    matrices: Vec<(String, usize)>,
-    inputs: usize,
-    /// What a packed file calls it.
-    name: String,
-}
-
-impl Stack {
-    fn new(matrices: Vec<(String, usize)>, inputs: usize) -> Self {
-        let names: Vec<&str> = matrices.iter().map(|(name, _)| name.as_str()).collect();
-        let name = names.join(" + ");
-        Stack { matrices, inputs, name }
-    }
-
-    fn shape(&self) -> [usize; 2] {
-        [self.matrices.iter().map(|(_, outputs)| outputs).sum(), self.inputs]
     }
 }
 
