@@ -296,6 +296,7 @@ impl Model {
             rope: Rope::new(config.rope_theta, config.head_dim, context),
             kv_element: options.kv_element,
             isa: options.isa,
+            crew: pack.crew(),
             config,
         })
     }

@@ -4,6 +4,7 @@
 //! become keys and values ([`Projection`]), where those live and how they are read ([`Attention`]).
 
 use crate::attention::{Attention, LayerSpec};
+use crate::crew::Crew;
 use crate::embedding::Embedding;
 use crate::error::{Error, Result};
 use crate::feed_forward::FeedForward;
@@ -16,6 +17,8 @@ use crate::residual::Residual;
 use crate::rope::Rope;
 use crate::{Config, Hidden, Logits};
 use ndarray::{Array2, Axis};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One transformer block.
 pub struct Block {
@@ -55,6 +58,8 @@ pub struct Model {
     pub kv_element: Element,
     /// Instruction set that the weights were packed for.
     pub isa: Isa,
+    /// Who shares out rows.
+    pub crew: Arc<dyn Crew>,
 }
 
 impl Model {
@@ -130,18 +135,7 @@ impl Model {
             let h = self.add_norm(&mut x, made.take(), &block.attention_norm);
             let projected = block.projection.project(h.view(), &positions, &self.rope)?;
             if let Some(mut kv) = projected.kv {
-                for values in [&mut kv.k, &mut kv.v] {
-                    let values = values.as_slice_mut().expect("projections are contiguous");
-                    // A value that nobody may see still meets a weight of zero, and zero times
-                    // infinity is not zero.
-                    if !round_to(self.isa, self.kv_element, values)
-                        && let Some(odd) = values.iter().find(|v| !v.is_finite())
-                    {
-                        let what = format!("a key or value of layer {index}");
-                        let expected = format!("a finite {:?}", self.kv_element);
-                        return Err(Error::invalid(what, odd, expected));
-                    }
-                }
+                self.round(&mut kv, index)?;
                 latest = Some((index, kv));
             }
             let (kv_layer, kv) = latest.as_ref().ok_or_else(|| {
@@ -180,6 +174,30 @@ impl Model {
         weight: &[f32],
     ) -> Array2<f32> {
         self.residual.add_norm(x, made, weight, self.config.rms_norm_eps)
+    }
+
+    /// Rounds a layer's keys and values to the type in which they are kept.
+    fn round(&self, kv: &mut KeysValues, layer: usize) -> Result<()> {
+        for values in [&mut kv.k, &mut kv.v] {
+            let (_, heads, dim) = values.dim();
+            let values = values.as_slice_mut().expect("projections are contiguous");
+            let finite = AtomicBool::new(true);
+            self.crew.rows(values, heads * dim, &|_, row| {
+                if !round_to(self.isa, self.kv_element, row) {
+                    finite.store(false, Ordering::Relaxed);
+                }
+            });
+            // A value that nobody may see still meets a weight of zero, and zero times
+            // infinity is not zero.
+            if !finite.into_inner()
+                && let Some(odd) = values.iter().find(|v| !v.is_finite())
+            {
+                let what = format!("a key or value of layer {layer}");
+                let expected = format!("a finite {:?}", self.kv_element);
+                return Err(Error::invalid(what, odd, expected));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, pass: &Pass) -> Result<()> {

@@ -77,6 +77,21 @@ impl Rope {
         page[(position - first) * 2 * half..][..2 * half].split_at(half)
     }
 
+    /// Refuses positions that [`Rope::rotate`] would refuse.
+    ///
+    /// # Errors
+    /// If one lies past the table.
+    pub fn check(&self, positions: &[usize]) -> Result<()> {
+        match positions.iter().find(|&&position| position >= self.positions()) {
+            None => Ok(()),
+            Some(&position) => Err(Error::Capacity {
+                what: "the model's context".into(),
+                capacity: self.positions(),
+                asked: position.saturating_add(1),
+            }),
+        }
+    }
+
     /// Turns every head of one row in place; `heads` is `[heads][head_dim]`.
     ///
     /// # Errors
@@ -90,13 +105,7 @@ impl Rope {
     /// # Errors
     /// As [`Rope::rotate`].
     pub fn rotate_with(&self, isa: Isa, heads: &mut [f32], position: usize) -> Result<()> {
-        if position >= self.positions() {
-            return Err(Error::Capacity {
-                what: "the model's context".into(),
-                capacity: self.positions(),
-                asked: position.saturating_add(1),
-            });
-        }
+        self.check(&[position])?;
         let (cosines, sines) = self.turns(position);
         isa.run(Rotate { heads, cosines, sines });
         Ok(())

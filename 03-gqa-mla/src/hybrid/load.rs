@@ -69,6 +69,7 @@ pub fn projection(
             q: parts.matrix(&name("q_proj"), heads * head_dim, hidden)?,
             norm: HeadNorm::read(parts, &name("q_norm"))?,
             o: parts.matrix(&name("o_proj"), hidden, heads * head_dim)?,
+            crew: parts.crew(),
         }));
     }
     let grouped = match config.qk_norm {

@@ -2,9 +2,11 @@
 
 use naive_decode::kernels::norm_rows;
 use naive_decode::{
-    HeadStep, Isa, KvSize, Linear, Parts, Projected, Projection, Result, Rope, heads_to_hidden,
+    Crew, HeadStep, Isa, KvSize, Linear, Parts, Projected, Projection, Result, Rope,
+    heads_to_hidden,
 };
 use ndarray::{Array2, Array3, ArrayView2};
+use std::sync::Arc;
 
 /// A norm of heads, one by one.
 ///
@@ -83,6 +85,8 @@ pub struct Sharing {
     pub norm: HeadNorm,
     /// `heads · D → hidden`
     pub o: Box<dyn Linear>,
+    /// Who takes the rows.
+    pub crew: Arc<dyn Crew>,
 }
 
 impl Projection for Sharing {
@@ -92,10 +96,12 @@ impl Projection for Sharing {
 
     // ANCHOR: sharing
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
+        rope.check(positions)?;
         let mut q = self.q.apply(x);
-        for (mut row, &position) in q.rows_mut().into_iter().zip(positions) {
-            self.norm.apply(row.as_slice_mut().expect("rows are contiguous"), position, rope)?;
-        }
+        let width = q.ncols();
+        self.crew.rows(q.as_slice_mut().expect("rows are contiguous"), width, &|row, heads| {
+            self.norm.apply(heads, positions[row], rope).expect("checked");
+        });
         let dim = self.norm.weight.len();
         let q = q.into_shape_with_order((x.nrows(), self.q.outputs() / dim, dim));
         Ok(Projected { q: q.expect("whole heads"), kv: None })

@@ -1,11 +1,12 @@
 //! Latent attention with its up-projections absorbed: multi-query attention over the latent.
 
-use super::compress::Compression;
+use super::compress::{Compression, copy};
 use super::layout::transposed;
 use super::{Form, MlaConfig};
-use naive_decode::{Crew, KeysValues, KvSize, Linear, Parts, Projected, Projection, Result, Rope};
+use naive_decode::{
+    KeysValues, KvSize, Linear, Parts, Projected, Projection, Result, Rope, heads_to_hidden,
+};
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
-use std::sync::Arc;
 
 /// The absorbed form. One key-value head: a key is `[latent | rotary key]`, a value its latent.
 pub struct AbsorbedMla {
@@ -16,8 +17,6 @@ pub struct AbsorbedMla {
     value_up: Vec<Box<dyn Linear>>,
     /// `heads · value → hidden`
     o: Box<dyn Linear>,
-    /// Who takes the heads.
-    crew: Arc<dyn Crew>,
 }
 
 impl AbsorbedMla {
@@ -49,7 +48,6 @@ impl AbsorbedMla {
             query_up: query_up.collect::<Result<_>>()?,
             value_up: value_up.collect::<Result<_>>()?,
             o: parts.matrix(&o, config.model.hidden_size, heads * value)?,
-            crew: parts.crew(),
         })
     }
 }
@@ -66,20 +64,23 @@ impl Projection for AbsorbedMla {
         let plain = self.compression.queries(x, positions, rope)?; // [rows, heads, nope + rope]
         let k = self.compression.latents(x, positions, rope)?.insert_axis(Axis(1));
         let (rows, _, key_dim) = k.dim();
-        let mut q = Array3::zeros((rows, self.query_up.len(), key_dim));
         let absorbed = self.each_head(&self.query_up, plain.slice(s![.., .., ..nope]));
-        q.slice_mut(s![.., .., ..latent]).assign(&absorbed);
-        q.slice_mut(s![.., .., latent..]).assign(&plain.slice(s![.., .., nope..]));
+        let mut q = Array3::zeros((rows, absorbed.len(), key_dim));
+        self.compression.by_row(&mut q, |row, head, q| {
+            let (content, rotary) = q.split_at_mut(latent);
+            copy(content, absorbed[head].row(row));
+            copy(rotary, plain.slice(s![row, head, nope..]));
+        });
         // The value is not kept beside the key; it is handed over for attention without a memory.
         let v = k.slice(s![.., .., ..latent]).as_standard_layout().into_owned();
         Ok(Projected { q, kv: Some(KeysValues { k, v }) })
     }
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        let values = self.each_head(&self.value_up, attended.view()); // [rows, heads, value]
-        let (rows, heads, value) = values.dim();
-        let flat = values.into_shape_with_order((rows, heads * value)).expect("contiguous");
-        self.o.apply(flat.view())
+        let made = self.each_head(&self.value_up, attended.view());
+        let mut values = Array3::zeros((attended.dim().0, made.len(), made[0].ncols()));
+        self.compression.by_row(&mut values, |row, head, value| copy(value, made[head].row(row)));
+        heads_to_hidden(&*self.o, values)
     }
     // ANCHOR_END: absorbed
 
@@ -90,14 +91,9 @@ impl Projection for AbsorbedMla {
 }
 
 impl AbsorbedMla {
-    /// Each head through a matrix of its own: `[rows, heads, inputs]` → `[rows, heads, outputs]`.
-    fn each_head(&self, linears: &[Box<dyn Linear>], x: ArrayView3<f32>) -> Array3<f32> {
+    /// Each head through a matrix of its own: `[rows, heads, inputs]` → for each head `[rows, outputs]`.
+    fn each_head(&self, linears: &[Box<dyn Linear>], x: ArrayView3<f32>) -> Vec<Array2<f32>> {
         let made = |head: usize| linears[head].apply(x.index_axis(Axis(1), head));
-        let heads = self.crew.made(linears.len(), made);
-        let mut out = Array3::zeros((x.dim().0, linears.len(), linears[0].outputs()));
-        for (mut to, from) in out.axis_iter_mut(Axis(1)).zip(&heads) {
-            to.assign(from);
-        }
-        out
+        self.compression.crew.made(linears.len(), made)
     }
 }

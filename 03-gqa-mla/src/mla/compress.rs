@@ -2,9 +2,12 @@
 
 use super::MlaConfig;
 use super::layout::pairs_to_halves;
-use naive_decode::numerics::rms_norm;
-use naive_decode::{Linear, Parts, Result, Rope};
-use ndarray::{Array2, Array3, ArrayView2};
+use naive_decode::kernels::norm_rows;
+use naive_decode::{Crew, Isa, Linear, Parts, Result, Rope};
+use ndarray::{Array2, Array3, ArrayView1, ArrayView2};
+use std::sync::Arc;
+
+const CONTIGUOUS: &str = "Linear gives contiguous rows";
 
 /// The maps from hidden rows to queries and to `[latent | rotary key]`.
 pub(super) struct Compression {
@@ -14,6 +17,10 @@ pub(super) struct Compression {
     /// RMSNorm weight of the latent, `[latent]`.
     kv_norm: Vec<f32>,
     epsilon: f32,
+    /// Instruction set for norms and RoPE.
+    isa: Isa,
+    /// Who takes the rows.
+    pub(super) crew: Arc<dyn Crew>,
     /// Widths, by their names in the config.
     pub(super) config: MlaConfig,
 }
@@ -62,6 +69,8 @@ impl Compression {
             // Hugging Face's code has 1e-6 here whatever the config says, which says 1e-6 as well
             // in everything that DeepSeek published.
             epsilon: config.model.rms_norm_eps,
+            isa: parts.options.isa,
+            crew: parts.crew(),
             config: config.clone(),
         })
     }
@@ -73,23 +82,26 @@ impl Compression {
         positions: &[usize],
         rope: &Rope,
     ) -> Result<Array3<f32>> {
+        rope.check(positions)?;
         let mut q = match &self.queries {
             Queries::Direct(linear) => linear.apply(x),
             Queries::Compressed { down, norm, up } => {
-                let compressed = down.apply(x);
-                let rows = compressed.as_slice().expect("Linear gives contiguous rows");
-                let normed = rms_norm(rows, norm, self.epsilon);
-                let shape = compressed.dim();
-                up.apply(ArrayView2::from_shape(shape, &normed).expect("a norm keeps the shape"))
+                let mut compressed = down.apply(x);
+                let rows = compressed.as_slice_mut().expect(CONTIGUOUS);
+                self.crew.rows(rows, norm.len(), &|_, row| {
+                    norm_rows(self.isa, row, norm, self.epsilon);
+                });
+                up.apply(compressed.view())
             }
         };
-        let width = self.config.qk_nope_head_dim + self.config.qk_rope_head_dim;
-        for (mut row, &position) in q.rows_mut().into_iter().zip(positions) {
-            let row = row.as_slice_mut().expect("rows are contiguous");
-            for head in row.chunks_exact_mut(width) {
-                rope.rotate(&mut head[self.config.qk_nope_head_dim..], position)?;
+        let MlaConfig { qk_nope_head_dim: nope, qk_rope_head_dim: rotary, .. } = self.config;
+        let (width, outputs) = (nope + rotary, q.ncols());
+        self.crew.rows(q.as_slice_mut().expect(CONTIGUOUS), outputs, &|row, heads| {
+            for head in heads.chunks_exact_mut(width) {
+                let turned = rope.rotate_with(self.isa, &mut head[nope..], positions[row]);
+                turned.expect("checked");
             }
-        }
+        });
         let shape = (q.nrows(), q.ncols() / width, width);
         Ok(q.into_shape_with_order(shape).expect("a whole number of heads"))
     }
@@ -103,16 +115,31 @@ impl Compression {
         positions: &[usize],
         rope: &Rope,
     ) -> Result<Array2<f32>> {
+        rope.check(positions)?;
         let mut rows = self.kv_down.apply(x);
-        for (mut row, &position) in rows.rows_mut().into_iter().zip(positions) {
-            let row = row.as_slice_mut().expect("rows are contiguous");
-            let (latent, key) = row.split_at_mut(self.config.kv_lora_rank);
-            latent.copy_from_slice(&rms_norm(latent, &self.kv_norm, self.epsilon));
-            rope.rotate(key, position)?;
-        }
+        let width = rows.ncols();
+        self.crew.rows(rows.as_slice_mut().expect(CONTIGUOUS), width, &|row, numbers| {
+            let (latent, key) = numbers.split_at_mut(self.config.kv_lora_rank);
+            norm_rows(self.isa, latent, &self.kv_norm, self.epsilon);
+            rope.rotate_with(self.isa, key, positions[row]).expect("checked");
+        });
         Ok(rows)
     }
     // ANCHOR_END: latents
+
+    /// Calls `fill` with each row, head, and what they have in `to`, `[rows, heads, width]`.
+    pub(super) fn by_row(
+        &self,
+        to: &mut Array3<f32>,
+        fill: impl Fn(usize, usize, &mut [f32]) + Sync,
+    ) {
+        let (_, heads, width) = to.dim();
+        let to = to.as_slice_mut().expect("just made");
+        self.crew.rows(to, heads * width, &|row, numbers| {
+            let heads = numbers.chunks_exact_mut(width).enumerate();
+            heads.for_each(|(head, numbers)| fill(row, head, numbers));
+        });
+    }
 
     /// Bytes of weights that one pass reads.
     pub(super) fn bytes(&self) -> usize {
@@ -124,4 +151,9 @@ impl Compression {
         };
         queries + self.kv_down.bytes() + size_of_val(self.kv_norm.as_slice())
     }
+}
+
+/// Copies numbers that lie side by side.
+pub(super) fn copy(to: &mut [f32], from: ArrayView1<f32>) {
+    to.copy_from_slice(from.as_slice().expect("a row is contiguous"));
 }

@@ -1,8 +1,10 @@
 //! Latent attention by the letter: every head's keys and values are made from the latent.
 
-use super::compress::Compression;
+use super::compress::{Compression, copy};
 use super::{Form, MlaConfig};
-use naive_decode::{KeysValues, KvSize, Linear, Parts, Projected, Projection, Result, Rope};
+use naive_decode::{
+    KeysValues, KvSize, Linear, Parts, Projected, Projection, Result, Rope, heads_to_hidden,
+};
 use ndarray::{Array2, Array3, ArrayView2, s};
 
 /// The explicit form. Multi-head attention as far as anyone after it can tell, and its cache is as
@@ -52,19 +54,20 @@ impl Projection for ExplicitMla {
         let made = made.into_shape_with_order((rows, heads, nope + value_dim));
         let made = made.expect("a whole number of heads");
         let mut k = Array3::zeros((rows, heads, key_dim));
-        k.slice_mut(s![.., .., ..nope]).assign(&made.slice(s![.., .., ..nope]));
-        for head in 0..heads {
-            k.slice_mut(s![.., head, nope..]).assign(&latents.slice(s![.., latent..]));
-        }
-        let v = made.slice(s![.., .., nope..]).as_standard_layout().into_owned();
+        self.compression.by_row(&mut k, |row, head, key| {
+            let (plain, rotary) = key.split_at_mut(nope);
+            copy(plain, made.slice(s![row, head, ..nope]));
+            copy(rotary, latents.slice(s![row, latent..]));
+        });
+        let mut v = Array3::zeros((rows, heads, value_dim));
+        self.compression
+            .by_row(&mut v, |row, head, value| copy(value, made.slice(s![row, head, nope..])));
         Ok(Projected { q, kv: Some(KeysValues { k, v }) })
     }
     // ANCHOR_END: explicit
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        let (rows, heads, value) = attended.dim();
-        let flat = attended.into_shape_with_order((rows, heads * value)).expect("contiguous");
-        self.o.apply(flat.view())
+        heads_to_hidden(&*self.o, attended)
     }
 
     fn bytes(&self) -> usize {

@@ -206,9 +206,7 @@ impl Projection for FusedProjection {
 
     fn project(&self, x: ArrayView2<f32>, positions: &[usize], rope: &Rope) -> Result<Projected> {
         let rope = self.step.own_rope().unwrap_or(rope);
-        if let Some(&far) = positions.iter().find(|&&position| position >= rope.positions()) {
-            rope.rotate(&mut [], far)?;
-        }
+        rope.check(positions)?;
         let made = Vec::from_iter(self.qkv.iter().map(|matrix| matrix.apply(x)));
         let (rows, dim) = (x.nrows(), self.head_dim);
         let counts = [self.heads, self.kv_heads, self.kv_heads];
@@ -229,7 +227,7 @@ impl Projection for FusedProjection {
                     growing.add(own)
                 });
                 let done = self.step.row(qkv, positions[row], rope);
-                done.expect("no position is past the table");
+                done.expect("checked");
             }
         });
         let mut counts = counts.into_iter();

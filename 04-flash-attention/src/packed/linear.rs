@@ -6,11 +6,12 @@ use super::encode::encode_with_one_scale;
 use super::format::{Format, Rows};
 use super::memory::{Block, Memory};
 use super::rows::panels_of;
-use crate::kernels::Simd;
 use crate::kernels::activations::Scaling;
+use crate::kernels::{MANY, Simd};
 use crate::threads::Pool;
 use naive_decode::numerics::LANES;
 use naive_decode::{Error, Result};
+use ndarray::Array2;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -163,6 +164,21 @@ impl PackedLinear {
     pub fn row(&self, output: usize, to: &mut [f32]) {
         assert_eq!(to.len(), self.inputs, "a weight for each input");
         self.format.decode(&self.stored_row(output), to);
+    }
+
+    /// The weights of some outputs, `[outputs][inputs]`; threads share out many.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    pub(super) fn rows(&self, outputs: &[usize]) -> Array2<f32> {
+        let mut rows = Array2::zeros((outputs.len(), self.inputs));
+        let numbers = rows.as_slice_mut().expect("just made");
+        self.pool.run_rows(numbers, self.inputs, MANY, &|mine, numbers| {
+            for (&output, row) in outputs[mine].iter().zip(numbers.chunks_exact_mut(self.inputs)) {
+                self.row(output, row);
+            }
+        });
+        rows
     }
 
     fn panels_of(&self, thread: usize) -> Range<usize> {
