@@ -5,9 +5,6 @@
 use super::{Isa, Kernel, Vector};
 use crate::numerics::{Element, LANES, exp, gelu, rms_norm_row, silu, tanh};
 
-/// Numbers that stay in a core's first cache.
-const NEAR: usize = 1024;
-
 /// SwiGLU's gate: `gate = silu(gate) · up`, element by element.
 ///
 /// # Panics
@@ -180,15 +177,9 @@ impl Kernel for RoundTo<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> bool {
-        let mut finite = true;
-        // What has just been rounded is looked at while it is near.
-        for values in self.values.chunks_mut(NEAR) {
-            self.element.round(values);
-            for value in values {
-                finite &= value.is_finite();
-            }
-        }
-        finite
+        self.element.round(self.values);
+        // Of all of them, whatever the first says: then many are looked at together.
+        self.values.iter().fold(true, |finite, value| finite & value.is_finite())
     }
 }
 

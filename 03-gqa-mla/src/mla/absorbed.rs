@@ -77,7 +77,7 @@ impl Projection for AbsorbedMla {
     }
 
     fn output(&self, attended: Array3<f32>) -> Array2<f32> {
-        let made = self.each_head(&self.value_up, attended.view());
+        let made = self.each_head(&self.value_up, attended.view()); // of each head [rows, value]
         let mut values = Array3::zeros((attended.dim().0, made.len(), made[0].ncols()));
         self.compression.by_row(&mut values, |row, head, value| copy(value, made[head].row(row)));
         heads_to_hidden(&*self.o, values)
