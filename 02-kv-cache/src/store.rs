@@ -30,6 +30,15 @@ impl KvShape {
         KvShape { layers, kv_heads: heads, key_dim, value_dim, element }
     }
 
+    /// The same with room for those layers alone that make keys and values: what share an earlier one's keep nothing.
+    ///
+    /// # Panics
+    /// If no layer does.
+    pub fn of_makers(model: &Model) -> Self {
+        let makers = model.blocks.iter().filter(|block| block.projection.kv().is_some());
+        KvShape { layers: makers.count(), ..KvShape::of(model) }
+    }
+
     // ANCHOR: size
     /// `L · H_kv · (D + D_v) · bytes`: what one token costs for as long as it is remembered.
     ///

@@ -8,6 +8,7 @@ use gqa_mla::evict::{
     SnapKv, methods,
 };
 use gqa_mla::hybrid::{self, HybridConfig};
+use gqa_mla::sparse::{Pattern, SparseCache};
 use kv_cache::{Cached, ContiguousStore, KvCache, KvShape, RopeScaling};
 use naive_decode::{Element, LoadOptions, Logits, Model, Pass, Result, Span, Want};
 use std::collections::HashMap;
@@ -161,12 +162,29 @@ fn snap_kv_counts_the_votes_of_its_window_and_pools_them() {
     }
 }
 
-#[test]
-fn snap_kv_counts_the_votes_of_layers_that_share_once_each_whatever_the_chunks() {
+/// A model of two layers, of which the second reads what the first has kept.
+fn sharing() -> Model {
     let (windows, shares) = (vec![None; 2], vec![None, Some(0)]);
     let config = HybridConfig { base: MODEL.config.clone(), windows, shares, qk_norm: true };
-    let model = hybrid::random(config, 1, LoadOptions::default()).unwrap();
-    let tokens = text(30);
+    hybrid::random(config, 1, LoadOptions::default()).unwrap()
+}
+
+#[test]
+fn layers_that_share_cost_a_token_nothing() {
+    let model = sharing();
+    let one_layer = KvShape::of(&model).bytes_per_token() / 2;
+    let mut evicting = cache_for(&model, CAPACITY, Sinks::FOUR);
+    assert_eq!(evicting.bytes_per_token(), one_layer);
+    feed_to(&model, &mut evicting, &text(CAPACITY), CAPACITY);
+    assert_eq!(evicting.allocated_bytes(), CAPACITY * one_layer);
+    let pattern = Pattern { block: CAPACITY, selected: 1, window: 1 };
+    let sparse = SparseCache::new(&model, CAPACITY, 1, pattern).unwrap();
+    assert_eq!(sparse.bytes_per_token(), one_layer);
+}
+
+#[test]
+fn snap_kv_counts_the_votes_of_layers_that_share_once_each_whatever_the_chunks() {
+    let (model, tokens) = (sharing(), text(30));
     let votes = weight_on_each(&model, &tokens, 24);
     for kv_head in 0..2 {
         let [own, others] = [0, 1].map(|layer| &votes[&(layer, kv_head)]);

@@ -56,6 +56,8 @@ pub struct Observation {
     pub asked: usize,
     /// Length of the tree's longest path.
     pub proposed: usize,
+    /// Tokens one after the other that were judged: those that were kept, and one that was refused behind them, if any was.
+    pub judged: usize,
     /// Nodes of the tree: rows that the pass had beside the text's last token.
     pub nodes: usize,
     /// Tokens of the path that was kept.
@@ -142,7 +144,7 @@ impl Adaptive {
 
     /// Takes in what a cycle has shown.
     pub fn observe(&mut self, seen: Observation) {
-        self.acceptance.observe(seen.proposed, seen.kept);
+        self.acceptance.observe(seen.judged, seen.kept);
         let verify = self.verify.observe(seen.nodes + 1, seen.verify);
         let draft = self.believed_draft(seen);
         if seen.asked == 0 {
@@ -260,7 +262,8 @@ mod tests {
     /// A cycle with a chain as long as was asked for; times in seconds.
     fn chain(asked: usize, kept: usize, draft: f64, verify: f64) -> Observation {
         let (draft, verify) = (Duration::from_secs_f64(draft), Duration::from_secs_f64(verify));
-        Observation { asked, proposed: asked, nodes: asked, kept, draft, verify }
+        let judged = (kept + 1).min(asked);
+        Observation { asked, proposed: asked, judged, nodes: asked, kept, draft, verify }
     }
 
     fn run_of(cycles: usize, chance: f64, draft_cost: f64, row_cost: f64) -> (f64, Vec<usize>) {

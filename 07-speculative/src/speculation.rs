@@ -194,11 +194,13 @@ impl<P: Proposer, E: CachedExecutor<Cache = PagedCache>> Speculation<P, E> {
 
         let kept = path.iter().map(|&node| tree.nodes()[node].token);
         let tokens = self.extend(kept.chain([next]).collect());
-        let (longest, nodes, kept) = (tree.depth(), tree.len(), path.len());
+        let (proposed, nodes, kept) = (tree.depth(), tree.len(), path.len());
         if let Depth::Adaptive(adaptive) = &mut self.depth {
-            adaptive.observe(Observation { asked, proposed: longest, nodes, kept, draft, verify });
+            let judged = tree.judged(path);
+            let seen = Observation { asked, proposed, judged, nodes, kept, draft, verify };
+            adaptive.observe(seen);
         }
-        Ok(Some(Cycle { tokens, proposed: longest, nodes, kept, draft, verify }))
+        Ok(Some(Cycle { tokens, proposed, nodes, kept, draft, verify }))
     }
     // ANCHOR_END: cycle
 

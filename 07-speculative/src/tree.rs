@@ -140,6 +140,12 @@ impl DraftTree {
         nodes.filter(move |(_, node)| node.parent == parent).map(|(index, _)| index)
     }
 
+    /// Tokens one after the other that a model has judged which kept these nodes: they, and what it refused behind the last
+    /// of them, if anything stood there.
+    pub fn judged(&self, kept: &[usize]) -> usize {
+        kept.len() + usize::from(self.children(kept.last().copied()).next().is_some())
+    }
+
     /// A node and those before it, first to last.
     pub fn path(&self, node: usize) -> Vec<usize> {
         let parent = |&node: &usize| self.nodes[node].parent;
@@ -204,6 +210,16 @@ mod tests {
         assert_eq!(tree.path(3), [0, 1, 3]);
         assert_eq!(tree.children(Some(1)).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(tree.children(None).collect::<Vec<_>>(), [0, 4]);
+    }
+
+    #[test]
+    fn behind_the_end_of_a_branch_nothing_was_judged() {
+        let mut tree = DraftTree::chain(&[5, 6]);
+        tree.add_chain(None, &[7, 8, 9, 10]);
+        // Nothing kept; half of the short branch; all of it; three of the long one; all of that.
+        let kept: [&[usize]; 5] = [&[], &[0], &[0, 1], &[2, 3, 4], &[2, 3, 4, 5]];
+        assert_eq!(kept.map(|kept| tree.judged(kept)), [1, 2, 2, 4, 4]);
+        assert_eq!(DraftTree::empty().judged(&[]), 0);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use std::ops::Range;
 #[derive(Clone)]
 pub struct EvictingCache<P> {
     shape: KvShape,
+    bytes_per_token: usize,
     lengths: Lengths,
     /// In entries.
     budget: usize,
@@ -70,6 +71,7 @@ impl<P: Evict> EvictingCache<P> {
         let sequences = (0..sequences).map(|_| Sequence::new(shape, &policy)).collect();
         Ok(EvictingCache {
             shape,
+            bytes_per_token: KvShape::of_makers(model).bytes_per_token(),
             lengths,
             budget,
             isa,
@@ -220,7 +222,7 @@ impl<P: Evict> KvCache for EvictingCache<P> {
     }
 
     fn bytes_per_token(&self) -> usize {
-        self.shape.bytes_per_token()
+        self.bytes_per_token
     }
 
     /// Bytes of keys and values in every layer that has been written: the budget's, whatever the context, and

@@ -64,7 +64,7 @@ impl Scheme {
         // Before a new row, so many may not be coded yet.
         match (keys + self.keys.tokens()).max(values + self.values.tokens()) - 1 {
             0 => 0,
-            rows => rows + rollback,
+            rows => rows.saturating_add(rollback),
         }
     }
 }

@@ -13,6 +13,7 @@ use ndarray::{Array3, ArrayView3, s};
 #[derive(Clone)]
 pub struct SparseCache {
     shape: KvShape,
+    bytes_per_token: usize,
     isa: Isa,
     pattern: Pattern,
     /// `[sequences][layers][kv_heads]`
@@ -43,7 +44,9 @@ impl SparseCache {
         let heads = sequences * shape.layers * shape.kv_heads;
         let heads = (0..heads).map(|_| Blocks::new(shape, pattern.block)).collect();
         let (isa, lengths) = (model.isa, Lengths::new(sequences, capacity));
-        Ok(SparseCache { shape, isa, pattern, heads, lengths, read: Default::default() })
+        let bytes_per_token = KvShape::of_makers(model).bytes_per_token();
+        let read = EntriesRead::default();
+        Ok(SparseCache { shape, bytes_per_token, isa, pattern, heads, lengths, read })
     }
 
     /// What all queries of all sequences have had to read so far.
@@ -172,7 +175,7 @@ impl KvCache for SparseCache {
 
     /// A token's own entry; one more is kept for each whole block.
     fn bytes_per_token(&self) -> usize {
-        self.shape.bytes_per_token()
+        self.bytes_per_token
     }
 
     fn allocated_bytes(&self) -> usize {

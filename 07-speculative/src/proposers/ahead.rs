@@ -167,7 +167,7 @@ impl Proposer for Ahead {
         // drawn.
         let question = |context: &[u32], sampler: &mut Sampler| {
             let (context, sampler) = (context.to_vec(), sampler.fork());
-            Question { context, depth: depth + 1, sampler }
+            Question { context, depth: depth.saturating_add(1), sampler }
         };
         let guessed = self.guessed.take();
         let came_true = guessed.as_deref() == Some(context);

@@ -206,7 +206,8 @@ impl Proposer for PromptLookup {
         let fours = places(&self.fours, context);
         let mut places: Vec<usize> = fours.chain(places(&self.pairs, context)).collect();
         places.sort_by_cached_key(|&place| Reverse(self.equal(place, context)));
-        let follows = |place: usize| &self.known[place..self.known.len().min(place + depth)];
+        let end = |place: usize| self.known.len().min(place.saturating_add(depth));
+        let follows = |place: usize| &self.known[place..end(place)];
         if self.branches == 1 {
             let guess = places.first().map_or(Vec::new(), |&place| follows(place).to_vec());
             return Ok(DraftTree::chain(&self.without_doubt(context, guess)));
@@ -245,6 +246,7 @@ mod tests {
         // And is another one.
         assert_eq!(tokens(&mut lookup, &[7, 8, 7], 3), [0; 0]);
         assert_eq!(tokens(&mut lookup, &[7, 8, 7, 8], 3), [7, 8]);
+        assert_eq!(tokens(&mut lookup, &[7, 8, 7, 8], usize::MAX), [7, 8]);
     }
 
     #[test]

@@ -203,7 +203,15 @@ fn a_tree_of_more_nodes_than_there_are_numbers_is_the_largest_of_them() {
     let mut adaptive = Adaptive::new(80);
     let (draft, verify) = (Duration::ZERO, Duration::from_millis(1));
     for _ in 0..4 {
-        adaptive.observe(Observation { asked: 0, proposed: 0, nodes: 0, kept: 0, draft, verify });
+        adaptive.observe(Observation {
+            asked: 0,
+            proposed: 0,
+            judged: 0,
+            nodes: 0,
+            kept: 0,
+            draft,
+            verify,
+        });
     }
     assert_eq!(adaptive.depth(|_| usize::MAX), 0);
 }

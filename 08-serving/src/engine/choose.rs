@@ -18,11 +18,10 @@ pub(super) struct Outcome {
     pub(super) slots: Vec<usize>,
     /// Tokens that were chosen.
     pub(super) chosen: usize,
-    /// Guesses that were looked at, the first if any, and those that came true.
+    /// Guesses that rows were run for, the first if any; those that were looked at, one after the other; those that came true.
     pub(super) guessed: usize,
+    pub(super) judged: usize,
     pub(super) came_true: usize,
-    /// Whether it was not known in time what may come next, so that guesses are left that nobody has looked at.
-    pub(super) is_cut_short: bool,
     /// Why the text is done, if it is.
     pub(super) end: Option<FinishReason>,
 }
@@ -99,7 +98,7 @@ impl Member {
             let token = match after(at.map_or(0, |node: usize| node + 1)) {
                 After::Logits(logits) => {
                     let Some(allowed) = self.allowed(until) else {
-                        outcome.is_cut_short = true;
+                        // Guesses may be left that nobody has looked at.
                         path.pop();
                         return Ok(path);
                     };
@@ -118,6 +117,7 @@ impl Member {
             outcome.chosen += 1;
             let tree = &self.guessing.tree;
             let guess = tree.children(at).find(|&child| tree.nodes()[child].token == token);
+            outcome.judged += usize::from(tree.children(at).next().is_some());
             outcome.came_true += usize::from(guess.is_some());
             outcome.end = self.end_after(token);
             if let Some(form) = self.form.as_mut().filter(|_| outcome.end.is_none()) {

@@ -3,7 +3,7 @@
 use super::arrivals::is_queued;
 use super::choose::Outcome;
 use super::form;
-use super::member::{Guessing, Member, Place};
+use super::member::{Member, Place};
 use super::pass::{PassRows, SpanRows};
 use super::policy::{Budget, Plan};
 use super::record::{Kind, PassRecord, SpanRecord};
@@ -304,10 +304,7 @@ impl Member {
         self.usage.drafted_tokens += outcome.guessed;
         self.usage.accepted_tokens += outcome.came_true;
         if outcome.guessed > 0 {
-            let Guessing { acceptance, tree, .. } = &mut self.guessing;
-            // Of guesses that nobody looked at nothing is known.
-            let judged = if outcome.is_cut_short { outcome.came_true } else { tree.depth() };
-            acceptance.observe(judged, outcome.came_true);
+            self.guessing.acceptance.observe(outcome.judged, outcome.came_true);
         }
     }
 }
