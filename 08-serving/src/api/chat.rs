@@ -4,7 +4,7 @@ use super::calling::Calling;
 use super::formats::{Form, ResponseFormat};
 use super::messages::ChatMessage;
 use super::messages::ends;
-use super::read::without_nulls;
+use super::read::{each_without_nulls, without_nulls};
 use super::tools::{Tool, ToolChoice};
 use super::{ApiError, Generation, MOST_LOGPROBS};
 use model_files::Ends;
@@ -27,6 +27,7 @@ pub struct ChatRequest {
     #[schema(maximum = 20)]
     pub top_logprobs: Option<usize>,
     /// Functions that the model may call.
+    #[serde(default, deserialize_with = "each_without_nulls")]
     pub tools: Option<Vec<Tool>>,
     /// Whether it may, must, or must not.
     pub tool_choice: Option<ToolChoice>,

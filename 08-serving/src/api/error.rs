@@ -69,6 +69,8 @@ impl ApiError {
                 refused.error.code = Some(TOO_LONG);
                 refused
             }
+            // Where files lie is no matter of the client's.
+            Error::File { problem, .. } => ApiError::parameter(param, problem.as_str()),
             error => ApiError::parameter(param, error.to_string()),
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 use super::formats::StructuredOutputs;
+use super::read::without_nulls;
 
 /// Parameters of either way of asking. Each may be left out or null.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -60,6 +61,7 @@ pub struct Generation {
     /// Added to the scores of single tokens, by their ids. From -100 to 100.
     pub logit_bias: Option<BTreeMap<String, f32>>,
     /// Forms that the answer is held to.
+    #[serde(default, deserialize_with = "without_nulls")]
     pub structured_outputs: Option<StructuredOutputs>,
     /// Who may share cached prompts: those with the same salt and the same API key.
     pub cache_salt: Option<String>,

@@ -82,6 +82,16 @@ fn said<T: DeserializeOwned, E: serde::de::Error>(fields: Map<String, Value>) ->
     serde_json::from_value(Value::Object(said)).map_err(E::custom)
 }
 
+/// As [`without_nulls`], of an object that has to be there.
+///
+/// # Errors
+/// If it is none of its kind.
+pub(super) fn whole_without_nulls<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    from: D,
+) -> Result<T, D::Error> {
+    said(Map::deserialize(from)?)
+}
+
 /// A parameter that is an object, without those of its fields that are null: they ask for nothing either.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Functions that a model may call.
 
 use super::fresh_call_id;
+use super::read::whole_without_nulls;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -13,6 +14,7 @@ pub struct Tool {
     #[serde(rename = "type")]
     pub kind: ToolKind,
     /// The function.
+    #[serde(deserialize_with = "whole_without_nulls")]
     pub function: Function,
 }
 

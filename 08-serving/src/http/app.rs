@@ -81,7 +81,7 @@ impl App {
             share: Share::of(engine.limits().queue),
             kv_listeners: Arc::new(Semaphore::new(kv_events::MOST_LISTENERS)),
             large_bodies: Arc::new(Semaphore::new(bodies::LARGE_AT_ONCE)),
-            aside: Aside::new(),
+            aside: Aside::of(engine.limits().queue.saturating_add(engine.limits().running)),
             keys: Keys::default(),
             answer_in: None,
             origins: Vec::new(),

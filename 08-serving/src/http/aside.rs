@@ -14,7 +14,7 @@ const SMALL_AT_ONCE: usize = 3;
 /// Threads for preparing requests: one for the large bodies, the others for small ones.
 pub(super) const PREPARING: usize = SMALL_AT_ONCE + 1;
 
-/// Bodies that may wait for their turn, small or large ones.
+/// Bodies that may wait for their turn at least, small or large ones.
 const WAITING: usize = 256;
 
 /// Does work on threads of its own. Of the large bodies one has its turn at a time: turned into tokens all at once, a
@@ -29,13 +29,19 @@ pub(super) struct Aside {
 
 /// Those who wait for their turn, first come, first served.
 struct Line {
+    waiting: usize,
     places: Semaphore,
     turns: Arc<Semaphore>,
 }
 
 impl Aside {
-    pub(super) fn new() -> Self {
-        Aside { small: Line::new(SMALL_AT_ONCE), large: Line::new(1) }
+    /// For an engine that takes so many requests at once, those that wait there included: as many small ones may come in the
+    /// same moment.
+    pub(super) fn of(requests: usize) -> Self {
+        Aside {
+            small: Line::new(SMALL_AT_ONCE, requests.clamp(WAITING, Semaphore::MAX_PERMITS)),
+            large: Line::new(1, WAITING),
+        }
     }
 
     /// Does the work that a body of so many bytes makes. Work that was not begun when this is dropped is not done.
@@ -61,8 +67,9 @@ impl Aside {
 }
 
 impl Line {
-    fn new(at_once: usize) -> Self {
-        Line { places: Semaphore::new(WAITING), turns: Arc::new(Semaphore::new(at_once)) }
+    fn new(at_once: usize, waiting: usize) -> Self {
+        let (places, turns) = (Semaphore::new(waiting), Arc::new(Semaphore::new(at_once)));
+        Line { waiting, places, turns }
     }
 
     /// Waits for a turn.
@@ -71,7 +78,8 @@ impl Line {
     /// 429 if too many wait already.
     async fn turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         let _place = self.places.try_acquire().map_err(|_| {
-            ApiError::full(format!("{WAITING} requests wait to be read, and no more than that may"))
+            let waiting = self.waiting;
+            ApiError::full(format!("{waiting} requests wait to be read, and no more than that may"))
         })?;
         self.turns.clone().acquire_owned().await.map_err(ApiError::failed)
     }
@@ -84,11 +92,12 @@ mod tests {
     use futures_util::poll;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
+    use std::task::Poll;
     use tokio::task::spawn_blocking;
 
     #[tokio::test]
     async fn large_bodies_take_turns_and_small_ones_do_not_wait() {
-        let aside = Arc::new(Aside::new());
+        let aside = Arc::new(Aside::of(1));
         let (go, wait) = mpsc::channel::<()>();
         let (begin, begun) = mpsc::channel::<()>();
         let first = aside.run(LARGE, move || Ok((begin.send(()), wait.recv())));
@@ -110,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_panics_is_an_error_and_gives_its_turn_back() {
-        let aside = Aside::new();
+        let aside = Aside::of(1);
         let failed = aside.run::<()>(LARGE, || panic!("on purpose")).await.unwrap_err();
         assert_eq!(failed.status, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(aside.run(LARGE, || Ok(7)).await.unwrap(), 7);
@@ -123,7 +132,7 @@ mod tests {
         runtime.block_on(async {
             let (go, wait) = mpsc::channel::<()>();
             let busy = spawn_blocking(move || wait.recv());
-            let (aside, done) = (Aside::new(), Arc::new(AtomicUsize::new(0)));
+            let (aside, done) = (Aside::of(1), Arc::new(AtomicUsize::new(0)));
             for _ in 0..100 {
                 let counts = done.clone();
                 let gone = aside.run(1, move || Ok(counts.fetch_add(1, Ordering::SeqCst)));
@@ -138,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn more_than_may_wait_are_refused_and_whoever_goes_makes_room() {
-        let aside = Aside::new();
+        let aside = Aside::of(1);
         let (go, wait) = mpsc::channel::<()>();
         let mut first = Box::pin(aside.run(LARGE, move || Ok(wait.recv())));
         assert!(poll!(&mut first).is_pending());
@@ -156,5 +165,21 @@ mod tests {
         go.send(()).unwrap();
         waiting.clear();
         last.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_as_many_as_the_engine_takes_is_not_refused() {
+        let aside = Aside::of(1000);
+        let mut waiting = Vec::new();
+        for _ in 0..1000 {
+            let mut one = Box::pin(aside.run(1, || Ok(())));
+            match poll!(&mut one) {
+                Poll::Ready(done) => done.unwrap(),
+                Poll::Pending => waiting.push(one),
+            }
+        }
+        for one in waiting {
+            one.await.unwrap();
+        }
     }
 }

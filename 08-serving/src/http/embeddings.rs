@@ -3,6 +3,7 @@
 use super::App;
 use super::answer::written;
 use super::auth::Tenant;
+use super::metrics::Clock;
 use super::pieces::refusal;
 use super::share::{Taken, Text, submit};
 use crate::api::completions::Asked;
@@ -30,7 +31,8 @@ pub(super) async fn embeddings(
     Extension(tenant): Extension<Tenant>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let deadline = app.deadline(Instant::now());
+    let come = Instant::now();
+    let deadline = app.deadline(come);
     let prepare = move |app: &Arc<App>, body: &[u8]| prepare(app, tenant, deadline, body);
     // A large body keeps its place until its texts' turn has come: otherwise any number of them could wait.
     let place = body.clone();
@@ -44,7 +46,7 @@ pub(super) async fn embeddings(
     let series = Arc::new(series);
     let taken = stream::iter(texts.into_iter().enumerate())
         .then(|(index, text)| submit(app.clone(), series.clone(), text, index > 0));
-    let hidden = taken.map(|taken| hidden(app.clone(), taken)).buffered(app.share.at_once());
+    let hidden = taken.map(|taken| hidden(app.clone(), come, taken)).buffered(app.share.at_once());
     let numbers = hidden.map_ok(|hidden| Numbers::of(&hidden, encoding));
     let numbers: Vec<Numbers> = numbers.try_collect().await?;
     drop(series);
@@ -76,14 +78,33 @@ fn prepare(
     Ok((inputs.into_iter().map(text).collect(), request.encoding_format.unwrap_or_default()))
 }
 
-/// What the engine makes of one text.
-async fn hidden(app: Arc<App>, taken: Result<Taken, ApiError>) -> Result<Vec<f32>, ApiError> {
+/// Times a text. If this is dropped before the text's end, nobody waits for it any more.
+struct Timed<'a> {
+    clock: Clock<'a>,
+    has_ended: bool,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.clock.gone();
+        }
+    }
+}
+
+/// What the engine makes of one text, whose request was here at a moment.
+async fn hidden(
+    app: Arc<App>,
+    come: Instant,
+    taken: Result<Taken, ApiError>,
+) -> Result<Vec<f32>, ApiError> {
     let Taken { mut ticket, _place } = taken?;
-    let (mut clock, mut found) = (app.metrics.clock(Instant::now()), None);
+    let mut timed = Timed { clock: app.metrics.clock(come), has_ended: false };
+    let mut found = None;
     let result = loop {
         let event = ticket.recv().await;
         if let Some(event) = &event {
-            clock.see(event, ticket.sent_at());
+            timed.clock.see(event, ticket.sent_at());
         }
         match event {
             Some(Event::Embedding(hidden)) => found = Some(hidden),
@@ -98,9 +119,10 @@ async fn hidden(app: Arc<App>, taken: Result<Taken, ApiError>) -> Result<Vec<f32
             None => break Err(ApiError::failed(Refused::Ended)),
         }
     };
+    timed.has_ended = true;
     match &result {
-        Ok(_) => clock.embedded(),
-        Err(_) => clock.failed(),
+        Ok(_) => timed.clock.embedded(),
+        Err(_) => timed.clock.failed(),
     }
     result
 }

@@ -84,17 +84,17 @@ impl App {
                 // The last token of an answer is never run.
                 (self.limits().context + 1).saturating_sub(asked.tokens.len()).max(1)
             });
-            let min_tokens = style.min_tokens;
-            if min_tokens > most {
-                let expected = format!("at most {most}, as many tokens as there may be");
-                return Err(ApiError::value("min_tokens", min_tokens, &expected));
-            }
             // Each answer has a copy of its prompt: what is refused for its length is not copied before.
             let length = self.limits().check_length(asked.tokens.len(), most);
             length.map_err(|refused| match asked.tokens.len() > self.limits().context {
                 true => refusal(refused, wishes.param),
                 false => refusal(refused, wishes.most_tokens_param),
             })?;
+            let min_tokens = style.min_tokens;
+            if min_tokens > most {
+                let expected = format!("at most {most}, as many tokens as there may be");
+                return Err(ApiError::value("min_tokens", min_tokens, &expected));
+            }
             let first_seed = generation.first_seed();
             for choice in 0..choices as u64 {
                 let seed = first_seed.wrapping_add(choice);

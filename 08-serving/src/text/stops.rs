@@ -13,6 +13,8 @@ pub struct Stops {
     included: bool,
     /// Shorter than the longest stop string: the beginning of one, or nothing.
     held: String,
+    /// Bytes of it in which no stop string may end.
+    passed: usize,
 }
 
 /// What a piece of text comes to.
@@ -28,7 +30,7 @@ impl Stops {
     /// Looks for `stops`; empty ones are never found. `included`: the one that is found belongs to the text.
     pub fn new(stops: Vec<String>, included: bool) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
-        Stops { stops, included, held: String::new() }
+        Stops { stops, included, held: String::new(), passed: 0 }
     }
 
     // ANCHOR: push
@@ -41,11 +43,24 @@ impl Stops {
             self.held.truncate(end);
             return Cut { text: std::mem::take(&mut self.held), stop };
         }
-        let keep = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
-        let text = self.held.drain(..self.held.len() - keep).collect();
-        Cut { text, stop: None }
+        Cut { text: self.harmless(), stop: None }
     }
     // ANCHOR_END: push
+
+    /// Takes text in which no stop string may end yet, though one may begin; gives what cannot be part of any.
+    pub fn pass(&mut self, text: &str) -> String {
+        self.held += text;
+        self.passed = self.held.len();
+        self.harmless()
+    }
+
+    /// What is held, up to where a stop string may begin.
+    fn harmless(&mut self) -> String {
+        let keep = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
+        let gone = self.held.len() - keep;
+        self.passed = self.passed.saturating_sub(gone);
+        self.held.drain(..gone).collect()
+    }
 
     /// Ends the text: what was held back is no stop string after all.
     pub fn finish(&mut self) -> String {
@@ -54,7 +69,12 @@ impl Stops {
 
     /// Where the stop string that is complete first begins.
     fn first(&self) -> Option<(usize, &String)> {
-        let found = self.stops.iter().filter_map(|stop| Some((self.held.find(stop)?, stop)));
+        let find = |stop: &String| {
+            let from = (self.passed + 1).saturating_sub(stop.len());
+            let from = (from..).find(|&at| self.held.is_char_boundary(at))?;
+            Some(from + self.held[from..].find(stop)?)
+        };
+        let found = self.stops.iter().filter_map(|stop| Some((find(stop)?, stop)));
         found.min_by_key(|(start, stop)| (start + stop.len(), *start))
     }
 }
@@ -112,6 +132,31 @@ mod tests {
     fn the_first_to_be_complete_ends_the_text_and_of_two_the_longer() {
         assert_eq!(run(&["long stop", "st"], false, &["a long stop"]).0.concat(), "a long ");
         assert_eq!(run(&["c", "abc"], false, &["xabc"]).0.concat(), "x");
+    }
+
+    #[test]
+    fn where_none_may_end_one_may_begin() {
+        let run = |stops: &[&str], passed: &[&str], pieces: &[&str]| {
+            let stops = stops.iter().map(|stop| (*stop).to_owned()).collect();
+            let mut found = Stops::new(stops, false);
+            let mut text: String = passed.iter().map(|piece| found.pass(piece)).collect();
+            for piece in pieces {
+                let cut = found.push(piece);
+                text += &cut.text;
+                if cut.stop.is_some() {
+                    return (text, cut.stop);
+                }
+            }
+            (text + &found.finish(), None)
+        };
+        let ended = |text: &str, stop: &str| (text.to_owned(), Some(stop.to_owned()));
+        assert_eq!(run(&["END"], &["the E", "N"], &["D."]), ended("the ", "END"));
+        assert_eq!(run(&["END"], &["END E", "ND"], &["END"]), ended("END END", "END"));
+        // One that has ended in time, inside another that has not.
+        assert_eq!(run(&["abc", "xabcy"], &["xabc"], &["yz"]), ended("", "xabcy"));
+        assert_eq!(run(&["abc", "xabcy"], &["xabc"], &["zabc"]), ended("xabcz", "abc"));
+        assert_eq!(run(&["éé"], &["éé"], &["é", "é"]), ended("é", "éé"));
+        assert_eq!(run(&["aa"], &["b"], &["a"]), ("ba".to_owned(), None));
     }
 
     proptest! {

@@ -15,7 +15,7 @@ pub struct Style {
     pub special_written: bool,
     /// Special tokens that are written out in any case.
     pub marks: Vec<u32>,
-    /// Tokens before which no string ends it.
+    /// Tokens before which no string ends it, though one may begin.
     pub min_tokens: usize,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Writer<'a> {
         self.made += text.len();
         self.characters += text.chars().count();
         let (text, stop) = match self.tokens < self.min_tokens {
-            true => (text.to_owned(), None),
+            true => (self.stops.pass(text), None),
             false => {
                 let cut = self.stops.push(text);
                 (cut.text, cut.stop)

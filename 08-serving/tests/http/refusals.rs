@@ -1,7 +1,9 @@
 //! Bad input: refused by name, and the server is as it was.
 
 use super::server::{STORY, Server, question};
+use naive_decode::Error;
 use serde_json::{Value, json};
+use serving::api::ApiError;
 use serving::engine::EngineRequest;
 
 #[test]
@@ -90,6 +92,23 @@ fn a_prompt_that_does_not_fit_is_refused_before_anything_is_made_of_it() {
     let body = json!({"prompt": STORY, "max_tokens": 10_000, "structured_outputs": {"regex": "("}});
     server.complete(body).is_refused(400, Some("max_tokens"));
     assert_eq!(server.app.kept_forms(), 0, "a form was compiled for an answer that there is not");
+    // The length is what has to change, whatever else cannot be had with it.
+    let body = json!({"prompt": vec![7; 20_000], "min_tokens": 5});
+    for answer in [
+        server.complete(body.clone()),
+        server.chat(json!({
+            "messages": [{"role": "user", "content": STORY.repeat(200)}], "min_tokens": 5,
+        })),
+    ] {
+        assert_eq!(answer.json()["error"]["code"], "context_length_exceeded", "{}", answer.text);
+    }
+}
+
+#[test]
+fn where_files_lie_is_not_told() {
+    let file = "/home/ada/tokenizer_config.json";
+    let refused = ApiError::caused_by("messages", &Error::file(file, "roles must alternate"));
+    assert_eq!(refused.error.message, "roles must alternate");
 }
 
 #[test]
@@ -136,6 +155,14 @@ fn a_parameter_that_nobody_set_is_no_parameter() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         assert_eq!(server.complete(body).status, 200, "{more}");
     }
+    let choice = json!({"choice": ["yes", "no"], "structural_tag": null});
+    let body = json!({"prompt": STORY, "max_tokens": 5, "structured_outputs": choice});
+    assert_eq!(server.complete(body).status, 200);
+    let function = json!({"name": "weather", "description": null, "deferred": null});
+    let tool = json!({"type": "function", "function": function, "cache_control": null});
+    let body = json!({"messages": question(), "max_tokens": 1, "tools": [tool]});
+    let answer = server.chat(body);
+    assert_eq!(answer.status, 200, "{}", answer.text);
     // One that was set is still refused, whatever is null beside it.
     let body = json!({"prompt": STORY, "best_of": null, "suffix": ""});
     server.complete(body).is_refused(400, Some("suffix"));

@@ -2,6 +2,7 @@
 
 use super::server::{STORY, Server};
 use serde_json::{Value, json};
+use serving::engine::EngineRequest;
 use serving::engine::policy::{Budget, Plan, Policy, State};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -186,6 +187,23 @@ fn embeddings_are_measured_as_requests() {
     ] {
         assert_eq!(count(&text, &format!("vllm:{name}")), times, "{name}: {text}");
     }
+}
+
+#[test]
+fn a_text_to_embed_that_nobody_waits_for_any_more_is_counted() {
+    let server = Server::start(|options| options.running = 1, &[]);
+    let running = server.engine.submit(EngineRequest::new(vec![5; 4], 500)).unwrap();
+    server.wait_until("it runs", |server| server.engine.state().running > 0);
+    let client = server.send("/v1/embeddings", &json!({"input": STORY}));
+    server.wait_until("the text waits", |server| server.engine.state().waiting > 0);
+    drop(client);
+    let is_counted = |server: &Server| {
+        let text = server.get("/metrics").text;
+        text.contains("finished_reason=\"abort\"} 1")
+    };
+    server.wait_until("it is counted", is_counted);
+    drop(running);
+    server.wait_until_idle();
 }
 
 #[test]

@@ -132,6 +132,27 @@ fn a_stop_string_ends_the_text_wherever_tokens_cut_it() {
 }
 
 #[test]
+fn a_stop_string_may_begin_before_the_tokens_that_there_are_to_be_at_least() {
+    let server = Server::shared();
+    let body = json!({"prompt": STORY, "max_tokens": 40, "temperature": 0, "logprobs": 0});
+    let whole = server.complete(body.clone()).json()["choices"][0].clone();
+    let letters: Vec<char> = whole["text"].as_str().unwrap().chars().collect();
+    let offsets = whole["logprobs"]["text_offset"].as_array().unwrap();
+    for least in (5..30).step_by(3) {
+        // From before the first token that may end the text into that.
+        let edge = offsets[least - 1].as_u64().unwrap() as usize;
+        let stop = &letters[edge - 3..edge + 1];
+        let ends = |&at: &usize| letters[..at].ends_with(stop);
+        let end = (edge + 1..=letters.len()).find(ends).unwrap();
+        let more = json!({"stop": stop.iter().collect::<String>(), "min_tokens": least});
+        let choice = server.complete(with(body.clone(), more)).json()["choices"][0].clone();
+        let expected: String = letters[..end - stop.len()].iter().collect();
+        assert_eq!(choice["text"], expected, "{stop:?}, {least} tokens");
+        assert_eq!(choice["finish_reason"], "stop");
+    }
+}
+
+#[test]
 fn the_beginning_of_a_stop_string_that_does_not_come_is_sent() {
     let server = Server::shared();
     let body = json!({"prompt": STORY, "max_tokens": 20, "temperature": 0});
