@@ -46,7 +46,7 @@ impl Acceptance {
     }
 
     /// `kept` of `proposed` tokens one after the other have come true. Of a tree, those on the way that was taken count: what
-    /// other branches have deeper down was not tried ([`DraftTree::judged`](crate::DraftTree::judged)).
+    /// other branches have deeper down was not tried.
     pub fn observe(&mut self, proposed: usize, kept: usize) {
         let tried = (kept + 1).min(proposed);
         let mut believed = BELIEVED;

@@ -48,6 +48,11 @@ pub fn all() -> Vec<BreakIt> {
 /// # Errors
 /// A name that no break-it has, or whatever the break-it cannot do.
 pub fn run(args: &Args) -> Result<()> {
+    if let (None, Some(model)) = (&args.name, &args.model.model) {
+        bail!(
+            "--model {model} says what a break-it runs on, and none is named: expected `ladder break NAME --model {model}`"
+        );
+    }
     match &args.name {
         None if args.json => say!("{}", list_as_json())?,
         None => say!("{}\n\nRun one: cargo ladder break NAME", list_as_table())?,

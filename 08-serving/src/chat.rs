@@ -2,7 +2,7 @@
 
 use crate::api::{Generation, fresh_seed};
 use crate::engine::{EngineHandle, EngineRequest, Refused};
-use crate::say::{self, say};
+use crate::say::{self, say, tell};
 use crate::served::{EngineArgs, Exchanging, Served};
 use crate::sizes::count;
 use crate::text::{Answer, Piece, Style};
@@ -117,9 +117,7 @@ async fn put_away(engine: &EngineHandle) {
     engine.drain();
     if timeout(PUTTING_AWAY, engine.drained()).await.is_err() {
         let seconds = PUTTING_AWAY.as_secs();
-        eprintln!(
-            "some keys and values are not in their file: there was no time after {seconds} s"
-        );
+        tell!("some keys and values are not in their file: there was no time after {seconds} s");
     }
 }
 
@@ -153,7 +151,7 @@ impl Conversation<'_> {
             }
             let Some(line) = lines.next().transpose()? else { break };
             let Ok(line) = String::from_utf8(line) else {
-                eprintln!("that line is not UTF-8; say it again");
+                tell!("that line is not UTF-8; say it again");
                 unanswered += 1;
                 continue;
             };
@@ -165,7 +163,7 @@ impl Conversation<'_> {
                     self.messages.push(Message::new("user", said));
                     if let Err(problem) = self.answer()? {
                         self.messages.pop();
-                        eprintln!("{problem:#}; /new begins again");
+                        tell!("{problem:#}; /new begins again");
                         unanswered += 1;
                     }
                 }

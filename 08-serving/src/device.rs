@@ -1,6 +1,7 @@
 //! Where a model's passes run: on the processor, or on a GPU.
 
 use crate::engine::{EngineOptions, Target};
+use crate::say::tell;
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use cuda_executor::{CudaExecutor, Driver, Room, kv_bytes_per_token, prepare};
@@ -79,7 +80,7 @@ impl DeviceArgs {
         match (find(), self.device) {
             (Ok(on_gpu), _) => Ok(Some(on_gpu)),
             (Err(error), Device::Auto) => {
-                eprintln!("on the processor, though CUDA's driver is there: {error}");
+                tell!("on the processor, though CUDA's driver is there: {error}");
                 Ok(None)
             }
             (Err(error), _) => Err(error),

@@ -87,7 +87,6 @@ use paged_cache::{Behind, PagedCache, Room};
 use prefix_radix::{Nothing, PrefixCache, RadixTree, SharedPool, Tiered};
 use speculative::PassTimes;
 use std::collections::VecDeque;
-use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tiers::{Below, Host, Unsaved};
@@ -295,11 +294,6 @@ impl Engine {
             false => Err(Error::invalid("sequences in the pool", open, known.to_string())),
         }
     }
-}
-
-/// Says something on standard error. Where nobody reads that any more, the engine goes on all the same.
-fn say(line: std::fmt::Arguments) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 impl Drop for Engine {

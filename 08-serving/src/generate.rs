@@ -1,7 +1,7 @@
 //! `ladder generate`: a prompt in, text out, as it comes.
 
 use crate::device::{DeviceArgs, text_room};
-use crate::say::{self, say};
+use crate::say::{self, say, tell};
 use crate::source::{Loaded, encode};
 use anyhow::Result;
 use clap::Args;
@@ -72,7 +72,7 @@ pub fn generate(args: &GenerateArgs) -> Result<()> {
         say::text(format_args!("{}", text.push(step.token)?))?;
     }
     say!("{}", text.finish())?;
-    eprintln!("\n{}", speed(prompt.len(), &times));
+    tell!("\n{}", speed(prompt.len(), &times));
     Ok(())
 }
 

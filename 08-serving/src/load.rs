@@ -2,7 +2,7 @@
 
 use clap::Args;
 use embedded_models::tales::tale;
-use naive_decode::{Result, Tokenizer};
+use naive_decode::{Error, Result, Tokenizer};
 use std::time::Duration;
 
 pub mod sizes;
@@ -46,13 +46,27 @@ impl Load {
     /// than `context`.
     ///
     /// # Errors
-    /// If the numbers make no load, or the tokenizer cannot write the prompts.
+    /// If the numbers make no load or one that mostly does not fit, or the tokenizer cannot write the prompts.
     pub fn arrivals(&self, tokenizer: &Tokenizer, context: usize) -> Result<Vec<Arrival>> {
+        self.check_fits(context)?;
         let arrival = |(number, size): (u64, Size)| {
             let prompt = text(tokenizer, self.seed.wrapping_add(number), size.prompt)?;
             Ok(Arrival { at: size.at, prompt, tokens: size.answer })
         };
         (0..).zip(self.sizes(Spread::Exponential).draw(context)?).map(arrival).collect()
+    }
+
+    /// Checks that a request of average lengths fits into `context` tokens: what is longer is cut to that, and most would be.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn check_fits(&self, context: usize) -> Result<()> {
+        let average = self.prompt_tokens.saturating_add(self.answer_tokens);
+        if average <= context {
+            return Ok(());
+        }
+        let what = "tokens of a prompt and its answer, on average,";
+        Err(Error::invalid(what, average, format!("at most the {context} that there is room for")))
     }
 
     /// The same requests without their texts.

@@ -14,6 +14,7 @@ use serving::models::{ModelsArgs, models};
 use serving::serve::{ServeArgs, serve};
 use serving::simulate::{self, SimulateArgs};
 use serving::trace::{TraceArgs, trace};
+use std::io::Write;
 use std::process::ExitCode;
 
 // A pass makes and drops some arrays for each layer. This allocator has them at the beginnings of cache lines, and the
@@ -63,7 +64,8 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            eprintln!("error: {}", in_words(&problem));
+            // Nobody may be there to read it.
+            let _ = writeln!(std::io::stderr(), "error: {}", in_words(&problem));
             ExitCode::FAILURE
         }
     }

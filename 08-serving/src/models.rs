@@ -96,7 +96,7 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
         anyhow::ensure!(
             !found.is_empty(),
             "{}: holds no model, expected a .gguf or .safetensors file, or a directory with a config.json, .gguf files or \
-             directories of models",
+             directories of models, at most {DEPTH} deep",
             path.display()
         );
         for path in found {
@@ -131,6 +131,9 @@ fn list(paths: &[PathBuf]) -> Result<Vec<Listed>> {
     Ok(models)
 }
 
+/// Folders below the one that is named in which models are looked for: an owner's, and a model's.
+const DEPTH: usize = 2;
+
 /// The models at a path: itself, if it is one, or what lies in it.
 fn models_in(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_file() {
@@ -141,15 +144,24 @@ fn models_in(path: &Path) -> Result<Vec<PathBuf>> {
     if path.join("config.json").exists() {
         return Ok(vec![path.to_owned()]);
     }
-    let io = |source| naive_decode::Error::Io { path: path.to_owned(), source };
+    let mut models = models_below(path, DEPTH)?;
+    models.sort();
+    Ok(models)
+}
+
+/// The models in a folder, and in folders in it, so many deep.
+fn models_below(folder: &Path, depth: usize) -> Result<Vec<PathBuf>> {
+    let io = |source| naive_decode::Error::Io { path: folder.to_owned(), source };
     let mut models = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(io)? {
+    for entry in std::fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
         if is_gguf_model(&path) || path.join("config.json").exists() {
             models.push(path);
+        } else if depth > 0 && path.is_dir() {
+            // What may not be looked into holds none.
+            models.extend(models_below(&path, depth - 1).unwrap_or_default());
         }
     }
-    models.sort();
     Ok(models)
 }
 

@@ -2,6 +2,7 @@
 
 mod place;
 
+use crate::say::tell;
 use anyhow::Result;
 use clap::ValueEnum;
 use flash_attention::fusion::Fused;
@@ -94,7 +95,7 @@ pub fn load_packed(
         file = places.there().find_map(|path| match PackedFile::open(path, from) {
             Ok(file) => Some(file),
             Err(problem) => {
-                eprintln!("{problem}; packing again");
+                tell!("{problem}; packing again");
                 is_odd = true;
                 None
             }
@@ -113,10 +114,10 @@ pub fn load_packed(
     let simd = Simd::within(options.isa);
     match weights {
         Weights::As(Format::Bf16Fast) if !simd.has_bf16_instructions() => {
-            eprintln!("no instructions for BF16 on this processor: bf16-fast is slower than bf16");
+            tell!("no instructions for BF16 on this processor: bf16-fast is slower than bf16");
         }
         Weights::As(Format::Int8) if !simd.has_tiles() => {
-            eprintln!("no AMX on this processor: int8 reads prompts more slowly than q8_0");
+            tell!("no AMX on this processor: int8 reads prompts more slowly than q8_0");
         }
         _ => {}
     }
@@ -137,10 +138,10 @@ pub fn load_packed(
         // A model that runs is worth more than a file that was not written.
         match places.write(|path| Ok(packer.write(path, from)?)) {
             Ok(path) => {
-                eprintln!("packed weights are kept in {}", path.display());
+                tell!("packed weights are kept in {}", path.display());
                 came = Came::PackedAndKept;
             }
-            Err(problem) => eprintln!("packed weights are not kept: {problem}"),
+            Err(problem) => tell!("packed weights are not kept: {problem}"),
         }
     }
     Ok(PackedModel { model, packed, came })

@@ -38,7 +38,7 @@ use flash_attention::threads::Pool;
 use indicatif::ProgressBar;
 use model_files::ModelArgs;
 use naive_decode::LoadOptions;
-use report::Report;
+use report::{Drawn, Report};
 use std::sync::Arc;
 
 /// Texts as long as this are timed, if a load has any.
@@ -54,6 +54,15 @@ enum Lengths {
     Exponential,
     /// All alike
     Fixed,
+}
+
+impl Lengths {
+    fn spread(self) -> Spread {
+        match self {
+            Lengths::Exponential => Spread::Exponential,
+            Lengths::Fixed => Spread::Fixed,
+        }
+    }
 }
 
 /// What to simulate.
@@ -176,14 +185,16 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     if !args.json {
         report::print_bounds(&deployment, &bounds, prompt_tokens, answer_tokens)?;
     }
-    let workload = args.workload(deployment.longest()?)?;
+    let longest = deployment.longest()?;
+    let workload = args.workload(longest)?;
+    let drawn = Drawn::of(&workload.sizes, args.lengths.spread(), longest);
     let outcome = simulate(&deployment, &workload)?;
     match args.json {
         true => {
-            let report = Report::new(&deployment, bounds, outcome);
+            let report = Report::new(&deployment, bounds, drawn, outcome);
             say!("{}", serde_json::to_string_pretty(&report)?)?;
         }
-        false => report::print_outcome(&deployment, &outcome)?,
+        false => report::print_outcome(&deployment, &drawn, &outcome)?,
     }
     Ok(())
 }
@@ -197,11 +208,8 @@ impl SimulateArgs {
     }
 
     fn workload(&self, longest: usize) -> Result<Workload> {
-        let spread = match self.lengths {
-            Lengths::Exponential => Spread::Exponential,
-            Lengths::Fixed => Spread::Fixed,
-        };
-        let sizes = self.load.sizes(spread).draw(longest)?;
+        self.load.check_fits(longest)?;
+        let sizes = self.load.sizes(self.lengths.spread()).draw(longest)?;
         Ok(Workload { sizes, clients: self.clients, seed: self.load.seed })
     }
 

@@ -313,13 +313,31 @@ fn models_are_listed_wherever_they_are() {
     let output = models(&cache, &[empty.path().join("README.md").to_str().unwrap()]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("README.md: holds no model"));
+    // As downloads lie: an owner's folder, and in it a model's.
+    let deep = directory.path().join("deep");
+    std::fs::create_dir_all(deep.join("owner/model")).unwrap();
+    write_model(&deep.join("owner/model"), TARGET.tokenizer);
+    let output = models(&cache, &["--json", deep.to_str().unwrap()]);
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let is_named = |model: &&Value| model["place"] == "named";
+    let [found] = list.as_array().unwrap().iter().filter(is_named).collect::<Vec<_>>()[..] else {
+        panic!("{list}")
+    };
+    assert_eq!(found["name"], deep.join("owner/model").to_str().unwrap());
     let output = models(&cache, &["no such place"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read no such place"));
 }
 
 #[test]
+fn a_weight_format_that_there_is_not() {
+    let arguments = ["bench", "--device", "cpu", "--weights", "q5"];
+    assert_refused(&arguments, &["weight format is q5, expected stored, or one of f32, bf16,"]);
+}
+
+#[test]
 fn break_its_take_other_models_or_say_why_not() {
+    assert_refused(&["break", "--model", "hybrid"], &["--model hybrid", "ladder break NAME"]);
     let directory = tempfile::tempdir().unwrap();
     write_model(directory.path(), TARGET.tokenizer);
     let model = ["--model", directory.path().to_str().unwrap()];

@@ -1,7 +1,7 @@
 //! The Hugging Face hub, played by a small HTTP server on this machine.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +21,8 @@ pub enum Stumble {
     Busy,
     /// It sends the file from its beginning.
     Whole,
+    /// It sends one byte, and then nothing, for as long as the client waits.
+    Silent,
 }
 
 /// A hub with one repository, `owner/name`.
@@ -116,6 +118,18 @@ fn answer(
         match stumble.take() {
             Some(Stumble::Busy) => return reply("503 Service Unavailable", "", b""),
             Some(Stumble::Whole) => from = 0,
+            Some(Stumble::Silent) => {
+                let (length, tag) =
+                    (bytes.len() - from, path.rsplit('/').next().unwrap_or_default());
+                write!(
+                    stream,
+                    "HTTP/1.1 206 Partial Content\r\nContent-Length: {length}\r\nETag: \"tag-of-{tag}\"\r\n\
+                     X-Repo-Commit: {COMMIT}\r\n\r\n"
+                )?;
+                stream.write_all(&bytes[from..=from])?;
+                stream.read_to_end(&mut Vec::new())?;
+                return Ok(());
+            }
             None => {}
         }
     }

@@ -46,7 +46,10 @@ impl FromStr for Weights {
     fn from_str(name: &str) -> Result<Self> {
         match name {
             "stored" => Ok(Weights::AsStored),
-            name => name.parse().map(Weights::As),
+            name => name.parse().map(Weights::As).map_err(|_| {
+                let names = Format::ALL.map(Format::name).join(", ");
+                Error::invalid("weight format", name, format!("stored, or one of {names}"))
+            }),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One step: look, decide, run, tell.
 
+use super::Engine;
 use super::arrivals::is_queued;
 use super::choose::Outcome;
 use super::form;
@@ -8,7 +9,7 @@ use super::pass::{PassRows, SpanRows};
 use super::policy::{Budget, Plan};
 use super::record::{Kind, PassRecord, SpanRecord};
 use super::state::PassRow;
-use super::{Engine, say};
+use crate::say::tell;
 use naive_decode::{Error, Pass, Result, Span};
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
@@ -259,7 +260,7 @@ impl Engine {
     }
 
     fn give_up(mut self, error: &Error) {
-        say(format_args!("the engine stops: {error}"));
+        tell!("the engine stops: {error}");
         let members = std::mem::take(&mut self.members);
         self.counters.failed += members.len() as u64;
         let last = self.snapshot();

@@ -5,7 +5,8 @@
 //! done, a block after each pass, and several while there is nothing to run. So where texts come no faster than they are
 //! saved, a kill loses the last few.
 
-use super::{Engine, EngineOptions, KvFile, Target, say};
+use super::{Engine, EngineOptions, KvFile, Target};
+use crate::say::tell;
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{Error, Executor, Pass, Result, Span, Want};
 use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
@@ -99,10 +100,10 @@ fn open(file: &KvFile, fingerprint: [u8; 32], block_bytes: usize) -> Result<File
     let options = FileOptions { fingerprint, block_bytes, budget: *bytes };
     let (tier, problem) = FileTier::open_or_empty(&path, &options)?;
     if let Some(problem) = problem {
-        say(format_args!("{problem}; begun anew"));
+        tell!("{problem}; begun anew");
     }
     if tier.damaged() > 0 {
-        say(format_args!("{}: {} damaged blocks are dropped", path.display(), tier.damaged()));
+        tell!("{}: {} damaged blocks are dropped", path.display(), tier.damaged());
     }
     Ok(tier)
 }
@@ -175,7 +176,7 @@ impl Engine {
         if let Some(failure) = self.pool.prefixes().last_failure()
             && !self.has_reported
         {
-            say(format_args!("keys and values are not kept, or not found: {failure}"));
+            tell!("keys and values are not kept, or not found: {failure}");
             self.has_reported = true;
         }
     }

@@ -1,5 +1,6 @@
 //! What was found, as a table and as JSON.
 
+use crate::load::sizes::{Size, Spread};
 use crate::say::say;
 use crate::simulator::words::{bytes, money, scaled, time};
 use crate::simulator::{
@@ -17,17 +18,54 @@ pub(super) struct Report<'a> {
     roofline: Bounds,
     /// What passes were measured to take, if they were.
     calibration: Option<&'a Fitted>,
+    load: Drawn,
     run: Outcome,
 }
 
+/// What lengths were drawn.
+#[derive(Serialize)]
+pub(super) struct Drawn {
+    /// Tokens that a prompt and its answer may have together; a prompt may have half of them.
+    longest: usize,
+    /// Requests that are as long as they may be: what is drawn longer is cut to that.
+    cut: usize,
+    /// Tokens of a prompt and of an answer, on average.
+    prompt_tokens: f64,
+    answer_tokens: f64,
+}
+
+impl Drawn {
+    pub(super) fn of(sizes: &[Size], spread: Spread, longest: usize) -> Self {
+        // Lengths that are fixed fit, or are refused.
+        let is_cut = |size: &&Size| {
+            spread == Spread::Exponential
+                && (size.prompt >= longest / 2 || size.prompt + size.answer >= longest)
+        };
+        let mean = |of: fn(&Size) -> usize| {
+            sizes.iter().map(of).sum::<usize>() as f64 / sizes.len().max(1) as f64
+        };
+        Drawn {
+            longest,
+            cut: sizes.iter().filter(is_cut).count(),
+            prompt_tokens: mean(|size| size.prompt),
+            answer_tokens: mean(|size| size.answer),
+        }
+    }
+}
+
 impl<'a> Report<'a> {
-    pub(super) fn new(deployment: &'a Deployment, roofline: Bounds, run: Outcome) -> Self {
+    pub(super) fn new(
+        deployment: &'a Deployment,
+        roofline: Bounds,
+        load: Drawn,
+        run: Outcome,
+    ) -> Self {
         let calibration = match &deployment.pass_time {
             PassTime::Measured(fitted) => Some(fitted),
             PassTime::Roofline(_) => None,
         };
         let (model, hardware) = (&deployment.model.name, &deployment.hardware);
-        Report { model, hardware, roofline, calibration, run }
+        Report { model, hardware, roofline, calibration, load, run }
     }
 }
 
@@ -98,7 +136,11 @@ pub(super) fn print_bounds(
 ///
 /// # Errors
 /// If standard output cannot be written.
-pub(super) fn print_outcome(deployment: &Deployment, outcome: &Outcome) -> Result<()> {
+pub(super) fn print_outcome(
+    deployment: &Deployment,
+    drawn: &Drawn,
+    outcome: &Outcome,
+) -> Result<()> {
     let how = match &deployment.pass_time {
         PassTime::Roofline(_) => "every pass as the roofline allows: no real one is as fast".into(),
         PassTime::Measured(fitted) => format!(
@@ -111,6 +153,16 @@ pub(super) fn print_outcome(deployment: &Deployment, outcome: &Outcome) -> Resul
     };
     let Outcome { policy, requests, seconds, .. } = outcome;
     say!("\nA run of {} requests, {policy} batches, {how}:", requests.len())?;
+    if drawn.cut > 0 {
+        say!(
+            "({} of them are cut to what there is room for, {} tokens in all and half of that for a prompt: prompts have {:.0} on \
+             average, answers {:.0})",
+            drawn.cut,
+            drawn.longest,
+            drawn.prompt_tokens,
+            drawn.answer_tokens
+        )?;
+    }
     let mut table = table(["", "p50", "p95", "p99"]);
     for (name, Quantiles { p50, p95, p99 }) in
         [("time to first token", outcome.ttft), ("time per token after it", outcome.tpot)]

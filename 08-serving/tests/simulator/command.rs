@@ -39,6 +39,30 @@ fn a_shape_on_a_card() {
 }
 
 #[test]
+fn lengths_that_are_cut_are_told() {
+    let load = "--requests 200 --prompt-tokens 3000 --answer-tokens 1000";
+    let card = "--shape llama-3-8b --hardware h100";
+    let report = json(&format!("{card} {load}"));
+    let requests = report["run"]["requests"].as_array().unwrap();
+    let prompts = || requests.iter().map(|request| request["prompt"].as_u64().unwrap());
+    assert_eq!(prompts().max(), Some(4096));
+    let cut = |request: &&Value| {
+        let of = |what: &str| request[what].as_u64().unwrap();
+        of("prompt") == 4096 || of("prompt") + of("answer") == 8192
+    };
+    let cut = requests.iter().filter(cut).count();
+    assert!((20..100).contains(&cut), "{cut}");
+    assert_eq!((&report["load"]["longest"], &report["load"]["cut"]), (&8192.into(), &cut.into()));
+    assert_eq!(report["load"]["prompt_tokens"], prompts().sum::<u64>() as f64 / 200.0);
+    let output = ladder(&format!("{card} {load}"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&format!("({cut} of them are cut to")), "{text}");
+    let fixed = "--requests 3 --prompt-tokens 5000 --answer-tokens 1000 --lengths fixed";
+    let fixed = json(&format!("{card} {fixed}"));
+    assert_eq!(fixed["load"]["cut"], 0);
+}
+
+#[test]
 fn every_number_can_be_another() {
     let arguments = "--shape llama-2-70b --hardware h200 --cards 2 --memory 100 --bandwidth 4000 \
         --tflops 500 --price 9 --weight-bits 8 --kv gqa:4 --kv-bits 8 --window 1000 --batching static \
@@ -101,6 +125,10 @@ fn what_is_wrong_is_said() {
         ("--shape llama-3-8b --hardware h100 --weight-bits 0", "bits of a weight is 0"),
         ("--shape llama-3-8b --hardware h100 --kv gqa:5", "a divisor of the 32 query heads"),
         ("--shape llama-3-8b --hardware h100 --kv lora", "the KV method is \"lora\""),
+        (
+            "--shape llama-3-8b --hardware h100 --prompt-tokens 8000 --answer-tokens 400",
+            "tokens of a prompt and its answer, on average, is 8400, expected at most the 8192",
+        ),
         ("--shape llama-3-8b --hardware h100 --running 0", "requests that run at once is 0"),
         ("--shape llama-3-8b --hardware h100 --clients 0", "clients is 0"),
         ("--shape llama-3-8b --model x", "cannot be used with"),

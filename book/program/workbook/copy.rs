@@ -27,9 +27,11 @@ pub(super) fn workspace(place: &Place, folder: &Path) -> anyhow::Result<PathBuf>
         let to = folder.join(entry.path().strip_prefix(&root)?);
         if entry.file_type().is_dir() {
             fs::create_dir_all(&to)?;
-        } else {
-            fs::copy(entry.path(), &to)
-                .with_context(|| format!("cannot write {}", to.display()))?;
+        } else if !entry.path_is_symlink() {
+            // The workspace has no links: they are an editor's, or somebody's to a folder of models.
+            fs::copy(entry.path(), &to).with_context(|| {
+                format!("cannot copy {} to {}", entry.path().display(), to.display())
+            })?;
         }
     }
     Ok(folder)
@@ -38,6 +40,7 @@ pub(super) fn workspace(place: &Place, folder: &Path) -> anyhow::Result<PathBuf>
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_copy_inside_the_checkout_is_not_copied_into_itself() {
@@ -45,8 +48,12 @@ mod tests {
         let (real, link) = (folder.path().join("real"), folder.path().join("link"));
         fs::create_dir_all(real.join("a")).unwrap();
         fs::write(real.join("a/x.rs"), "").unwrap();
-        std::os::unix::fs::symlink(&real, &link).unwrap();
+        symlink(&real, &link).unwrap();
+        // As an editor leaves them, and as somebody has their models elsewhere.
+        symlink("ada@host.7", real.join("a/.#x.rs")).unwrap();
+        symlink(folder.path(), real.join("models")).unwrap();
         let copy = workspace(&Place { root: link.clone() }, &link.join("copy")).unwrap();
         assert!(copy.join("a/x.rs").is_file() && !copy.join("copy").exists());
+        assert!(!copy.join("models").exists());
     }
 }

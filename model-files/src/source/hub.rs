@@ -13,6 +13,7 @@ mod cached;
 mod download;
 mod knock;
 mod refusal;
+mod silence;
 
 pub use cached::CachedModel;
 
@@ -24,7 +25,9 @@ use download::Repository;
 use hf_hub::api::sync::{Api, ApiBuilder};
 use hf_hub::{Cache, Repo, RepoType};
 use naive_decode::{Error, Result};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Files that every model must have.
 const NEEDED: [&str; 2] = [CONFIG, "tokenizer.json"];
@@ -56,6 +59,8 @@ pub struct Hub {
     pub token: Option<String>,
     /// Whether to leave the network alone.
     pub offline: bool,
+    /// How long nothing may come before it is no longer waited for.
+    pub patience: Duration,
 }
 
 impl Hub {
@@ -79,7 +84,8 @@ impl Hub {
         let offline = variable("HF_HUB_OFFLINE").is_some_and(|value| is_yes(&value));
         let endpoint = variable("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
         let token = token.filter(|token| !token.is_empty());
-        Ok(Hub { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline })
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        Ok(Hub { endpoint, cache, token, offline, patience: Duration::from_secs(60) })
     }
 
     /// The model's directory, or the one file that was named, downloaded if it is not in the cache.
@@ -165,10 +171,14 @@ impl Hub {
         match fetch() {
             Ok(()) => {}
             Err(problem) if lacking == SETTINGS => {
-                eprintln!("{problem}; goes on without {lacking}, which the cache lacks");
+                let said = format!("{problem}; goes on without {lacking}, which the cache lacks");
+                writeln!(std::io::stderr(), "{said}").ok();
             }
             // As likely as not there is none: base models have none.
-            Err(_) => eprintln!("{}: no chat template in the cache", name.repository),
+            Err(_) => {
+                let repository = &name.repository;
+                writeln!(std::io::stderr(), "{repository}: no chat template in the cache").ok();
+            }
         }
     }
 

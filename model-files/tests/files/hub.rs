@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 pub(crate) fn model() -> Files {
     BTreeMap::from([
@@ -19,7 +21,8 @@ pub(crate) fn model() -> Files {
 }
 
 pub(crate) fn hub(endpoint: &str, cache: &Path) -> Hub {
-    Hub { endpoint: endpoint.into(), cache: cache.into(), token: None, offline: false }
+    let (endpoint, cache, patience) = (endpoint.into(), cache.into(), Duration::from_secs(60));
+    Hub { endpoint, cache, token: None, offline: false, patience }
 }
 
 pub(crate) fn name(what: &str) -> HubName {
@@ -95,6 +98,46 @@ fn a_hub_that_stumbles_over_the_rest_of_a_file_damages_nothing() {
 }
 
 #[test]
+fn a_hub_that_falls_silent_is_not_waited_for_and_what_came_is_kept() {
+    let (cache, half) = (tempfile::tempdir().unwrap(), DRAFT.weights.len() / 2);
+    let server = FakeHub::serve_stumbling(model(), Stumble::Silent);
+    let blobs = cache.path().join("models--owner--name/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(blobs.join("tag-of-model.part"), &DRAFT.weights[..half]).unwrap();
+    let patience = Duration::from_millis(500);
+    let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };
+    assert_refused(&hub, "owner/name", &["owner/name", "sent nothing for 500ms", "is kept"]);
+    let part = fs::read(blobs.join("tag-of-model.part")).unwrap();
+    assert!(part.len() >= half && DRAFT.weights.starts_with(&part), "{} bytes", part.len());
+}
+
+#[test]
+fn what_another_program_downloads_is_waited_for() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = FakeHub::serve(model(), None);
+    let blobs = cache.path().join("models--owner--name/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    let lock = fs::File::create(blobs.join("tag-of-model.lock")).unwrap();
+    lock.lock().unwrap();
+    // Less patience than the other takes: it is at work, and the hub is not asked for anything.
+    let patience = Duration::from_millis(500);
+    let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };
+    thread::scope(|scope| {
+        let fetched = scope.spawn(|| hub.fetch(&name("owner/name")).unwrap());
+        thread::sleep(3 * patience);
+        assert!(!fetched.is_finished());
+        let snapshot = cache.path().join("models--owner--name/snapshots").join(COMMIT);
+        fs::write(snapshot.join("model.safetensors"), DRAFT.weights).unwrap();
+        drop(lock);
+        assert_eq!(fetched.join().unwrap(), snapshot);
+    });
+    let requests = server.requests.lock().unwrap();
+    let asked = requests.iter().filter(|asked| asked.contains("model.safetensors"));
+    // How long the file is, and nothing of it.
+    assert_eq!(asked.count(), 1, "{requests:?}");
+}
+
+#[test]
 fn a_file_that_would_leave_the_cache_is_refused() {
     for file in ["../../../../stolen.gguf", "/tmp/stolen.gguf", "a/../../stolen.gguf", "./a.gguf"] {
         let cache = tempfile::tempdir().unwrap();
@@ -126,6 +169,8 @@ fn what_the_hub_does_not_give_out() {
     let server = FakeHub::serve(model(), Some("secret"));
     let mut hub = hub(&server.endpoint, cache.path());
     assert_refused(&hub, "owner/name", &["owner/name", "does not give it out", "HF_TOKEN"]);
+    hub.token = Some("expired".into());
+    assert_refused(&hub, "owner/name", &["owner/name", "the token", "HF_TOKEN", "expired"]);
     hub.token = Some("secret".into());
     assert_refused(&hub, "owner/other", &["owner/other", "is not on http://127.0.0.1"]);
     hub.fetch(&name("owner/name")).unwrap();

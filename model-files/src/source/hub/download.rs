@@ -4,13 +4,20 @@
 //! own retries do not: they count from where the first attempt of the same call began to write, so that after an early
 //! failure the whole file is written behind the part that was there. Here each attempt is a call of its own, which looks
 //! how long the part is, and the whole file has the length that the hub says before anybody takes it for the model's.
+//!
+//! Nor does it wait for another program that downloads the same file for longer than five seconds. Here that is waited for, as
+//! it saves a download.
 
+use super::silence::{Signs, Watched, while_it_lives};
 use super::{Hub, HubName, refusal};
-use hf_hub::Cache;
-use hf_hub::api::sync::{Api, ApiError, ApiRepo};
+use hf_hub::api::sync::{Api, ApiError};
+use hf_hub::{Cache, Repo};
+use indicatif::ProgressBar;
 use naive_decode::{Error, Result};
-use std::fs;
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
 use std::path::{Component, Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 /// How often a download that breaks off is taken up again.
@@ -19,12 +26,14 @@ const RETRIES: u32 = 3;
 /// How long to wait before the first time; twice as long before each time after it.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// How often to look whether another program has downloaded what it is at.
+const GLANCE: Duration = Duration::from_millis(100);
+
 /// One commit of a repository on the hub.
 pub(super) struct Repository<'a> {
     hub: &'a Hub,
     name: &'a HubName,
     api: Api,
-    files: ApiRepo,
     commit: String,
     /// Every file that it has.
     pub(super) there: Vec<String>,
@@ -38,7 +47,8 @@ impl<'a> Repository<'a> {
         hub.knock(name)?;
         let api = hub.api()?;
         let files = api.repo(hub.repo(name));
-        let info = files.info().map_err(|e| hub.refusal(name, &e))?;
+        let info = while_it_lives(hub.patience, move |_| files.info());
+        let info = info.ok_or_else(|| hub.silent(name))?.map_err(|e| hub.refusal(name, &e))?;
         let there: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();
         // What the hub says becomes paths in the cache.
         if let Some(path) = there.iter().chain([&info.sha]).find(|path| !is_below(path)) {
@@ -46,7 +56,7 @@ impl<'a> Repository<'a> {
             return Err(Error::file(&name.repository, problem));
         }
         let snapshot = hub.snapshot(name, &info.sha);
-        Ok(Repository { hub, name, api, files, commit: info.sha, there, snapshot })
+        Ok(Repository { hub, name, api, commit: info.sha, there, snapshot })
     }
 
     /// Downloads one file, if the cache does not have it.
@@ -56,12 +66,27 @@ impl<'a> Repository<'a> {
             return Ok(());
         }
         let mut tried = 0;
-        while let Err(problem) = self.attempt(file) {
-            if tried == RETRIES || !refusal::may_pass(&problem) {
-                return Err(self.hub.refusal(self.name, &problem));
+        loop {
+            let attempt = Attempt {
+                api: self.api.clone(),
+                repo: self.hub.repo(self.name),
+                cache: self.hub.cache.clone(),
+                path: path.clone(),
+                file: file.to_owned(),
+            };
+            let done = while_it_lives(self.hub.patience, move |signs| attempt.run(signs));
+            match done.ok_or_else(|| self.hub.silent(self.name))? {
+                Ok(()) => break,
+                // Somebody was faster, and is waited for.
+                Err(ApiError::LockAcquisition(_)) => {}
+                Err(problem) if tried == RETRIES || !refusal::may_pass(&problem) => {
+                    return Err(self.hub.refusal(self.name, &problem));
+                }
+                Err(_) => {
+                    thread::sleep(PAUSE * 2_u32.pow(tried));
+                    tried += 1;
+                }
             }
-            std::thread::sleep(PAUSE * 2_u32.pow(tried));
-            tried += 1;
         }
         if path.exists() {
             return Ok(());
@@ -90,18 +115,36 @@ impl<'a> Repository<'a> {
         // As above.
         fs::create_dir_all(directory).and_then(|()| fs::write(&note, files)).ok();
     }
+}
 
+/// One attempt at a file.
+struct Attempt {
+    api: Api,
+    repo: Repo,
+    cache: PathBuf,
+    /// Where it is once it is there.
+    path: PathBuf,
+    file: String,
+}
+
+impl Attempt {
     /// Goes on where the last attempt stopped.
-    fn attempt(&self, file: &str) -> std::result::Result<(), ApiError> {
-        let said = self.api.metadata(&self.files.url(file))?;
+    fn run(&self, signs: &Signs) -> std::result::Result<(), ApiError> {
+        let files = self.api.repo(self.repo.clone());
+        let said = self.api.metadata(&files.url(&self.file))?;
         let expected = said.size() as u64;
-        let cache = Cache::new(self.hub.cache.clone()).repo(self.hub.repo(self.name));
-        let part = cache.blob_path(said.etag()).with_extension("part");
+        let blob = Cache::new(self.cache.clone()).repo(self.repo.clone()).blob_path(said.etag());
+        self.wait_for_others(&blob, signs)?;
+        if self.path.exists() {
+            return Ok(());
+        }
+        let part = blob.with_extension("part");
         if part.metadata().is_ok_and(|part| part.len() >= expected) {
             // Nothing is left to be asked for, and what is too long was never right.
             fs::remove_file(&part)?;
         }
-        let link = self.files.download(file)?;
+        let watched = Watched { bar: ProgressBar::new(0), signs: signs.clone() };
+        let link = files.download_with_progress(&self.file, watched)?;
         let blob = fs::canonicalize(&link)?;
         let found = blob.metadata()?.len();
         if found == expected {
@@ -112,8 +155,27 @@ impl<'a> Repository<'a> {
             // Where there are no links, the two are one.
             fs::remove_file(&link).ok();
         }
-        let problem = format!("`{file}` has {found} bytes, expected {expected}");
+        let problem = format!("`{}` has {found} bytes, expected {expected}", self.file);
         Err(std::io::Error::other(problem).into())
+    }
+
+    /// Waits for whoever downloads the same file, by the lock that hf-hub has for it.
+    fn wait_for_others(&self, blob: &Path, signs: &Signs) -> std::io::Result<()> {
+        fs::create_dir_all(blob.parent().expect("a blob lies in a directory"))?;
+        let lock = File::create(blob.with_extension("lock"))?;
+        let mut is_said = false;
+        // On file systems that know no locks nobody is waited for.
+        while let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            if !is_said {
+                let file = &self.file;
+                writeln!(std::io::stderr(), "another program downloads {file}: waiting for it")
+                    .ok();
+                is_said = true;
+            }
+            signs.send(()).ok();
+            thread::sleep(GLANCE);
+        }
+        Ok(())
     }
 }
 

@@ -20,6 +20,15 @@ impl Hub {
                 let problem = format!("is not on {} (revision {revision})", self.endpoint);
                 Error::file(repository, problem)
             }
+            // A token that has expired is refused even for what everybody may have.
+            ureq::Error::StatusCode(401) if self.token.is_some() => {
+                let problem = format!(
+                    "{} does not take the token that was sent (HF_TOKEN, or `token` in HF_HOME): it may have expired, \
+                     expected one that holds, or none for a model that everybody may have",
+                    self.endpoint
+                );
+                Error::file(repository, problem)
+            }
             // The hub does not tell strangers which private models exist.
             ureq::Error::StatusCode(401 | 403) => {
                 let problem = format!(
@@ -34,6 +43,15 @@ impl Hub {
             }
             ref other => self.unreachable(name, &other.to_string()),
         }
+    }
+
+    /// What to say when nothing comes any more.
+    pub(super) fn silent(&self, name: &HubName) -> Error {
+        let problem = format!(
+            "{} has sent nothing for {:?}; what has come is kept, and the next try goes on there",
+            self.endpoint, self.patience
+        );
+        Error::file(&name.repository, problem)
     }
 
     /// What to say without a network, in one sentence.
