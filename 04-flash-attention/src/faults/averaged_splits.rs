@@ -21,7 +21,7 @@ pub fn averaged_splits(head: &Head, workers: usize, traffic: &Traffic) -> Array2
     let (queries, places) = (head.queries.nrows(), head.keys.nrows());
     let mut sums = Array2::zeros((queries, head.values.ncols()));
     let mut counts = vec![0.0f32; queries];
-    for part in runs(places, places.div_ceil(workers)) {
+    for part in runs(places, places.div_ceil(workers).max(1)) {
         let within = |seen: &std::ops::Range<usize>| {
             let end = seen.end.min(part.end);
             seen.start.max(part.start).min(end)..end

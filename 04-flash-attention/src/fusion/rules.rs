@@ -93,7 +93,8 @@ pub fn fuse_add_norm(graph: &Graph) -> Graph {
 pub fn fuse_rope(graph: &Graph) -> Graph {
     // The attention that is all that reads a rotation, if it is.
     let attention_of = |rope: usize| match graph.readers(Wire { node: rope, part: 0 })[..] {
-        [reader] if matches!(graph.nodes()[reader].op, Op::Attention { .. }) => Some(reader),
+        // One that turns already would turn them twice.
+        [reader] if graph.nodes()[reader].op == (Op::Attention { turns: false }) => Some(reader),
         _ => None,
     };
     let is_rope = |wire: &Wire| graph.nodes()[wire.node].op == Op::Rope;

@@ -62,6 +62,10 @@ impl Program {
             let found = format!("{} operations", graph.nodes().len());
             return Err(Error::invalid("a graph to run", found, "its input first"));
         }
+        if let Some(at) = graph.nodes()[1..].iter().position(|node| node.op == Op::Input) {
+            let found = format!("an input as operation {}", at + 1);
+            return Err(Error::invalid("a graph to run", found, "one input, and that first"));
+        }
         let (mut linears, mut norms) = (HashMap::new(), HashMap::new());
         for node in graph.nodes() {
             match &node.op {
@@ -104,7 +108,7 @@ impl Program {
     fn apply(&self, node: &Node, mut inputs: Vec<Array2<f32>>) -> Result<Vec<Array2<f32>>> {
         let one = |rows: Array2<f32>| Ok(vec![rows]);
         match &node.op {
-            Op::Input => one(inputs.swap_remove(0)),
+            Op::Input => unreachable!("the one input comes first, and is not run"),
             Op::Norm(weight) => one(self.norm(&inputs[0], weight)),
             Op::Linear(matrices) => {
                 let all = self.linears[&matrices[0].0].apply(inputs[0].view());

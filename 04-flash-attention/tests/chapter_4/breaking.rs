@@ -73,4 +73,9 @@ fn an_average_over_parts_dilutes_the_answer() {
     let merged = flash_decoding(&head, 4, &Traffic::new())[[0, 0]];
     let averaged = averaged_splits(&head, 4, &Traffic::new())[[0, 0]];
     assert_eq!((merged, averaged), (1.0, 0.25));
+    // Where nothing is seen, nothing is answered.
+    let nothing = Array2::zeros((0, 1));
+    let sees = std::iter::once(0..0).collect::<Vec<_>>();
+    let head = self::head(&queries, &nothing, &nothing, &sees);
+    assert_eq!(averaged_splits(&head, 4, &Traffic::new())[[0, 0]], 0.0);
 }

@@ -23,7 +23,13 @@ fn bits_of_a_weight_are_time() {
 
 #[test]
 fn the_largest_sum_of_a_group() {
-    let largest = 32 * 128 * 127;
+    // Codes as no encoder here writes them, but a file may hold them, against activations that are all as large as can be.
+    let mut block = half::f16::ONE.to_le_bytes().to_vec();
+    block.extend([-128i8 as u8; 32]);
+    let stored = Rows::stored(Format::Q8_0, 1, 32, block).unwrap();
+    let (simd, pool, memory) = (Simd::within(Isa::best()), Pool::new(1), Memory::new(1));
+    let linear = PackedLinear::from_rows(&stored, simd, &pool, &memory).unwrap();
+    let largest = -linear.apply(Array2::from_elem((1, 32), 127.0).view())[[0, 0]] as i32;
     assert_eq!(largest, 520_192);
     // An f32 holds every integer up to 2^24.
     assert!(largest < 1 << 24);

@@ -80,6 +80,17 @@ fn a_rotation_that_two_read_stays() {
     assert_eq!(fuse_rope(&graph), graph);
 }
 
+/// What is turned on its way in was turned before all the same.
+#[test]
+fn a_rotation_before_an_attention_that_turns_stays() {
+    let mut graph = Graph::new();
+    let x = graph.push(Op::Input, &[], &[8]);
+    let q = graph.push(Op::Rope, &[x], &[8]);
+    let k = graph.push(Op::Rope, &[x], &[8]);
+    graph.push(Op::Attention { turns: true }, &[q, k, x], &[8]);
+    assert_eq!(fuse_rope(&graph), graph);
+}
+
 #[test]
 fn a_sum_that_is_normed_goes_on_as_a_sum_too() {
     let mut graph = Graph::new();
@@ -103,10 +114,20 @@ fn run(graph: Graph, isa: Isa) -> (Array2<f32>, Counted) {
 }
 
 #[test]
-fn a_graph_without_its_input_is_no_program() {
+fn a_graph_without_its_one_input_is_no_program() {
     let no_input = Program::new(Graph::new(), &config(), &random_tensors(3), Isa::SCALAR);
     let said = no_input.err().unwrap().to_string();
     assert_eq!(said, "a graph to run is 0 operations, expected its input first");
+    let mut graph = Graph::new();
+    let first = graph.push(Op::Input, &[], &[40]);
+    let second = graph.push(Op::Input, &[], &[40]);
+    graph.push(Op::Add, &[first, second], &[40]);
+    let two = Program::new(graph, &config(), &random_tensors(3), Isa::SCALAR);
+    let said = two.err().unwrap().to_string();
+    assert_eq!(
+        said,
+        "a graph to run is an input as operation 1, expected one input, and that first"
+    );
 }
 
 #[test]

@@ -17,11 +17,8 @@ pub(super) fn is_worth_it(bytes: usize) -> bool {
     let gives = read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     let gives = gives.is_ok_and(|ways| !ways.contains("[never]"));
     let there = read_to_string("/proc/meminfo").ok().and_then(|all| available(&all));
-    // A container may have less than the machine. What of that is in use counts files that the system could let go of.
-    let number =
-        |file: &str| read_to_string(format!("/sys/fs/cgroup/{file}")).ok()?.trim().parse().ok();
-    let (most, used) = (number("memory.max"), number("memory.current"));
-    let own = most.zip(used).map(|(most, used): (usize, usize)| most.saturating_sub(used));
+    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = left_to_groups(&groups, |file| read_to_string(file).ok());
     gives && there.into_iter().chain(own).min().is_some_and(|free| free / 2 >= bytes)
 }
 
@@ -29,6 +26,39 @@ pub(super) fn is_worth_it(bytes: usize) -> bool {
 fn available(meminfo: &str) -> Option<usize> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<usize>().ok()?.checked_mul(1024)
+}
+
+/// Bytes that the limits of control groups leave to a process: a container, or a service, may have less than the machine. `groups`
+/// is what `/proc/self/cgroup` says; limits of the groups around its own hold as well. What is in use counts files that the
+/// system could let go of. Nothing if there is no limit.
+fn left_to_groups(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let left = |line: &str| {
+        // `number:controllers:path`, where the second version has all controllers in one.
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let (root, limit, usage) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
+            names if names.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => return None,
+        };
+        let number = |group: &str, file: &str| -> Option<usize> {
+            read(&format!("{root}{group}/{file}"))?.trim().parse().ok()
+        };
+        let mut rooms = Vec::new();
+        let mut group = path.trim_end_matches('/');
+        loop {
+            let most_and_used = number(group, limit).zip(number(group, usage));
+            rooms.extend(most_and_used.map(|(most, used)| most.saturating_sub(used)));
+            match group.rsplit_once('/') {
+                Some((around, _)) => group = around,
+                None => break,
+            }
+        }
+        rooms.into_iter().min()
+    };
+    groups.lines().filter_map(left).min()
 }
 
 /// Begins to copy matrices, given as each thread's block of them, from the file that is mapped. Matrices that nobody has any more
@@ -108,6 +138,35 @@ mod tests {
         );
         assert_eq!(available("MemFree: 1 kB"), None);
         assert!(!is_worth_it(1 << 60));
+    }
+
+    #[test]
+    fn a_container_s_limit_holds_and_those_around_it() {
+        let files = [
+            ("/sys/fs/cgroup/system.slice/memory.max", "1000\n"),
+            ("/sys/fs/cgroup/system.slice/memory.current", "400\n"),
+            ("/sys/fs/cgroup/system.slice/ladder.service/memory.max", "max\n"),
+            ("/sys/fs/cgroup/system.slice/ladder.service/memory.current", "300\n"),
+            ("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "500"),
+            ("/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "450"),
+            ("/sys/fs/cgroup/memory.max", "90"),
+            ("/sys/fs/cgroup/memory.current", "100"),
+        ];
+        let read = |file: &str| {
+            let found = files.iter().find(|(name, _)| *name == file);
+            found.map(|(_, text)| (*text).to_owned())
+        };
+        let beside =
+            |file: &str| read(file).filter(|_| !file.starts_with("/sys/fs/cgroup/memory."));
+        let left = |groups| left_to_groups(groups, beside);
+        assert_eq!(left("0::/system.slice/ladder.service\n"), Some(600));
+        assert_eq!(left("3:cpu,memory:/docker/abc\n2:cpuset:/docker/abc\n"), Some(50));
+        assert_eq!(left("3:memory:/docker/abc\n0::/system.slice"), Some(50));
+        assert_eq!(left("0::/user.slice\n"), None);
+        assert_eq!(left(""), None);
+        // Of a container of its own the root is what it may have; what is over it is nothing.
+        assert_eq!(left_to_groups("0::/", read), Some(0));
+        assert_eq!(left_to_groups("0::/system.slice/ladder.service", read), Some(0));
     }
 
     #[test]
