@@ -77,8 +77,6 @@ impl<'a> Repository<'a> {
             let done = while_it_lives(self.hub.patience, move |signs| attempt.run(signs));
             match done.ok_or_else(|| self.hub.silent(self.name))? {
                 Ok(()) => break,
-                // Somebody was faster, and is waited for.
-                Err(ApiError::LockAcquisition(_)) => {}
                 Err(problem) if tried == RETRIES || !refusal::may_pass(&problem) => {
                     return Err(self.hub.refusal(self.name, &problem));
                 }

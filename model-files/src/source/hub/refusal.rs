@@ -86,10 +86,11 @@ fn first(names: &[&str]) -> String {
     }
 }
 
-/// Whether asking once more may help: the connection broke off, or the hub has too much to do.
+/// Whether asking once more may help: the connection broke off, the hub has too much to do, or somebody else was first to begin
+/// the same file.
 pub(super) fn may_pass(error: &ApiError) -> bool {
     match error {
-        ApiError::IoError(_) => true,
+        ApiError::IoError(_) | ApiError::LockAcquisition(_) => true,
         ApiError::RequestError(request) => match **request {
             ureq::Error::StatusCode(status) => matches!(status, 408 | 429 | 500..),
             _ => true,
