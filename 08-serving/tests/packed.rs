@@ -199,7 +199,8 @@ fn the_fast_mode_says_its_name() {
 }
 
 /// A config of each family that makes matrices of others, or has more than Llama's.
-const FAMILIES: [&str; 7] = [
+const FAMILIES: [&str; 8] = [
+    r#""architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0]"#,
     r#""architectures": ["Qwen3ForCausalLM"]"#,
     r#""architectures": ["Gemma3ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
        "sliding_window": 48, "sliding_window_pattern": 2, "rope_local_base_freq": 500.0"#,

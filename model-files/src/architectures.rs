@@ -7,6 +7,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `fields.rs` | a `config.json`, field by field |
+//! | `smollm3.rs` | layers that do not turn |
 //! | `qwen2.rs` | biases on queries, keys and values |
 //! | `qwen3_moe.rs` | Qwen3 with experts, by way of rung 03 |
 //! | `windows.rs` | Qwen3, Mistral, and this project's hybrid: windows, QK norm, shared layers |
@@ -22,6 +23,7 @@ mod parts;
 mod phi3;
 mod qwen2;
 mod qwen3_moe;
+mod smollm3;
 mod steps;
 mod windows;
 
@@ -35,9 +37,10 @@ use naive_decode::{
 type Read = fn(&Fields) -> Result<Architecture>;
 
 /// Every architecture that is read, by the name that `config.json` has for it.
-const KNOWN: [(&str, Read); 12] = [
+const KNOWN: [(&str, Read); 13] = [
     ("LlamaForCausalLM", llama),
     ("MistralForCausalLM", windows::read),
+    ("SmolLM3ForCausalLM", smollm3::read),
     ("Qwen2ForCausalLM", qwen2::read),
     ("Qwen3ForCausalLM", windows::read),
     ("Qwen3MoeForCausalLM", qwen3_moe::read),

@@ -27,7 +27,7 @@ pub(super) fn known() -> Result<Vec<(&'static Known, Architecture)>> {
 }
 
 /// Smallest first within an architecture.
-const KNOWN: [Known; 11] = [
+const KNOWN: [Known; 12] = [
     Known {
         name: "HuggingFaceTB/SmolLM2-135M-Instruct",
         licence: "apache-2.0",
@@ -100,6 +100,15 @@ const KNOWN: [Known; 11] = [
             "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
             "intermediate_size": 14336, "vocab_size": 32768, "max_position_embeddings": 32768,
             "rms_norm_eps": 1e-5, "rope_theta": 1e6, "sliding_window": null}"#,
+    },
+    Known {
+        name: "HuggingFaceTB/SmolLM3-3B",
+        licence: "apache-2.0",
+        parameters: 3_075_098_624,
+        config: r#"{"architectures": ["SmolLM3ForCausalLM"], "hidden_size": 2048,
+            "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4,
+            "intermediate_size": 11008, "vocab_size": 128256, "max_position_embeddings": 65536,
+            "rms_norm_eps": 1e-6, "rope_theta": 5e6, "tie_word_embeddings": true}"#,
     },
     Known {
         name: "Qwen/Qwen2.5-0.5B-Instruct",

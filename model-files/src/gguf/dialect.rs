@@ -24,8 +24,9 @@ pub(super) struct Dialect {
 }
 
 /// Every architecture that is read.
-const DIALECTS: [Dialect; 8] = [
+const DIALECTS: [Dialect; 9] = [
     dialect("llama", "LlamaForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
+    dialect("smollm3", "SmolLM3ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
     dialect("qwen2", "Qwen2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).with(QKV_BIASES),
     dialect("qwen3", "Qwen3ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS]),
     dialect("qwen3moe", "Qwen3MoeForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS, EXPERTS]),

@@ -61,6 +61,8 @@ fn family(own: &str, isa: Isa, kv_element: Element) -> Model {
 
 const QWEN2: &str = r#""architectures": ["Qwen2ForCausalLM"]"#;
 
+const SMOLLM3: &str = r#""architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0, 1]"#;
+
 const QWEN3_MOE: &str = r#""architectures": ["Qwen3MoeForCausalLM"], "head_dim": 16, "num_experts": 5,
     "num_experts_per_tok": 2, "moe_intermediate_size": 20, "norm_topk_prob": true"#;
 
@@ -78,12 +80,13 @@ const GEMMA3: &str = r#""architectures": ["Gemma3ForCausalLM"], "head_dim": 16,
 
 type Build = fn(Isa, Element) -> Model;
 
-const MODELS: [(&str, Build); 10] = [
+const MODELS: [(&str, Build); 11] = [
     ("latents, explicit", |isa, element| latent(Form::Explicit, None, isa, element)),
     ("latents, absorbed", |isa, element| latent(Form::Absorbed, None, isa, element)),
     ("compressed queries, explicit", |isa, element| latent(Form::Explicit, Some(20), isa, element)),
     ("compressed queries, absorbed", |isa, element| latent(Form::Absorbed, Some(20), isa, element)),
     ("windows and shared layers", windowed),
+    ("SmolLM3", |isa, element| family(SMOLLM3, isa, element)),
     ("Qwen2", |isa, element| family(QWEN2, isa, element)),
     ("Qwen3 MoE", |isa, element| family(QWEN3_MOE, isa, element)),
     ("Phi-3", |isa, element| family(PHI3, isa, element)),
@@ -151,6 +154,8 @@ fn every_processor_gives_these_bits() {
     compressed queries, absorbed, Bf16: 93a007f81ede0ceb
     windows and shared layers, F32: bd89b699f5345f20
     windows and shared layers, Bf16: f55b27c3683a7afb
+    SmolLM3, F32: afef89df5bc372d1
+    SmolLM3, Bf16: 3d75bbc3c8e91b7d
     Qwen2, F32: de19f9e986c89070
     Qwen2, Bf16: 5f2330f48848729e
     Qwen3 MoE, F32: cf2685e8f09d3c43

@@ -7,6 +7,7 @@
 //! | File | Compares |
 //! |---|---|
 //! | `llama.rs` | the embedded target, and a checkpoint with a head of its own |
+//! | `smollm3.rs` | layers that do not turn |
 //! | `qwen2.rs` | biases |
 //! | `qwen3_moe.rs` | Qwen3's experts |
 //! | `qwen3_mistral.rs` | QK norm; windows |
@@ -30,3 +31,4 @@ mod qwen2;
 mod qwen3_mistral;
 mod qwen3_moe;
 mod recoded;
+mod smollm3;

@@ -85,6 +85,22 @@ fn configs_that_contradict_themselves_are_refused_by_field() {
     for (config, fields, words) in [
         (tiny::llama(), json!({ "attention_bias": true }), ["attention_bias", "true", "no bias"]),
         (tiny::llama(), json!({ "hidden_act": "gelu" }), ["hidden_act", "gelu", "silu"]),
+        (
+            tiny::smollm3(),
+            json!({ "no_rope_layers": [1, 0] }),
+            ["no_rope_layers", "[1,0]", "3 numbers"],
+        ),
+        (
+            tiny::smollm3(),
+            json!({ "no_rope_layers": [1, 2, 0] }),
+            ["no_rope_layers", "[1,2,0]", "0 for one that does not"],
+        ),
+        (
+            tiny::smollm3(),
+            json!({ "no_rope_layers": null, "no_rope_layer_interval": 0 }),
+            ["no_rope_layer_interval", "0", "at least 1"],
+        ),
+        (tiny::smollm3(), json!({ "mlp_bias": true }), ["mlp_bias", "true", "no bias"]),
         (tiny::qwen2(), json!({ "num_key_value_heads": 3 }), ["num_key_value_heads", "3", "4"]),
         (
             tiny::qwen2(),

@@ -100,6 +100,16 @@ pub(crate) fn mistral() -> Value {
     with(llama(), json!({ "architectures": ["MistralForCausalLM"], "sliding_window": 9 }))
 }
 
+/// The last of three layers does not turn.
+pub(crate) fn smollm3() -> Value {
+    let fields = json!({
+        "architectures": ["SmolLM3ForCausalLM"], "tie_word_embeddings": true,
+        "no_rope_layers": [1, 1, 0], "use_sliding_window": false, "sliding_window": null,
+        "mlp_bias": false,
+    });
+    with(llama(), fields)
+}
+
 pub(crate) fn qwen2() -> Value {
     let fields = json!({
         "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": true,

@@ -42,6 +42,21 @@ fn windows_are_where_each_family_has_them() {
 }
 
 #[test]
+fn layers_that_do_not_turn_are_those_that_are_listed_or_every_fourth() {
+    let logits = |fields: Value| logits(&random(&with(tiny::smollm3(), fields)));
+    let listed = |turns: Value| json!({ "num_hidden_layers": 4, "no_rope_layers": turns });
+    let every = |interval: Value| json!({ "num_hidden_layers": 4, "no_rope_layers": null, "no_rope_layer_interval": interval });
+    assert!(logits(every(json!(null))) == logits(listed(json!([1, 1, 1, 0]))));
+    assert!(logits(every(json!(2))) == logits(listed(json!([1, 0, 1, 0]))));
+    assert!(logits(every(json!(2))) != logits(every(json!(4))));
+    // Where all turn, it is Llama.
+    let llama = with(tiny::llama(), json!({ "num_hidden_layers": 4, "tie_word_embeddings": true }));
+    assert!(logits(listed(json!([1, 1, 1, 1]))) == self::logits(&random(&llama)));
+    // Embeddings are tied unless it is said that they are not.
+    assert!(read(&with(tiny::smollm3(), json!({ "tie_word_embeddings": null }))).config.tied_head);
+}
+
+#[test]
 fn newer_configs_of_gemma_say_the_same_by_kind_of_layer() {
     let newer = json!({ "rope_theta": null, "rope_local_base_freq": null, "rope_parameters": {
         "full_attention": { "rope_type": "default", "rope_theta": 500000.0 },

@@ -53,10 +53,11 @@ impl Conversion<'_> {
         if self.is_gemma() && name.ends_with("norm.weight") {
             values.iter_mut().for_each(|v| *v += 1.0);
         }
-        if self.name == "llama" && name.contains("q_proj") {
+        let is_permuted = ["llama", "smollm3"].contains(&self.name);
+        if is_permuted && name.contains("q_proj") {
             values = interleaved(&values, self.number("num_attention_heads"), shape);
         }
-        if self.name == "llama" && name.contains("k_proj") {
+        if is_permuted && name.contains("k_proj") {
             values = interleaved(&values, self.number("num_key_value_heads"), shape);
         }
         if self.split && name.ends_with("kv_b_proj.weight") {

@@ -42,6 +42,16 @@ fn mistral_from_gguf_is_mistral() {
     compare(tiny::mistral(), "llama", false);
 }
 
+/// GGUF does not say which layers do not turn: it is every fourth, as in llama.cpp.
+#[test]
+fn smollm3_from_gguf_is_smollm3() {
+    let config =
+        tiny::with(tiny::smollm3(), json!({ "num_hidden_layers": 5, "no_rope_layers": null }));
+    compare(config.clone(), "smollm3", false);
+    let listed = tiny::with(config, json!({ "no_rope_layers": [1, 1, 1, 0, 1] }));
+    compare(listed, "smollm3", false);
+}
+
 #[test]
 fn qwen2_from_gguf_is_qwen2() {
     compare(tiny::qwen2(), "qwen2", false);

@@ -110,7 +110,7 @@ const DEFAULT: [&str; 4] = [
     r"[0-9][0-9][0-9]",
 ];
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     Rule { names: &["default"], words: Words::Patterns(&DEFAULT), ..GPT_2 },
     GPT_2,
     Rule { names: &["smollm", "starcoder", "codeshell"], words: Words::Digits, ..GPT_2 },
@@ -121,6 +121,8 @@ const RULES: [Rule; 10] = [
         adds_beginning: true,
         ..GPT_2
     },
+    // Llama 3's vocabulary, where conversion does not know it for one: SmolLM3's.
+    Rule { names: &["smaug-bpe"], words: Words::Patterns(&[LLAMA_3]), whole_words: true, ..GPT_2 },
     Rule {
         names: &["qwen2", "deepseek-r1-qwen"],
         words: Words::Patterns(&[QWEN_2]),
