@@ -54,8 +54,10 @@ struct Head {
         high = pair.of[1];
         if (is_value) return;
         const float a = low, b = high;
-        low = a * cosine - b * sine;
-        high = b * cosine + a * sine;
+        // Each product is rounded by itself, as on a processor. Left to the compiler, one of the two may be fused with the sum, and
+        // not the same one in every kernel: a row's bits would depend on how many there are.
+        low = __fsub_rn(__fmul_rn(a, cosine), __fmul_rn(b, sine));
+        high = __fadd_rn(__fmul_rn(b, cosine), __fmul_rn(a, sine));
     }
     __device__ __forceinline__ void store(bf16* to, int head_dim) const {
         to[threadIdx.x] = to_bf16(low);
@@ -99,6 +101,19 @@ extern "C" __global__ void rope_cache_parts(bf16* __restrict__ queries, bf16* __
                block_stride, head_stride);
 }
 
+// Whether a code can say that a number is none.
+template <class Code>
+constexpr bool HAS_NAN = false;
+template <>
+constexpr bool HAS_NAN<E4m3> = true;
+
+// Bits of a number's size, in the order of sizes. Those of NaN come last: where no code says that a number is none, the scale does.
+template <class Code>
+__device__ __forceinline__ u32 size_of(float x) {
+    const u32 bits = __float_as_uint(fabsf(x));
+    return HAS_NAN<Code> && bits > 0x7f800000u ? 0 : bits;
+}
+
 // The same with keys and values in bytes: a head's largest element becomes the largest number of the code, and what the bytes
 // are to be multiplied with is stored beside them.
 template <class Code>
@@ -106,16 +121,17 @@ __device__ __forceinline__ void rope_cache_bytes(bf16* queries, typename Code::S
                                                  float* key_scales, float* value_scales, const Head& head,
                                                  int heads, int head_dim, long long block_stride, long long head_stride,
                                                  long long scale_block_stride, long long scale_head_stride) {
-    __shared__ float largest_of[2];  // of the warps; there are one or two
+    __shared__ u32 largest_of[2];  // of the warps; there are one or two
     if (head.kv_head < 0) return head.store(queries + (head.row * heads + head.head) * head_dim, head_dim);
     if (head.slot < 0) return;
-    float largest = fmaxf(fabsf(head.low), fabsf(head.high));
-    for (int step = WARP / 2; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-    if (threadIdx.x % WARP == 0) largest_of[threadIdx.x / WARP] = largest;
+    u32 bits = max(size_of<Code>(head.low), size_of<Code>(head.high));
+    for (int step = WARP / 2; step > 0; step /= 2) bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, step));
+    if (threadIdx.x % WARP == 0) largest_of[threadIdx.x / WARP] = bits;
     __syncthreads();
-    for (int warp = 0; warp < static_cast<int>(blockDim.x) / WARP; ++warp) largest = fmaxf(largest, largest_of[warp]);
+    for (int warp = 0; warp < static_cast<int>(blockDim.x) / WARP; ++warp) bits = max(bits, largest_of[warp]);
+    const float largest = __uint_as_float(bits);
     // What is so small that its inverse is not finite counts as 0.
-    const bool is_something = largest > 0x1p-100f;
+    const bool is_something = !(largest <= 0x1p-100f);
     const float scale = is_something ? largest / Code::LARGEST : 0.0f;
     const float per_code = is_something ? Code::LARGEST / largest : 0.0f;
     const long long block = head.slot / BLOCK_TOKENS, place = head.slot % BLOCK_TOKENS;

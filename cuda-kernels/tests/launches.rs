@@ -278,12 +278,12 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
         let x = Product::Parts { parts: 0, splits };
         AddRmsNorm { x, width, ..ADD_RMS_NORM }.launch()
     };
-    add(usize::from(u16::MAX), 12_280).unwrap();
-    assert!([1, 12, 24].iter().all(|&splits| AddRmsNorm::adds(splits, 12_280)));
-    assert!(!AddRmsNorm::adds(25, 64) && !AddRmsNorm::adds(1, 12_281));
+    add(usize::from(u16::MAX), 12_032).unwrap();
+    assert!([1, 12, 24].iter().all(|&splits| AddRmsNorm::adds(splits, 12_032)));
+    assert!(!AddRmsNorm::adds(25, 64) && !AddRmsNorm::adds(1, 12_033));
     assert_eq!(
-        refused(add(3, 12_281)),
-        "add_rms_norm_parts: width is 12281; it must be from 1 to 12280"
+        refused(add(3, 12_033)),
+        "add_rms_norm_parts: width is 12033; it must be from 1 to 12032"
     );
     assert_eq!(
         refused(add(3, 102)),

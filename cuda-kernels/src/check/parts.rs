@@ -1,6 +1,6 @@
 //! Kernels that add a product's splits themselves, against the two kernels that they stand for, bit for bit.
 
-use super::numbers::{Random, to_bf16};
+use super::numbers::{Random, from_bf16, to_bf16};
 use super::{Bench, Problem, same};
 use crate::cache::{BLOCK_TOKENS, Cache, RopeCache};
 use crate::gemm::{Gemm, Product, SPLIT, Shares, Weights};
@@ -21,12 +21,12 @@ fn parts(splits: usize, count: usize) -> Vec<f32> {
     parts
 }
 
-/// The same product twice: in parts, and added and rounded.
+/// The same product twice: in parts, and added and rounded. And its numbers.
 fn both_ways(
     gpu: &mut Bench,
     (rows, width): (usize, usize),
     splits: usize,
-) -> Result<[Product; 2], Problem> {
+) -> Result<([Product; 2], Vec<f32>), Problem> {
     let count = rows * width;
     let apart = parts(splits, count);
     let sum = |i| apart[i..].iter().step_by(count).fold(0.0f32, |sum, part| sum + part);
@@ -47,7 +47,8 @@ fn both_ways(
         gpu.run(&product.decode_by(Shares::Splits, parts)?[1..])?;
         same("add_splits", &gpu.download(whole)?, &right)?;
     }
-    Ok([Product::Parts { parts, splits }, Product::Whole(whole.address())])
+    let numbers = right.into_iter().map(from_bf16).collect();
+    Ok(([Product::Parts { parts, splits }, Product::Whole(whole.address())], numbers))
 }
 
 /// Rows, splits and width: turns of splits that are short, whole and several; rows as wide as one turn of the threads that add
@@ -84,7 +85,7 @@ fn add_rms_norm(gpu: &mut Bench) -> Result<(), Problem> {
             gpu.run([&launch.launch()?])?;
             Ok::<_, Problem>((gpu.download(residual)?, gpu.download(out)?))
         };
-        let [apart, whole] = both_ways(gpu, (rows, width), splits)?;
+        let ([apart, whole], _) = both_ways(gpu, (rows, width), splits)?;
         let (found, right) = (run(gpu, apart)?, run(gpu, whole)?);
         let what = format!("{rows} x {width} of {splits} splits");
         same(&format!("the residual stream, {what}"), &found.0, &right.0)?;
@@ -101,7 +102,17 @@ fn rope_cache(gpu: &mut Bench) -> Result<(), Problem> {
     let (heads, kv_heads) = (3, 2);
     for (rows, splits, head_dim) in ROPES {
         let head_stride = BLOCK_TOKENS * head_dim;
-        let turns = Random(head_dim as u64).bf16s(rows * head_dim, 1.0);
+        let width = (heads + 2 * kv_heads) * head_dim;
+        let ([apart, whole], numbers) = both_ways(gpu, (rows, width), splits)?;
+        // Turns that leave next to nothing of the first head's pairs: how its products were rounded shows in what is left. The
+        // last row has the first position.
+        let (half, mut turns) = (head_dim / 2, Vec::new());
+        for row in numbers.chunks(width).rev() {
+            for (&a, &b) in row[..half].iter().zip(&row[half..]) {
+                let (sine, cosine) = (f64::from(a).atan2(b.into()) + 1e-4).sin_cos();
+                turns.extend([cosine as f32, sine as f32]);
+            }
+        }
         let turns = gpu.upload(&turns)?;
         let positions = gpu.upload(&(0..rows as i32).rev().collect::<Vec<_>>())?;
         // Each row has a place of its own; the last of several is padding.
@@ -134,8 +145,6 @@ fn rope_cache(gpu: &mut Bench) -> Result<(), Problem> {
             gpu.run([&launch.launch()?])?;
             Ok::<_, Problem>((gpu.download(queries)?, gpu.download(pool)?))
         };
-        let width = (heads + 2 * kv_heads) * head_dim;
-        let [apart, whole] = both_ways(gpu, (rows, width), splits)?;
         let (found, right) = (run(gpu, apart)?, run(gpu, whole)?);
         let what = format!("{rows} rows, heads of {head_dim}, {splits} splits");
         same(&format!("rope_cache_parts, queries, {what}"), &found.0, &right.0)?;

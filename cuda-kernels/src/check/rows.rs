@@ -198,7 +198,8 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
 pub(super) fn check_rope(gpu: &mut Bench) -> Result<(), Problem> {
     rope_cache(gpu)?;
     rope_cache_int8(gpu)?;
-    rope_cache_fp8(gpu)
+    rope_cache_fp8(gpu)?;
+    rope_cache_of_nan(gpu)
 }
 
 /// Rows of queries, keys and values, and where they are to go.
@@ -341,6 +342,26 @@ fn rope_cache_fp8(gpu: &mut Bench) -> Result<(), Problem> {
     rope_cache_in("rope_cache_fp8", Code::Fp8, from_e4m3, gpu, |right, scale, i| {
         (right[i].abs() / 16.0).max(scale * 2f64.powi(-10)) * 1.0001 + 1e-6
     })
+}
+
+/// No code of INT8 says that a number is none: its head's scale does.
+fn rope_cache_of_nan(gpu: &mut Bench) -> Result<(), Problem> {
+    let mut rope = Rope::new(64);
+    let odd = [(0, Rope::HEADS), (3, Rope::HEADS + Rope::KV_HEADS + 1)];
+    for (i, (row, head)) in odd.into_iter().enumerate() {
+        let all = Rope::HEADS + 2 * Rope::KV_HEADS;
+        rope.qkv[(row * all + head) * 64 + 40 * i + 3] = f32::NAN;
+    }
+    let pool = gpu.alloc::<u8>(rope.pool_len())?;
+    let scales = gpu.alloc::<f32>(rope.pool_len() / 64)?;
+    gpu.write(scales, &vec![0.0; rope.pool_len() / 64])?;
+    rope.run(gpu, rope.cache(pool.address(), 1, Some((scales.address(), Code::Int8))))?;
+    let scales = gpu.download(scales)?;
+    for (row, head, token) in Rope::written() {
+        let what = format!("rope_cache_int8, whether the scale of row {row}, head {head} is none");
+        same(&what, &[scales[token].is_nan()], &[odd.contains(&(row, head))])?;
+    }
+    Ok(())
 }
 
 /// Codes of one byte with a scale for each token and head. `bound` has what is right, the scale, and which element.

@@ -18,8 +18,9 @@ const ADDING_THREADS: u32 = 1_024;
 const SHARED_BYTES: usize = 48 << 10;
 /// Bytes of shared memory for an element of a row whose splits are added: a sum and a weight in bf16.
 const SHARED_OF_ELEMENT: usize = 4;
-/// The widest row whose splits are added: beside its elements the norm has a sum for each of eight warps.
-const WIDEST: usize = (SHARED_BYTES - 8 * 4) / SHARED_OF_ELEMENT;
+/// The widest row whose splits are added. Beside its elements the norm has a sum for each of eight warps, and what is asked for at
+/// launch begins at a multiple of 1,024 bytes.
+const WIDEST: usize = (SHARED_BYTES - 1_024) / SHARED_OF_ELEMENT;
 
 /// One block for each row.
 fn by_row(
@@ -112,7 +113,7 @@ impl AddRmsNorm {
     /// The launch.
     ///
     /// # Errors
-    /// As [`RmsNorm::launch`]. If splits are to be added: if the width is no multiple of 4, or more than 12,280.
+    /// As [`RmsNorm::launch`]. If splits are to be added: if the width is no multiple of 4, or more than 12,032.
     pub fn launch(&self) -> Result<Launch, Error> {
         let [out, residual, weight] = [self.out, self.residual, self.weight].map(Pointer);
         match self.x {

@@ -288,7 +288,7 @@ impl<'a> Block<'a> {
                             .global(address, bytes.into())
                             .map_err(|problem| problem.at(lane))?;
                         let old = allocation.load(offset, bytes);
-                        allocation.store(offset, bytes, combine(how, ty, old, a[lane], b[lane]));
+                        allocation.store(offset, bytes, in_global(how, ty, old, a[lane], b[lane]));
                         old
                     }
                     _ => {
@@ -304,6 +304,16 @@ impl<'a> Block<'a> {
         }
         Ok(())
     }
+}
+
+/// As [`combine`]. In global memory a float that is added to counts as zero where it is subnormal, and so do what is added and the
+/// sum; in shared memory they do not (PTX ISA, `atom`).
+fn in_global(how: Combine, ty: Type, old: u64, a: u64, b: u64) -> u64 {
+    if (how, ty) != (Combine::Add, Type::F32) {
+        return combine(how, ty, old, a, b);
+    }
+    let [old, a] = [old, a].map(|bits| float::flush(float::single(bits)));
+    float::bits(float::flush(old + a))
 }
 
 /// What an atomic leaves behind.

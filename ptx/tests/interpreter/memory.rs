@@ -90,6 +90,16 @@ fn atomics_in_global_and_shared_memory() {
     assert_eq!(global("exch.b32"), 31);
     let body = "mov.f32 %f1, 0f3F000000; red.global.add.f32 [%out], %f1;";
     assert_eq!(f32::from_bits(run_words(body, 32, &[0], 1).unwrap().0[0]), 16.0);
+    // What is too small for a leading 1 is nothing in global memory, and something in shared memory.
+    let small = "mov.b32 %f1, 0x00010000;";
+    let body = format!("{small} red.global.add.f32 [%out], %f1;");
+    assert_eq!(run_words(&body, 2, &[0], 1).unwrap().0[0], 0);
+    let body = format!(
+        "{small} mov.u32 %r1, 0; st.shared.u32 [smem], %r1; bar.warp.sync -1; red.shared.add.f32 [smem], %f1;\n\
+         bar.warp.sync -1; ld.shared.u32 %r1, [smem]; {}",
+        store("%r1")
+    );
+    assert_eq!(run_words(&body, 2, &[0], 2).unwrap().0, [0x0002_0000; 2]);
     // Who swaps first has it.
     let body = format!("atom.global.cas.b32 %r1, [%out+256], 0, 1; {}", store("%r1"));
     let (found, _) = run_words(&body, 32, &[0], 65).unwrap();
