@@ -102,6 +102,7 @@ class Run:
         tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
         self.questions = load_questions(work / "corpus/recall_questions.jsonl", tokenizer)[:questions]
         self.step, self.tokens, self.seconds, self.curve = 0, 0, 0.0, []
+        self.losses = []  # since the last evaluation
         self.checkpoint = work / f"{name}.checkpoint.pt"
         if self.checkpoint.exists():
             self.resume()
@@ -112,6 +113,7 @@ class Run:
             optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
             generator=self.generator.get_state(),
             progress=(self.step, self.tokens, self.seconds, self.curve),
+            losses=self.losses,
         )
         # Written beside and moved: an interruption leaves the old checkpoint whole.
         torch.save(state, self.checkpoint.with_suffix(".new"))
@@ -124,6 +126,7 @@ class Run:
             optimizer.load_state_dict(saved)
         self.generator.set_state(state["generator"])
         self.step, self.tokens, self.seconds, self.curve = state["progress"]
+        self.losses = state["losses"]
 
     def train_step(self):
         """One update; returns the batch's loss."""
@@ -183,15 +186,16 @@ class Run:
     def train(self):
         stopping = []
         signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-        losses, started = [], time.time()
+        started = time.time()
         while self.tokens < self.total_tokens:
-            losses.append(self.train_step())
+            self.losses.append(self.train_step())
             if self.step % self.evaluate_every == 0 or self.tokens >= self.total_tokens:
                 # Evaluation is no part of the training time.
                 self.seconds += time.time() - started
-                self.evaluate(sum(losses) / len(losses))
+                self.evaluate(sum(self.losses) / len(self.losses))
+                self.losses = []
                 self.save()
-                losses, started = [], time.time()
+                started = time.time()
             if stopping:
                 self.seconds += time.time() - started
                 self.save()

@@ -34,6 +34,23 @@ fn calls_are_told_from_text_however_it_is_cut() {
 }
 
 #[test]
+fn a_mark_in_a_string_ends_no_call_and_one_that_was_cut_spoils_none() {
+    let city = |city: &str| ("weather".to_owned(), format!("{{\"city\": \"{city}\"}}"));
+    let call =
+        |city: &str| format!("{{\"name\": \"weather\", \"arguments\": {{\"city\": \"{city}\"}}}}");
+    for letters in 1..40 {
+        for inside in ["a </tool_call> b", "\\\"</tool_call>", "</tool_call>\\\\"] {
+            let answer = format!("<tool_call>{}</tool_call>", call(inside));
+            assert_eq!(run(&answer, letters), (String::new(), vec![city(inside)]), "{answer}");
+        }
+        for cut in 0.."</tool_call>".len() {
+            let answer = format!("<tool_call>{}{}", call("Köln"), &"</tool_call>"[..cut]);
+            assert_eq!(run(&answer, letters), (String::new(), vec![city("Köln")]), "{answer}");
+        }
+    }
+}
+
+#[test]
 fn what_comes_at_once_is_found_in_its_order() {
     let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
     let mut finder = CallFinder::new(vec!["now".into()]);
