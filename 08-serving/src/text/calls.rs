@@ -143,11 +143,7 @@ impl CallFinder {
             }
             Place::Call(Marked { close: None, .. }) => false,
             Place::Call(Marked { open, close: Some(close) }) => {
-                // In a string of the call's the mark is a part of that.
-                let mut ends = self.held.match_indices(close).map(|(at, _)| at);
-                let Some(at) = ends.find(|&at| !ends_in_string(&self.held[..at])) else {
-                    return false;
-                };
+                let Some(at) = self.held.find(close) else { return false };
                 let inside = self.held[..at].to_owned();
                 self.held.drain(..at + close.len());
                 let gap = std::mem::take(&mut self.gap);
@@ -165,19 +161,6 @@ impl CallFinder {
             }
         }
     }
-}
-
-/// Whether a beginning of JSON ends inside of a string.
-fn ends_in_string(json: &str) -> bool {
-    let (mut is_inside, mut letters) = (false, json.chars());
-    while let Some(letter) = letters.next() {
-        match letter {
-            '"' => is_inside = !is_inside,
-            '\\' if is_inside => drop(letters.next()),
-            _ => {}
-        }
-    }
-    is_inside
 }
 
 /// What a call's first key may be. Behind the others there may be more that is a call's.

@@ -26,11 +26,33 @@ struct SmolLm3 {
 /// Whatever does not go together.
 pub(super) fn read(fields: &Fields) -> Result<Architecture> {
     let turns = turns(fields)?;
-    // Left out, it is true, as in all configurations of Hugging Face's whose family does not say otherwise.
-    let tied = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-    let shape = fields.clone().with("tie_word_embeddings", tied).as_windowed()?;
+    let shape = with_defaults(fields, &turns)?.as_windowed()?;
     let family = Box::new(SmolLm3 { turns, windows: shape.windows });
     Ok(Architecture { config: shape.base, family })
+}
+
+/// What Hugging Face's configuration has where a file leaves something out. Windows are for layers that do not turn, if they are
+/// asked for and no layers are named.
+fn with_defaults(fields: &Fields, turns: &[bool]) -> Result<Fields> {
+    let tied = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+    let slides = fields.flag("use_sliding_window")?.unwrap_or(false);
+    let mut whole =
+        fields.clone().with("tie_word_embeddings", tied).with("use_sliding_window", slides);
+    if fields.value("num_key_value_heads").is_none() {
+        whole = whole.with("num_key_value_heads", 4);
+    }
+    if fields.value("rope_theta").or(fields.value("rope_parameters")).is_none() {
+        whole = whole.with("rope_theta", 2e6);
+    }
+    if fields.value("layer_types").is_none() {
+        let has_window = slides && fields.value("sliding_window").is_some();
+        let kind = |&turns: &bool| match has_window && !turns {
+            true => "sliding_attention",
+            false => "full_attention",
+        };
+        whole = whole.with("layer_types", turns.iter().map(kind).collect::<Vec<_>>());
+    }
+    Ok(whole)
 }
 
 /// Of each layer, whether it turns: 1 in the list, which is named after the others.
@@ -47,7 +69,9 @@ fn turns(fields: &Fields) -> Result<Vec<bool>> {
         _ => None,
     };
     let turns = list.as_array().and_then(|list| list.iter().map(one).collect());
-    turns.filter(|turns: &Vec<bool>| turns.len() == layers).ok_or_else(|| {
+    // Longer where layers have been left out.
+    let turns = turns.filter(|turns: &Vec<bool>| turns.len() >= layers);
+    turns.map(|turns| turns[..layers].to_vec()).ok_or_else(|| {
         let expected =
             format!("{layers} numbers, 1 for a layer that turns and 0 for one that does not");
         fields.refusal(LIST, &expected)

@@ -106,7 +106,7 @@ fn a_hub_that_falls_silent_is_not_waited_for_and_what_came_is_kept() {
     fs::write(blobs.join("tag-of-model.part"), &DRAFT.weights[..half]).unwrap();
     let patience = Duration::from_millis(500);
     let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };
-    assert_refused(&hub, "owner/name", &["owner/name", "sent nothing for 500ms", "is kept"]);
+    assert_refused(&hub, "owner/name", &["owner/name", "nothing has come for 500ms", "is kept"]);
     let part = fs::read(blobs.join("tag-of-model.part")).unwrap();
     assert!(part.len() >= half && DRAFT.weights.starts_with(&part), "{} bytes", part.len());
 }
@@ -119,22 +119,42 @@ fn what_another_program_downloads_is_waited_for() {
     fs::create_dir_all(&blobs).unwrap();
     let lock = fs::File::create(blobs.join("tag-of-model.lock")).unwrap();
     lock.lock().unwrap();
-    // Less patience than the other takes: it is at work, and the hub is not asked for anything.
+    // Less patience than the other takes: what that has grows, and the hub is not asked for anything.
     let patience = Duration::from_millis(500);
     let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };
     thread::scope(|scope| {
         let fetched = scope.spawn(|| hub.fetch(&name("owner/name")).unwrap());
-        thread::sleep(3 * patience);
+        for length in 1..15 {
+            fs::write(blobs.join("tag-of-model.part"), &DRAFT.weights[..length]).unwrap();
+            thread::sleep(patience / 5);
+        }
         assert!(!fetched.is_finished());
+        // As hf-hub has it: the lock is let go of before the file is in its place.
+        fs::remove_file(blobs.join("tag-of-model.part")).unwrap();
+        drop(lock);
+        thread::sleep(patience / 5);
         let snapshot = cache.path().join("models--owner--name/snapshots").join(COMMIT);
         fs::write(snapshot.join("model.safetensors"), DRAFT.weights).unwrap();
-        drop(lock);
         assert_eq!(fetched.join().unwrap(), snapshot);
     });
     let requests = server.requests.lock().unwrap();
     let asked = requests.iter().filter(|asked| asked.contains("model.safetensors"));
     // How long the file is, and nothing of it.
     assert_eq!(asked.count(), 1, "{requests:?}");
+}
+
+#[test]
+fn whoever_has_begun_a_download_and_does_nothing_is_not_waited_for() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = FakeHub::serve(model(), None);
+    let blobs = cache.path().join("models--owner--name/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    let lock = fs::File::create(blobs.join("tag-of-model.lock")).unwrap();
+    lock.lock().unwrap();
+    fs::write(blobs.join("tag-of-model.part"), &DRAFT.weights[..100]).unwrap();
+    let patience = Duration::from_millis(500);
+    let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };
+    assert_refused(&hub, "owner/name", &["owner/name", "nothing has come for 500ms"]);
 }
 
 #[test]

@@ -34,18 +34,13 @@ fn calls_are_told_from_text_however_it_is_cut() {
 }
 
 #[test]
-fn a_mark_in_a_string_ends_no_call_and_one_that_was_cut_spoils_none() {
-    let city = |city: &str| ("weather".to_owned(), format!("{{\"city\": \"{city}\"}}"));
-    let call =
-        |city: &str| format!("{{\"name\": \"weather\", \"arguments\": {{\"city\": \"{city}\"}}}}");
+fn a_mark_that_was_cut_spoils_no_call() {
+    let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
+    let is = ("weather".to_owned(), "{\"city\": \"Köln\"}".to_owned());
     for letters in 1..40 {
-        for inside in ["a </tool_call> b", "\\\"</tool_call>", "</tool_call>\\\\"] {
-            let answer = format!("<tool_call>{}</tool_call>", call(inside));
-            assert_eq!(run(&answer, letters), (String::new(), vec![city(inside)]), "{answer}");
-        }
         for cut in 0.."</tool_call>".len() {
-            let answer = format!("<tool_call>{}{}", call("Köln"), &"</tool_call>"[..cut]);
-            assert_eq!(run(&answer, letters), (String::new(), vec![city("Köln")]), "{answer}");
+            let answer = format!("<tool_call>{call}{}", &"</tool_call>"[..cut]);
+            assert_eq!(run(&answer, letters), (String::new(), vec![is.clone()]), "{answer}");
         }
     }
 }

@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// How often to look whether another program has downloaded what it is at.
 const GLANCE: Duration = Duration::from_millis(100);
 
+/// How often to look, once it has, whether that is where it should be.
+const GLANCES: u32 = 10;
+
 /// One commit of a repository on the hub.
 pub(super) struct Repository<'a> {
     hub: &'a Hub,
@@ -132,11 +135,16 @@ impl Attempt {
         let said = self.api.metadata(&files.url(&self.file))?;
         let expected = said.size() as u64;
         let blob = Cache::new(self.cache.clone()).repo(self.repo.clone()).blob_path(said.etag());
-        self.wait_for_others(&blob, signs)?;
-        if self.path.exists() {
-            return Ok(());
-        }
         let part = blob.with_extension("part");
+        if self.wait_for_others(&blob, &part, signs)? {
+            // The whole file has its name before it is where the model's files are.
+            for _ in 0..GLANCES {
+                if self.path.exists() {
+                    return Ok(());
+                }
+                thread::sleep(GLANCE);
+            }
+        }
         if part.metadata().is_ok_and(|part| part.len() >= expected) {
             // Nothing is left to be asked for, and what is too long was never right.
             fs::remove_file(&part)?;
@@ -157,11 +165,12 @@ impl Attempt {
         Err(std::io::Error::other(problem).into())
     }
 
-    /// Waits for whoever downloads the same file, by the lock that hf-hub has for it.
-    fn wait_for_others(&self, blob: &Path, signs: &Signs) -> std::io::Result<()> {
+    /// Waits for whoever downloads the same file, by the lock that hf-hub has for it; whether anybody did. As long as what they
+    /// have of it grows, they are alive.
+    fn wait_for_others(&self, blob: &Path, part: &Path, signs: &Signs) -> std::io::Result<bool> {
         fs::create_dir_all(blob.parent().expect("a blob lies in a directory"))?;
         let lock = File::create(blob.with_extension("lock"))?;
-        let mut is_said = false;
+        let (mut is_said, mut seen) = (false, 0);
         // On file systems that know no locks nobody is waited for.
         while let Err(TryLockError::WouldBlock) = lock.try_lock() {
             if !is_said {
@@ -170,10 +179,14 @@ impl Attempt {
                     .ok();
                 is_said = true;
             }
-            signs.send(()).ok();
+            let there = part.metadata().map_or(0, |part| part.len());
+            if there != seen {
+                seen = there;
+                signs.send(()).ok();
+            }
             thread::sleep(GLANCE);
         }
-        Ok(())
+        Ok(is_said)
     }
 }
 

@@ -48,8 +48,9 @@ impl Hub {
     /// What to say when nothing comes any more.
     pub(super) fn silent(&self, name: &HubName) -> Error {
         let problem = format!(
-            "{} has sent nothing for {:?}; what has come is kept, and the next try goes on there",
-            self.endpoint, self.patience
+            "nothing has come for {:?}, from {} or by way of another program that downloads it; what has come is kept, and the \
+             next try goes on there",
+            self.patience, self.endpoint
         );
         Error::file(&name.repository, problem)
     }

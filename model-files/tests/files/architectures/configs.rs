@@ -52,6 +52,17 @@ fn layers_that_do_not_turn_are_those_that_are_listed_or_every_fourth() {
     // Where all turn, it is Llama.
     let llama = with(tiny::llama(), json!({ "num_hidden_layers": 4, "tie_word_embeddings": true }));
     assert!(logits(listed(json!([1, 1, 1, 1]))) == self::logits(&random(&llama)));
+    // A list may be longer than the model.
+    assert!(logits(listed(json!([1, 1, 1, 0, 0, 1]))) == logits(listed(json!([1, 1, 1, 0]))));
+    // What is left out is as Hugging Face has it.
+    let bare =
+        json!({ "rope_theta": null, "num_key_value_heads": null, "max_window_layers": null });
+    let bare = read(&with(tiny::smollm3(), bare)).config;
+    assert_eq!((bare.rope_theta, bare.kv_heads), (2e6, 4));
+    let slides = json!({ "use_sliding_window": true, "sliding_window": 9 });
+    assert_eq!(windows(&with(tiny::smollm3(), slides)), [None, None, Some(9)]);
+    let unused = json!({ "use_sliding_window": null, "sliding_window": 9 });
+    assert_eq!(windows(&with(tiny::smollm3(), unused)), [None; 3]);
     // Embeddings are tied unless it is said that they are not.
     assert!(read(&with(tiny::smollm3(), json!({ "tie_word_embeddings": null }))).config.tied_head);
 }
