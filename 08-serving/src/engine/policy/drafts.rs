@@ -12,7 +12,7 @@ const PROBE: usize = 2;
 /// Adds guesses to the spans of a plan, in `rows` rows and `blocks` blocks that would be empty otherwise.
 ///
 /// A row with a guess makes the pass longer, for everyone in it, and brings a token with some chance. So rows are
-/// added where the chance is best, one after the other, as long as the tokens a second of the whole pass rise.
+/// added where the chance is best, as many as make the tokens a second of the whole pass largest.
 /// With one request in the batch a pass takes hardly longer for a few rows more, and guesses pay; with many
 /// of them it does, and they stop by themselves.
 pub fn share_out(spans: &mut [PlannedSpan], state: &State, rows: usize, blocks: usize) {
