@@ -9,7 +9,7 @@ mod read;
 pub(super) use read::{read_2, read_3, read_text_of_3};
 
 use super::parts::{Capped, Normed};
-use super::steps::OwnRope;
+use super::steps::{ANY_POSITION, OwnRope};
 use super::{Family, Source, Writer};
 use gqa_mla::hybrid::QkNorm;
 use naive_decode::kernels::gelu_gate;
@@ -32,10 +32,6 @@ struct Gemma {
     /// As [`Family::prefix`].
     prefix: &'static str,
 }
-
-/// Longer than any context. Which positions a model takes is for its own RoPE to say; tables of
-/// positions that nobody asks for are not computed.
-const ANY_POSITION: usize = 1 << 24;
 
 impl Family for Gemma {
     fn assemble(&self, config: Config, from: Source) -> Result<Model> {

@@ -2,7 +2,7 @@
 //! not depend on where it stands (NoPE, Kazemnejad et al. 2023; by turns with RoPE, Yang et al. 2025).
 
 use super::fields::Fields;
-use super::steps::OwnRope;
+use super::steps::{ANY_POSITION, OwnRope};
 use super::{Architecture, Family, Source};
 use naive_decode::{Block, Config, Grouped, Model, Parts, Result, Rope, Turn};
 use serde_json::Value;
@@ -10,9 +10,6 @@ use std::sync::Arc;
 
 /// Every so-manieth layer does not turn, where a configuration does not say.
 const INTERVAL: usize = 4;
-
-/// Longer than any context: what turns by nothing has no last position.
-const ANY_POSITION: usize = 1 << 24;
 
 /// What SmolLM3 has beyond Llama.
 struct SmolLm3 {

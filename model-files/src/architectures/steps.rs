@@ -39,6 +39,10 @@ impl HeadStep for Biased {
     }
 }
 
+/// Positions of a RoPE of one's own: more than any context. Which positions a model takes is for its own RoPE to say; tables of
+/// positions that nobody asks for are not computed.
+pub(super) const ANY_POSITION: usize = 1 << 24;
+
 /// A RoPE of one's own, whatever the model's is: layers of one model can then turn at different speeds (Gemma 3).
 pub(super) struct OwnRope<S> {
     pub(super) step: S,

@@ -171,14 +171,10 @@ impl Hub {
         match fetch() {
             Ok(()) => {}
             Err(problem) if lacking == SETTINGS => {
-                let said = format!("{problem}; goes on without {lacking}, which the cache lacks");
-                writeln!(std::io::stderr(), "{said}").ok();
+                tell(format_args!("{problem}; goes on without {lacking}, which the cache lacks"));
             }
             // As likely as not there is none: base models have none.
-            Err(_) => {
-                let repository = &name.repository;
-                writeln!(std::io::stderr(), "{repository}: no chat template in the cache").ok();
-            }
+            Err(_) => tell(format_args!("{}: no chat template in the cache", name.repository)),
         }
     }
 
@@ -247,6 +243,11 @@ impl Hub {
             .with_retries(0);
         builder.build().map_err(|e| Error::file(&self.endpoint, e))
     }
+}
+
+/// Says something on standard error. Where nobody reads that any more, all goes on.
+fn tell(words: std::fmt::Arguments) {
+    writeln!(std::io::stderr(), "{words}").ok();
 }
 
 /// Whether a variable says yes, as Hugging Face's own tools read it: anything else is no.

@@ -6,7 +6,7 @@ use model_files::{Hub, HubName, ModelFiles, ModelSummary};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -33,6 +33,20 @@ pub(crate) fn assert_refused(hub: &Hub, what: &str, words: &[&str]) {
     let said = hub.fetch(&name(what)).expect_err(&format!("{words:?} expected")).to_string();
     assert!(words.iter().all(|word| said.contains(word)), "`{said}` lacks one of {words:?}");
     assert!(!said.contains('\n'), "{said}");
+}
+
+/// Where downloads of the model lie, whole or begun.
+fn blobs(cache: &Path) -> PathBuf {
+    let blobs = cache.join("models--owner--name/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    blobs
+}
+
+/// The lock of whoever downloads the weights.
+fn locked(blobs: &Path) -> fs::File {
+    let lock = fs::File::create(blobs.join("tag-of-model.lock")).unwrap();
+    lock.lock().unwrap();
+    lock
 }
 
 #[test]
@@ -63,8 +77,7 @@ fn a_model_is_downloaded_once_and_then_runs_offline() {
 fn a_download_that_broke_off_is_taken_up_where_it_stopped() {
     let cache = tempfile::tempdir().unwrap();
     let server = FakeHub::serve(model(), None);
-    let blobs = cache.path().join("models--owner--name/blobs");
-    fs::create_dir_all(&blobs).unwrap();
+    let blobs = blobs(cache.path());
     let half = DRAFT.weights.len() / 2;
     let begun = "tag-of-model.part";
     fs::write(blobs.join(begun), &DRAFT.weights[..half]).unwrap();
@@ -88,8 +101,7 @@ fn a_hub_that_stumbles_over_the_rest_of_a_file_damages_nothing() {
     ] {
         let cache = tempfile::tempdir().unwrap();
         let server = FakeHub::serve_stumbling(model(), stumble);
-        let blobs = cache.path().join("models--owner--name/blobs");
-        fs::create_dir_all(&blobs).unwrap();
+        let blobs = blobs(cache.path());
         fs::write(blobs.join("tag-of-model.part"), begun).unwrap();
         let path = hub(&server.endpoint, cache.path()).fetch(&name("owner/name")).unwrap();
         let downloaded = fs::read(path.join("model.safetensors")).unwrap();
@@ -101,8 +113,7 @@ fn a_hub_that_stumbles_over_the_rest_of_a_file_damages_nothing() {
 fn a_hub_that_falls_silent_is_not_waited_for_and_what_came_is_kept() {
     let (cache, half) = (tempfile::tempdir().unwrap(), DRAFT.weights.len() / 2);
     let server = FakeHub::serve_stumbling(model(), Stumble::Silent);
-    let blobs = cache.path().join("models--owner--name/blobs");
-    fs::create_dir_all(&blobs).unwrap();
+    let blobs = blobs(cache.path());
     fs::write(blobs.join("tag-of-model.part"), &DRAFT.weights[..half]).unwrap();
     let patience = Duration::from_millis(500);
     let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };
@@ -115,10 +126,8 @@ fn a_hub_that_falls_silent_is_not_waited_for_and_what_came_is_kept() {
 fn what_another_program_downloads_is_waited_for() {
     let cache = tempfile::tempdir().unwrap();
     let server = FakeHub::serve(model(), None);
-    let blobs = cache.path().join("models--owner--name/blobs");
-    fs::create_dir_all(&blobs).unwrap();
-    let lock = fs::File::create(blobs.join("tag-of-model.lock")).unwrap();
-    lock.lock().unwrap();
+    let blobs = blobs(cache.path());
+    let lock = locked(&blobs);
     // Less patience than the other takes: what that has grows, and the hub is not asked for anything.
     let patience = Duration::from_secs(2);
     let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };
@@ -147,10 +156,8 @@ fn what_another_program_downloads_is_waited_for() {
 fn whoever_has_begun_a_download_and_does_nothing_is_not_waited_for() {
     let cache = tempfile::tempdir().unwrap();
     let server = FakeHub::serve(model(), None);
-    let blobs = cache.path().join("models--owner--name/blobs");
-    fs::create_dir_all(&blobs).unwrap();
-    let lock = fs::File::create(blobs.join("tag-of-model.lock")).unwrap();
-    lock.lock().unwrap();
+    let blobs = blobs(cache.path());
+    let _lock = locked(&blobs);
     fs::write(blobs.join("tag-of-model.part"), &DRAFT.weights[..100]).unwrap();
     let patience = Duration::from_millis(500);
     let hub = Hub { patience, ..hub(&server.endpoint, cache.path()) };

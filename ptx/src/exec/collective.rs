@@ -1,7 +1,7 @@
 //! What the lanes of a warp do together: shuffles, votes, matches, reductions.
 
 use super::block::Block;
-use super::memory::combine;
+use super::combine::combine;
 use super::warp::Warp;
 use super::{Lanes, lanes};
 use crate::error::{FaultKind, Problem};

@@ -3,6 +3,7 @@
 mod alu;
 mod block;
 mod collective;
+mod combine;
 mod convert;
 mod copies;
 mod float;
@@ -135,7 +136,7 @@ pub(crate) fn add_element(element: ElementType, old: u64, new: u64) -> u64 {
         ElementType::Float16 => Type::F16,
         ElementType::Float32 => Type::F32,
     };
-    memory::combine(Combine::Add, ty, old, new, 0)
+    combine::combine(Combine::Add, ty, old, new, 0)
 }
 
 /// Every block of a grid, x fastest.

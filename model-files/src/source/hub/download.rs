@@ -9,13 +9,12 @@
 //! it saves a download.
 
 use super::silence::{Signs, Watched, while_it_lives};
-use super::{Hub, HubName, refusal};
+use super::{Hub, HubName, refusal, tell};
 use hf_hub::api::sync::{Api, ApiError};
 use hf_hub::{Cache, Repo};
 use indicatif::ProgressBar;
 use naive_decode::{Error, Result};
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -175,8 +174,7 @@ impl Attempt {
         while let Err(TryLockError::WouldBlock) = lock.try_lock() {
             if !is_said {
                 let file = &self.file;
-                writeln!(std::io::stderr(), "another program downloads {file}: waiting for it")
-                    .ok();
+                tell(format_args!("another program downloads {file}: waiting for it"));
                 is_said = true;
             }
             let there = part.metadata().map_or(0, |part| part.len());
