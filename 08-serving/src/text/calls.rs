@@ -6,8 +6,11 @@
 
 use super::{Found, overlap};
 use crate::api::tools::ToolCall;
+use json::Outside;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+mod json;
 
 /// What a call begins with, and what it ends with if that is not the answer's end.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,9 +34,13 @@ pub struct CallFinder {
     /// Names of the functions that there are.
     names: Vec<String>,
     held: String,
+    /// Bytes of `held` that are done with. They go when more comes, all at once.
+    done: usize,
     /// White space before the call that the answer is in. It is text if that is no call after all.
     gap: String,
     place: Place,
+    /// In a call: what of `held` has been read for its end.
+    outside: Outside,
 }
 
 /// Where the text is at.
@@ -54,11 +61,20 @@ enum Place {
 impl CallFinder {
     /// Looks for calls of these functions.
     pub fn new(names: Vec<String>) -> Self {
-        CallFinder { names, held: String::new(), gap: String::new(), place: Place::Start }
+        CallFinder {
+            names,
+            held: String::new(),
+            done: 0,
+            gap: String::new(),
+            place: Place::Start,
+            outside: Outside::default(),
+        }
     }
 
     /// Takes more of the answer. Text that could be the beginning of a call is held back.
     pub fn push(&mut self, text: &str) -> Found {
+        self.outside.forget(self.done);
+        self.held.drain(..std::mem::take(&mut self.done));
         self.held += text;
         let mut found = Found::default();
         while self.step(&mut found) {}
@@ -69,47 +85,52 @@ impl CallFinder {
     pub fn finish(&mut self) -> Found {
         let mut found = Found::default();
         loop {
-            let (held, gap) = (std::mem::take(&mut self.held), std::mem::take(&mut self.gap));
+            let held = &self.held[self.done..];
             let said = match self.place {
                 Place::Start | Place::Text | Place::After => None,
-                Place::Json | Place::Call(Marked { close: None, .. }) => calls(&held, &self.names),
+                Place::Json | Place::Call(Marked { close: None, .. }) => calls(held, &self.names),
                 // The answer may have been cut in the middle of the mark.
                 Place::Call(Marked { close: Some(close), .. }) => {
-                    calls(&held[..held.len() - overlap(&held, close)], &self.names)
+                    calls(&held[..held.len() - overlap(held, close)], &self.names)
                 }
             };
             match (said, self.place) {
                 (Some(calls), _) => found.call(calls),
                 // No call after all: a client gets what the model said. Behind what looked like a mark there may be calls.
-                (None, Place::Call(Marked { open, .. })) => {
-                    found.write(&format!("{gap}{open}"));
+                (None, Place::Call(Marked { open, close })) => {
+                    found.write(&std::mem::take(&mut self.gap));
+                    found.write(open);
                     self.place = Place::Text;
-                    found.extend(self.push(&held));
+                    if close.is_some() {
+                        self.outside.give_up(self.done);
+                    }
+                    while self.step(&mut found) {}
                     continue;
                 }
                 (None, Place::After) if held.trim().is_empty() => {}
-                (None, _) => found.write(&held),
+                (None, _) => found.write(held),
             }
+            self.done = self.held.len();
             return found;
         }
     }
 
     /// One step on; false if more text is needed.
     fn step(&mut self, found: &mut Found) -> bool {
+        let held = &self.held[self.done..];
         match self.place {
             Place::Start | Place::After => {
-                let said = self.held.trim_start();
-                let before = self.held.len() - said.len();
+                let said = held.trim_start();
+                let before = held.len() - said.len();
                 let may_become =
                     |marked: &Marked| said != marked.open && marked.open.starts_with(said);
                 if MARKED.iter().any(may_become) {
                     return false;
                 }
-                self.place = if let Some(marked) = MARKED.iter().find(|m| said.starts_with(m.open))
-                {
+                self.place = if let Some(marked) = begun(said) {
                     // White space around calls is no text.
-                    self.gap = self.held.drain(..before).collect();
-                    self.held.drain(..marked.open.len());
+                    self.gap = held[..before].to_owned();
+                    self.done += before + marked.open.len();
                     Place::Call(marked)
                 } else if self.place == Place::After {
                     Place::Text
@@ -124,30 +145,33 @@ impl CallFinder {
             }
             Place::Json => false,
             Place::Text => {
-                let marks = MARKED.iter().filter_map(|m| Some((self.held.find(m.open)?, m)));
-                match marks.min_by_key(|(at, _)| *at) {
+                // All marks begin so.
+                let mut may_be = held.match_indices(['<', '[']);
+                match may_be.find_map(|(at, _)| Some((at, begun(&held[at..])?))) {
                     Some((at, marked)) => {
-                        found.write(&self.held[..at]);
-                        self.held.drain(..at + marked.open.len());
+                        found.write(&held[..at]);
+                        self.done += at + marked.open.len();
                         self.place = Place::Call(marked);
                         true
                     }
                     None => {
-                        let keep = MARKED.iter().map(|m| overlap(&self.held, m.open)).max();
-                        let sent = self.held.len() - keep.unwrap_or(0);
-                        found.write(&self.held[..sent]);
-                        self.held.drain(..sent);
+                        let keep = MARKED.iter().map(|m| overlap(held, m.open)).max();
+                        let sent = held.len() - keep.unwrap_or(0);
+                        found.write(&held[..sent]);
+                        self.done += sent;
                         false
                     }
                 }
             }
             Place::Call(Marked { close: None, .. }) => false,
             Place::Call(Marked { open, close: Some(close) }) => {
-                let Some(at) = self.held.find(close) else { return false };
-                let inside = self.held[..at].to_owned();
-                self.held.drain(..at + close.len());
+                // A mark in a string is an argument's.
+                let Some(end) = self.outside.find(&self.held, self.done, close) else {
+                    return false;
+                };
+                let inside = &self.held[self.done..end];
                 let gap = std::mem::take(&mut self.gap);
-                self.place = match calls(&inside, &self.names) {
+                self.place = match calls(inside, &self.names) {
                     Some(calls) => {
                         found.call(calls);
                         Place::After
@@ -157,10 +181,16 @@ impl CallFinder {
                         Place::Text
                     }
                 };
+                self.done = end + close.len();
                 true
             }
         }
     }
+}
+
+/// The mark that a text begins with.
+fn begun(text: &str) -> Option<&'static Marked> {
+    MARKED.iter().find(|marked| text.starts_with(marked.open))
 }
 
 /// What a call's first key may be. Behind the others there may be more that is a call's.

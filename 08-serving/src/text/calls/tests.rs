@@ -34,6 +34,64 @@ fn calls_are_told_from_text_however_it_is_cut() {
 }
 
 #[test]
+fn a_mark_in_a_string_ends_no_call() {
+    let within = |city: &str| format!("{{\"city\": \"{city}\"}}");
+    let call = |city: &str| format!("{{\"name\": \"weather\", \"arguments\": {}}}", within(city));
+    for city in [
+        "</tool_call>",
+        "a\\\"</tool_call>",
+        "\\\\",
+        "</tool",
+        "<tool_call>{}</tool_call>",
+        "\\u0022",
+    ] {
+        let is = ("weather".to_owned(), within(city));
+        let answer = format!("So: <tool_call>\n{}\n</tool_call> then", call(city));
+        let two = format!("<tool_call>{}</tool_call>", call(city)).repeat(2);
+        for letters in 1..60 {
+            assert_eq!(run(&answer, letters), ("So:  then".into(), vec![is.clone()]), "{answer}");
+            assert_eq!(run(&two, letters), (String::new(), vec![is.clone(); 2]), "{two}");
+        }
+    }
+}
+
+#[test]
+fn a_string_that_does_not_end_hides_no_call() {
+    let call = "<tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>";
+    for broken in
+        ["<tool_call>{\"name\": \"wea}</tool_call> and", "<tool_call>He said \"now</tool_call>"]
+    {
+        for between in ["\n", " "] {
+            let is = ("weather".to_owned(), "{}".to_owned());
+            let answer = format!("{broken}{between}{call}");
+            for letters in 1..40 {
+                assert_eq!(
+                    run(&answer, letters),
+                    (format!("{broken}{between}"), vec![is.clone()]),
+                    "{answer}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loop_of_what_looks_like_calls_takes_no_longer_than_its_length() {
+    for said in [
+        "<tool_call>",
+        "<tool_call>{\"",
+        "<tool_call>{\\\"a</tool_call>",
+        "<tool_call>{\"a\\</tool_call>",
+    ] {
+        let said = said.repeat(50_000);
+        let begun = std::time::Instant::now();
+        assert_eq!(run(&said, 5), (said.clone(), Vec::new()));
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 10, "{took:?} for {} bytes", said.len());
+    }
+}
+
+#[test]
 fn a_mark_that_was_cut_spoils_no_call() {
     let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
     let is = ("weather".to_owned(), "{\"city\": \"Köln\"}".to_owned());
