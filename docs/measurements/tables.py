@@ -44,8 +44,11 @@ def made(table):
     file, head, rule, _ = table.groups()
     titles = [title.strip() for title in head.strip().strip("|").split("|")]
     files, columns = "file" in titles, titles[titles.index("load") + 1:]
-    rows = ""
-    for what, kept in json.loads(PAGE.with_name(file).read_text())["samples"].items():
+    rows, all_kept = "", json.loads(PAGE.with_name(file).read_text())["samples"]
+    for column in columns:
+        if all(samples_of(column, kept) is None for kept in all_kept.values()):
+            sys.exit(f"{file} has no side called {column!r}")
+    for what, kept in all_kept.items():
         name, load = what.split(": ", 1)
         cells = ([name.upper()] if files else []) + [load] + [cell(column, columns[0], kept) for column in columns]
         rows += f"| {' | '.join(cells)} |\n"
@@ -57,8 +60,9 @@ def main():
     options.add_argument("--check", action="store_true", help="change nothing")
     page = PAGE.read_text()
     text, tables = TABLE.subn(made, page)
-    if tables == 0:
-        sys.exit(f"{PAGE} has no table that says which samples it is of")
+    said = page.count("<!-- ") # each says of which samples the table behind it is
+    if tables == 0 or tables != said:
+        sys.exit(f"{PAGE} says {said} times of which samples a table is, and has {tables} such tables")
     if options.parse_args().check:
         if text != page:
             sys.exit(f"{PAGE}: a table is not what its samples make of it; run docs/measurements/tables.py")

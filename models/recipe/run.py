@@ -21,9 +21,8 @@ import heads
 import names
 from config import FAMILY
 from evaluate import evaluate, load_exported, tokens_per_round
-from export import export
 from text import documents, encode, train_tokenizer
-from train import Run, load_model
+from train import load_model, train_and_export
 
 RECIPE = Path(__file__).resolve().parent
 MODELS = RECIPE.parent
@@ -81,14 +80,6 @@ def make_tokens(work: Path):
     finished.touch()
 
 
-def train_and_export(name, tokens, work: Path, weights: Path, size: Size, teacher=None):
-    run = Run(name, work, tokens, teacher, size.evaluate_every)
-    run.train()
-    run.write_curve_to(weights / name / "loss.csv")
-    export(run.model, work / "tokenizer.json", weights / name)
-    return run.curve
-
-
 def run(work: Path, weights: Path, size: Size):
     """Every step; returns the loss curves of the names model and, by name, of the others."""
     work.mkdir(parents=True, exist_ok=True)
@@ -99,12 +90,13 @@ def run(work: Path, weights: Path, size: Size):
     target, draft, control = (size.prefix + name for name in ("target", "draft", CONTROL))
     variants = [size.prefix + name for name in VARIANTS]
     unshipped = work / "weights"
-    curves = {target: train_and_export(target, size.target_tokens, work, weights, size)}
+    folders, every = (work, weights), size.evaluate_every
+    curves = {target: train_and_export(target, *folders, size.target_tokens, every)}
     teacher = load_model(target, work)
-    curves[draft] = train_and_export(draft, size.draft_tokens, work, weights, size, teacher)
+    curves[draft] = train_and_export(draft, *folders, size.draft_tokens, every, teacher)
     for name in variants:
-        curves[name] = train_and_export(name, size.variant_tokens, work, weights, size)
-    curves[control] = train_and_export(control, size.variant_tokens, work, unshipped, size)
+        curves[name] = train_and_export(name, *folders, size.variant_tokens, every)
+    curves[control] = train_and_export(control, work, unshipped, size.variant_tokens, every)
     print("evaluating", flush=True)
     for name in [target, *variants]:
         evaluate(name, work, weights)

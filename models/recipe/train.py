@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 
 from config import FAMILY
 from curriculum import Batches, stages_of
+from export import export
 from model import LanguageModel
 from muon import Muon
 from recall_score import answered, load_questions
@@ -41,6 +42,7 @@ DISTILLED = 0.9  # a student's share of loss that is distance from its teacher; 
 # variation. It is what counts, so most of the distance; but it hardly says where to go from afar, as
 # divergence does (Zhou et al. 2024, DistillSpec, compare both).
 DIVERGENCE, VARIATION = 0.3, 2.0
+EVALUATE_EVERY = 250  # steps
 
 
 @torch.no_grad()
@@ -77,7 +79,7 @@ class Run:
     # Parts of names of matrices that AdamW trains, not Muon.
     not_for_muon = ("embed",)
 
-    def __init__(self, name, work: Path, total_tokens, teacher=None, evaluate_every=250, questions=56, model=None):
+    def __init__(self, name, work: Path, total_tokens, teacher=None, evaluate_every=EVALUATE_EVERY, questions=56, model=None):
         torch.manual_seed(0)
         self.name, self.work, self.total_tokens, self.teacher = name, work, total_tokens, teacher
         self.evaluate_every = evaluate_every
@@ -203,6 +205,15 @@ class Run:
         return self.model
 
 
+def train_and_export(name, work: Path, weights: Path, tokens, evaluate_every=EVALUATE_EVERY, teacher=None):
+    """Trains a model and puts it, with its curve, into a folder of its name; returns the curve."""
+    run = Run(name, work, tokens, teacher, evaluate_every)
+    run.train()
+    run.write_curve_to(weights / name / "loss.csv")
+    export(run.model, work / "tokenizer.json", weights / name)
+    return run.curve
+
+
 def load_model(name, work: Path):
     """A model as its checkpoint has it."""
     model = LanguageModel(FAMILY[name])
@@ -216,6 +227,7 @@ if __name__ == "__main__":
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--tokens", type=float, required=True)
     parser.add_argument("--teacher", choices=FAMILY)
+    parser.add_argument("--weights", type=Path, default=Path(__file__).parents[1] / "weights", help="where models go")
     arguments = parser.parse_args()
     teacher = load_model(arguments.teacher, arguments.work) if arguments.teacher else None
-    Run(arguments.name, arguments.work, int(arguments.tokens), teacher).train()
+    train_and_export(arguments.name, arguments.work, arguments.weights, int(arguments.tokens), teacher=teacher)
