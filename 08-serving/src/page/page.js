@@ -3,6 +3,8 @@
 // Texts are only ever set as text, so nothing that a model says can become part of the page.
 
 const by = (id) => document.getElementById(id);
+// An address beside the page's, without the user and key that the page's own may have in it: nothing is fetched from such.
+const beside = (path) => new URL(path, location.origin + location.pathname);
 
 // --- chat ---
 
@@ -31,6 +33,50 @@ function turn(role, text) {
   return element;
 }
 
+// Writes an answer as it comes: at most once a frame, as each time the log is laid out anew, and only at its end, so that
+// a screen reader does not read again what is there.
+function writer(element) {
+  // What the model thinks is shown above what it says, and is not sent back.
+  const above = document.createElement("i"), below = document.createElement("span");
+  const thoughts = new Text(), said = new Text();
+  above.append(thoughts);
+  below.append(said);
+  let thought = "", content = "", frame = 0;
+  function flush() {
+    cancelAnimationFrame(frame);
+    frame = 0;
+    if (!thought && !content) return;
+    write(() => {
+      if (!below.parentNode) element.append(above, below);
+      thoughts.appendData(thought);
+      if (content && thoughts.length && !said.length) said.appendData("\n\n");
+      said.appendData(content);
+    });
+    thought = content = "";
+  }
+  function add(more) {
+    thought += more.thought;
+    content += more.content;
+    frame ||= requestAnimationFrame(flush);
+  }
+  return { add, flush };
+}
+
+// What each parameter has to be.
+const RIGHT = {
+  temperature: "a number, such as 0.7",
+  tokens: "a whole number, such as 100",
+  seed: `a whole number from ${Number.MIN_SAFE_INTEGER} to ${Number.MAX_SAFE_INTEGER}`,
+};
+
+// What is wrong with a parameter that would be left out or changed without a word: of what is no number the browser gives
+// nothing, and JavaScript rounds big ones. All else is for the server to refuse.
+function misread() {
+  const wrong = Object.keys(RIGHT).find((id) => by(id).validity.badInput)
+    ?? (Number.isSafeInteger(Number(by("seed").value)) ? null : "seed");
+  return wrong && `${by(wrong).labels[0].textContent.trim()}: expected ${RIGHT[wrong]}`;
+}
+
 function request() {
   const system = by("system").value.trim();
   const body = {
@@ -45,49 +91,66 @@ function request() {
   return body;
 }
 
-// The data of each server-sent event in a response's body.
+// The data of each server-sent event in a response's body. What ends without saying so was cut off.
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return;
+    if (done) throw new Error("the answer ended in its middle");
     rest += value;
     const lines = rest.split("\n");
     rest = lines.pop();
     for (const line of lines) {
+      if (line === "data: [DONE]") return;
       if (line.startsWith("data: ")) yield line.slice(6);
     }
   }
 }
 
+// Whoever is at a button that is disabled would be nowhere, and begin at the page's top again. Nothing is scrolled: they
+// may be looking elsewhere.
+function disable(button) {
+  if (document.activeElement === button) by("said").focus({ preventScroll: true });
+  button.disabled = true;
+}
+
+function work() {
+  running = new AbortController();
+  disable(by("send"));
+  by("stop").disabled = false;
+  by("log").setAttribute("aria-busy", "true");
+}
+
 function rest() {
   running = null;
   by("send").disabled = false;
-  by("stop").disabled = true;
+  disable(by("stop"));
+  by("log").setAttribute("aria-busy", "false");
+}
+
+// Why a response is none. It need not be the server's: a proxy before it says it otherwise.
+async function refusal(response) {
+  const told = await response.json().catch(() => null);
+  return new Error(told?.error?.message ?? `${response.status} ${response.statusText}`);
 }
 
 async function answer() {
   const conversation = messages;
-  running = new AbortController();
-  by("send").disabled = true;
-  by("stop").disabled = false;
+  work();
   const begun = performance.now();
   const element = turn("assistant", "");
-  // What the model thinks is shown above what it says, and is not sent back.
-  const thoughts = document.createElement("i");
-  const said = document.createElement("span");
+  const { add, flush } = writer(element);
   let text = "", first = null, usage = null, end = "", problem = null;
   try {
-    const response = await fetch("v1/chat/completions", {
+    const response = await fetch(beside("v1/chat/completions"), {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(request()),
       signal: running.signal,
     });
-    if (!response.ok) throw new Error((await response.json()).error.message);
+    if (!response.ok) throw await refusal(response);
     for await (const data of events(response)) {
-      if (data === "[DONE]") break;
       const event = JSON.parse(data);
       if (event.error) throw new Error(event.error.message);
       usage = event.usage ?? usage;
@@ -96,17 +159,15 @@ async function answer() {
       if (thought || content) {
         first ??= performance.now() - begun;
         text += content;
-        write(() => {
-          if (!said.isConnected) element.append(thoughts, said);
-          thoughts.textContent += thought;
-          said.textContent = thoughts.textContent && text ? "\n\n" + text : text;
-        });
+        add({ thought, content });
       }
       end = choice?.finish_reason ?? end;
     }
   } catch (thrown) {
     problem = thrown;
   }
+  // No frame may come: a tab that is hidden has none.
+  flush();
   if (conversation !== messages) return;
   rest();
   if (problem?.name === "AbortError") {
@@ -121,7 +182,7 @@ async function answer() {
     // What was not answered was not said: it can be sent again.
     const unsaid = messages.pop().content;
     by("said").value ||= unsaid;
-    if (end === "failed") {
+    if (end === "failed" && first === null) {
       element.remove();
       return;
     }
@@ -139,9 +200,14 @@ async function answer() {
 function send() {
   const said = by("said").value.trim();
   if (!said || running) return;
-  by("said").value = "";
   // Whoever says something wants to see what is answered.
   by("log").scrollTop = by("log").scrollHeight;
+  const wrong = misread();
+  if (wrong) {
+    turn("wrong", wrong);
+    return;
+  }
+  by("said").value = "";
   messages.push({ role: "user", content: said });
   turn("user", said);
   answer();
@@ -301,9 +367,14 @@ function show(state) {
   by("tree").replaceChildren(...state.prefixes.slice(0, 200).map(branch));
 }
 
-let last = null;
+let last = null, stream = null, again = 0;
+// A browser has six connections to a server, all its tabs together, and a stream keeps one. Only tabs that are seen have
+// theirs: six that do not need them would leave none to chat by.
 function watch() {
-  const stream = new EventSource("state");
+  stream?.close();
+  clearTimeout(again);
+  if (document.hidden) return;
+  stream = new EventSource(beside("state"));
   stream.onmessage = (event) => {
     last = JSON.parse(event.data);
     by("link").textContent = last.draining ? "shutting down" : "connected";
@@ -317,9 +388,10 @@ function watch() {
       by("link").className = "lost";
     }
     // After an answer that is no stream, such as a proxy's while the server starts, the browser does not try again.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(watch, 3000);
+    if (stream.readyState === EventSource.CLOSED) again = setTimeout(watch, 3000);
   };
 }
 watch();
+document.addEventListener("visibilitychange", watch);
 new ResizeObserver(() => last && show(last)).observe(by("engine"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => last && cells(last));
