@@ -90,6 +90,11 @@ struct Generation {
     eos_token_id: Option<OneOrMany>,
 }
 
+/// Whether parameters of RoPE are told for each kind of layer.
+fn is_by_layer(parameters: &serde_json::Value) -> bool {
+    parameters.as_object().is_some_and(|kinds| kinds.values().any(serde_json::Value::is_object))
+}
+
 impl Raw {
     /// RoPE's base and what stretches it, from either of the places where configs keep them.
     fn rope(&self) -> (f64, Option<serde_json::Value>) {
@@ -97,8 +102,9 @@ impl Raw {
         let told_theta = told.and_then(|parameters| parameters.get("rope_theta")?.as_f64());
         let scaling = self.rope_scaling.as_ref().or(told).filter(|scaling| {
             let kind = scaling.get("rope_type").or_else(|| scaling.get("type"));
-            // Parameters of type "default" stretch nothing.
-            !scaling.is_null() && kind.is_none_or(|kind| kind != "default")
+            // Parameters of type "default" stretch nothing. A base alone is of that type where configs keep both.
+            let is_base = || self.rope_scaling.is_none() && !is_by_layer(scaling);
+            !scaling.is_null() && kind.map_or_else(|| !is_base(), |kind| kind != "default")
         });
         // The Llama configs that leave the base out were trained with this one.
         let theta = self.rope_theta.or(told_theta).unwrap_or(10_000.0);
@@ -276,6 +282,9 @@ mod tests {
         assert_eq!(read(&with(newer)), (1e6, None));
         let newer = r#""rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6}"#;
         assert_eq!(read(&with(newer)), (1e6, Some(Some(4.0))));
+        assert_eq!(read(&with(r#""rope_parameters": {"rope_theta": 1e6}"#)), (1e6, None));
+        let by_layer = r#""rope_parameters": {"full_attention": {"rope_theta": 1e6}}"#;
+        assert_eq!(read(&with(by_layer)), (10_000.0, Some(None)), "it is refused later");
         let older = r#""rope_scaling": {"type": "linear", "factor": 2.0}"#;
         assert_eq!(read(&with(older)), (10_000.0, Some(Some(2.0))));
     }

@@ -41,11 +41,17 @@ impl Loaded {
         let files = model.files()?;
         // The last token is never fed back.
         let room = encode(&files.tokenizer, text)?.len().saturating_add(more).saturating_sub(1);
-        let scaling = match files.config.rope_scaling {
-            Some(_) => None,
-            None => stretch_to(room, files.longest_context())?,
-        };
-        Loaded::new(files, room, scaling)
+        if !files.brings_stretching() {
+            let scaling = stretch_to(room, files.longest_context())?;
+            return Loaded::new(files, room, scaling);
+        }
+        let loaded = Loaded::new(files, room, None)?;
+        let capacity = loaded.model.context();
+        if room > capacity {
+            let what = "the model's context, which has a stretching of its own,".to_owned();
+            return Err(Error::Capacity { what, capacity, asked: room }.into());
+        }
+        Ok(loaded)
     }
 
     /// `scaling` is for models that bring none.

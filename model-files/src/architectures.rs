@@ -91,6 +91,11 @@ pub(crate) trait Family: Send + Sync {
         config.trained_context
     }
 
+    /// Whether layers turn queries and keys by frequencies of the family's own: the model's cannot be stretched for them.
+    fn turns_by_its_own(&self) -> bool {
+        false
+    }
+
     /// What Hugging Face's names of all its tensors begin with: something, in a model that also sees.
     fn prefix(&self) -> &'static str {
         ""

@@ -9,10 +9,10 @@ use naive_decode::{LoadOptions, Model, Result};
 /// Which model to run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ModelArgs {
-    /// An embedded model (target, draft, mla, hybrid), a directory in Hugging Face's layout, a .gguf
-    /// or a .safetensors file, or a name on its hub, owner/name, owner/name:FILE.gguf or
+    /// An embedded model (target, draft, mla, hybrid), a directory in Hugging Face's layout or with one
+    /// GGUF model, a .gguf or a .safetensors file, or a name on its hub, owner/name, owner/name:FILE.gguf or
     /// owner/name:Q4_K_M; the embedded target if not given
-    #[arg(long, value_name = "WHAT")]
+    #[arg(short, long, value_name = "WHAT")]
     pub model: Option<String>,
 }
 

@@ -177,6 +177,11 @@ impl ChatTemplate {
         template.is_ok_and(|template| template.undeclared_variables(false).contains("tools"))
     }
 
+    /// Whether it writes down tools that the assistant has called.
+    pub fn writes_calls(&self) -> bool {
+        self.source.contains("tool_calls")
+    }
+
     /// Whether it knows that its model thinks before it answers, between `<think>` and `</think>`.
     pub fn knows_thoughts(&self) -> bool {
         self.source.contains("</think>")

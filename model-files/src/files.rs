@@ -184,6 +184,11 @@ impl ModelFiles {
         self.family.longest_context(&self.config)
     }
 
+    /// Whether nobody else can stretch the model's RoPE: its config does, or its family has frequencies of its own.
+    pub fn brings_stretching(&self) -> bool {
+        self.config.rope_scaling.is_some() || self.family.turns_by_its_own()
+    }
+
     /// How the config says that RoPE is stretched, if it says so.
     ///
     /// # Errors

@@ -79,12 +79,32 @@ fn open_path(path: &Path) -> Result<ModelFiles> {
             let problem = "is a file, expected a directory, a .gguf or a .safetensors file";
             Err(Error::file(path.display().to_string(), problem))
         }
-        _ if path.is_dir() && !is_there(&path.join("config.json")) => {
-            let problem = "has no config.json, expected a directory with config.json, \
-                           tokenizer.json and model.safetensors";
-            Err(Error::file(path.display().to_string(), problem))
-        }
+        _ if path.is_dir() && !is_there(&path.join("config.json")) => open_lone_gguf(path),
         _ => ModelFiles::open_directory(path),
+    }
+}
+
+/// The GGUF model of a directory that has nothing else.
+fn open_lone_gguf(directory: &Path) -> Result<ModelFiles> {
+    let refused = |problem: String| Err(Error::file(directory.display().to_string(), problem));
+    let entries = directory
+        .read_dir()
+        .map_err(|error| Error::file(directory.display().to_string(), error))?;
+    let mut models: Vec<_> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| is_gguf_model(path)).collect();
+    models.sort();
+    match &models[..] {
+        [one] => ModelFiles::open_gguf(one),
+        [] => refused(
+            "has no config.json, expected a directory with config.json, tokenizer.json and model.safetensors, \
+             or with one GGUF model"
+                .to_owned(),
+        ),
+        [first, ..] => refused(format!(
+            "has no config.json and {} GGUF models, expected one of them by its name, such as {}",
+            models.len(),
+            first.display()
+        )),
     }
 }
 

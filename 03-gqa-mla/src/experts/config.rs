@@ -113,6 +113,13 @@ impl ExpertsConfig {
                 (!is_v3).then_some(1.0),
             )?,
         };
+        // V2's own code passes the factor over where it norms, others' code does both.
+        let both = config.norm_topk_prob && config.routed_scaling_factor != 1.0;
+        if scoring == Scoring::Softmax && both {
+            let (what, found) = ("routed_scaling_factor", config.routed_scaling_factor);
+            let expected = "1 where norm_topk_prob is true: programs differ in what both are";
+            return Err(Error::invalid(what, found, expected));
+        }
         config.check()?;
         Ok(Some(config))
     }

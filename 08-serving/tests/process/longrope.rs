@@ -93,6 +93,16 @@ fn generate_has_the_room_of_the_model_that_it_loads() {
         let numbers: Vec<usize> = numbers.take(2).collect();
         (numbers[0], numbers[1])
     };
+    // Nobody else can stretch it, so a climb that would leave its room does not begin.
+    let climb = |tokens: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+        command.args(["climb", "--prompt", "Once", "--tokens", tokens, "--model"]);
+        let output = command.arg(directory.path()).output().unwrap();
+        (output.status.success(), output.stdout, String::from_utf8(output.stderr).unwrap())
+    };
+    let (is_right, told, said) = climb("1100");
+    assert!(!is_right && told.is_empty() && said.contains("a stretching of its own"), "{said}");
+    assert!(climb("8").0);
     // The prompt is within the short list's 256 tokens; what comes after it is not.
     let prompt = "Once upon a time there was a little fox. ".repeat(14);
     let (prompt_tokens, _) = counts(generate(&prompt, &[]));

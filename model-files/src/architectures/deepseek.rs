@@ -21,6 +21,10 @@ impl Family for DeepSeek {
         mla::assemble(&latent, Form::Absorbed, from.options, from.tensors, from.pack)
     }
 
+    fn turns_by_its_own(&self) -> bool {
+        self.0.stretch.is_some()
+    }
+
     fn kv(&self, _config: &Config, _layer: usize) -> Option<KvSize> {
         Some(self.0.kv(Form::Absorbed))
     }

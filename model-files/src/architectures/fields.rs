@@ -121,6 +121,14 @@ impl Fields {
         self
     }
 
+    /// With what a configuration of Hugging Face's has where a file says nothing. `null` says something: that there is none.
+    pub(super) fn or_usual<const N: usize>(mut self, usual: [(&str, Value); N]) -> Self {
+        for (field, value) in usual {
+            self.map.entry(field).or_insert(value);
+        }
+        self
+    }
+
     /// The same without some fields, which somebody has dealt with.
     pub(super) fn without(mut self, fields: &[&str]) -> Self {
         fields.iter().for_each(|&field| drop(self.map.remove(field)));

@@ -82,7 +82,8 @@ fn turned_width(fields: &Fields, head_dim: usize) -> Result<usize> {
     let newer =
         fields.value("rope_parameters").and_then(|it| it.get("partial_rotary_factor")?.as_f64());
     let factor = fields.number("partial_rotary_factor")?.or(newer).unwrap_or(1.0);
-    let width = (factor * head_dim as f64) as usize;
+    // A quotient of two whole numbers may be a hair below what it is a part of.
+    let width = (factor * head_dim as f64 + 1e-6) as usize;
     if !(factor > 0.0 && factor <= 1.0) || width < 2 || !width.is_multiple_of(2) {
         let expected = format!("a part of a head, {head_dim} wide, that is an even number");
         return Err(fields.refusal("partial_rotary_factor", &expected));
@@ -194,6 +195,10 @@ impl Family for Phi3 {
     fn longest_context(&self, config: &Config) -> usize {
         let long = self.turns.as_ref().and_then(|turns| turns.long.as_ref());
         long.map_or(config.trained_context, |(_, most)| *most)
+    }
+
+    fn turns_by_its_own(&self) -> bool {
+        self.turns.is_some()
     }
 
     fn windows(&self) -> &[Option<usize>] {

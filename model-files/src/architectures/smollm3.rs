@@ -5,7 +5,7 @@ use super::fields::Fields;
 use super::steps::{ANY_POSITION, OwnRope};
 use super::{Architecture, Family, Source};
 use naive_decode::{Block, Config, Grouped, Model, Parts, Result, Rope, Turn};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Every so-manieth layer does not turn, where a configuration does not say.
@@ -35,10 +35,9 @@ fn with_defaults(fields: &Fields, turns: &[bool]) -> Result<Fields> {
     let slides = fields.flag("use_sliding_window")?.unwrap_or(false);
     let mut whole =
         fields.clone().with("tie_word_embeddings", tied).with("use_sliding_window", slides);
-    if fields.value("num_key_value_heads").is_none() {
-        whole = whole.with("num_key_value_heads", 4);
-    }
-    if fields.value("rope_theta").or(fields.value("rope_parameters")).is_none() {
+    whole = whole.or_usual([("num_key_value_heads", json!(4))]);
+    let newer = fields.value("rope_parameters").and_then(|parameters| parameters.get("rope_theta"));
+    if fields.value("rope_theta").or(newer).is_none() {
         whole = whole.with("rope_theta", 2e6);
     }
     if fields.value("layer_types").is_none() {

@@ -2,11 +2,12 @@
 
 use crate::model_directory::*;
 use embedded_models::TARGET;
-use model_files::ModelFiles;
+use model_files::{ModelFiles, open};
 use naive_decode::{LoadOptions, NaiveAttention, Pass, Span, Want};
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 
 #[test]
 fn shards_are_the_whole() {
@@ -38,6 +39,19 @@ fn a_file_is_found_with_what_lies_beside_it() {
         &path,
         &["other name.safetensors: has no config.json beside it", "tokenizer.json"],
     );
+}
+
+#[test]
+fn a_directory_with_one_gguf_model_is_that_model() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    assert_refused(here, &["has no config.json", "or with one GGUF model"]);
+    let model = here.join("tiny-Q8_0.gguf");
+    fs::write(&model, b"GGUF").unwrap();
+    let of = |path: &Path| open(path.to_str().unwrap()).err().unwrap().to_string();
+    assert_eq!(of(here), of(&model), "it is opened");
+    fs::write(here.join("tiny-Q4_0.gguf"), b"GGUF").unwrap();
+    assert_refused(here, &["has no config.json and 2 GGUF models", "tiny-Q4_0.gguf"]);
 }
 
 #[test]

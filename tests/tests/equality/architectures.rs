@@ -75,7 +75,7 @@ const GEMMA2: &str = r#""architectures": ["Gemma2ForCausalLM"], "head_dim": 16,
     "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 20, "sliding_window": 48"#;
 
 const GEMMA3: &str = r#""architectures": ["Gemma3ForCausalLM"], "head_dim": 16,
-    "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 48, "sliding_window_pattern": 3,
+    "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 16, "sliding_window": 48, "sliding_window_pattern": 3,
     "rope_local_base_freq": 500.0"#;
 
 type Build = fn(Isa, Element) -> Model;

@@ -20,17 +20,16 @@ const PATTERN_3: usize = 6;
 /// # Errors
 /// Whatever does not go together.
 pub(in super::super) fn read_2(fields: &Fields) -> Result<Architecture> {
-    let mut fields = fields.clone();
-    for (field, usual) in [
+    let whole = fields.clone().or_usual([
+        ("num_attention_heads", json!(8)),
+        ("num_key_value_heads", json!(4)),
+        ("head_dim", json!(256)),
+        ("query_pre_attn_scalar", json!(256)),
         ("attn_logit_softcapping", json!(50.0)),
         ("final_logit_softcapping", json!(30.0)),
         ("sliding_window", json!(4096)),
-    ] {
-        if !fields.has(field) {
-            fields = fields.with(field, usual);
-        }
-    }
-    read(fields, PATTERN_2, None, "")
+    ]);
+    read(whole, PATTERN_2, None, "")
 }
 
 /// Gemma 3.
@@ -41,14 +40,21 @@ pub(in super::super) fn read_3(fields: &Fields) -> Result<Architecture> {
     read_3_named(fields, "")
 }
 
-/// The half of a Gemma 3 that reads and writes; the half that sees is left alone. Its config leaves
-/// out what is as in Hugging Face's `Gemma3TextConfig`.
+/// The half of a Gemma 3 that reads and writes; the half that sees is left alone.
 ///
 /// # Errors
 /// Whatever does not go together.
 pub(in super::super) fn read_text_of_3(fields: &Fields) -> Result<Architecture> {
     let mut text = fields.inside("text_config")?;
-    for (field, usual) in [
+    if let (None, Some(ends)) = (text.value("eos_token_id"), fields.value("eos_token_id")) {
+        text = text.with("eos_token_id", ends.clone());
+    }
+    read_3_named(&text, "language_model.")
+}
+
+/// What a config leaves out is as in Hugging Face's `Gemma3TextConfig`.
+fn read_3_named(fields: &Fields, prefix: &'static str) -> Result<Architecture> {
+    let fields = &fields.clone().or_usual([
         ("vocab_size", json!(262_208)),
         ("num_attention_heads", json!(8)),
         ("num_key_value_heads", json!(4)),
@@ -57,18 +63,7 @@ pub(in super::super) fn read_text_of_3(fields: &Fields) -> Result<Architecture> 
         ("rms_norm_eps", json!(1e-6)),
         ("sliding_window", json!(4096)),
         ("query_pre_attn_scalar", json!(256)),
-    ] {
-        if text.value(field).is_none() {
-            text = text.with(field, usual);
-        }
-    }
-    if let (None, Some(ends)) = (text.value("eos_token_id"), fields.value("eos_token_id")) {
-        text = text.with("eos_token_id", ends.clone());
-    }
-    read_3_named(&text, "language_model.")
-}
-
-fn read_3_named(fields: &Fields, prefix: &'static str) -> Result<Architecture> {
+    ]);
     let pattern = fields.count("sliding_window_pattern")?.unwrap_or(PATTERN_3);
     // Newer configs keep RoPE by kind of layer.
     let by_kind = |kind: &str| fields.value("rope_parameters").and_then(|it| it.get(kind));

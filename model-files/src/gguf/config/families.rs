@@ -87,7 +87,7 @@ impl Family<'_> {
     }
 
     /// Caps, bases and the factor on scores. The last is not in the file: it follows from the
-    /// model's size, as in Gemma's own code.
+    /// model's size, as in Gemma's own code. What the file leaves out is as in llama.cpp, not as in a `config.json`.
     fn add_gemma(&self, fields: &mut Map<String, Value>) -> Result<()> {
         for part in ["attn_logit_softcapping", "final_logit_softcapping"] {
             // As with windows: zero says that there is none.
@@ -104,10 +104,15 @@ impl Family<'_> {
         let [heads, width, layers] =
             ["attention.head_count", "embedding_length", "block_count"].map(|it| self.needed(it));
         let (heads, width, layers) = (heads?, width?, layers?);
+        let share = width / heads.max(1);
+        let head_dim = fields.entry("head_dim").or_insert(share.into()).clone();
+        fields.entry("num_key_value_heads").or_insert(heads.into());
         // The 27B of each.
         let largest = if self.dialect.name == "gemma2" { 46 } else { 62 };
-        if layers == largest && heads > 0 {
-            fields.insert("query_pre_attn_scalar".into(), (width / heads).into());
+        let scalar = if layers == largest { share.into() } else { head_dim };
+        fields.insert("query_pre_attn_scalar".into(), scalar);
+        if self.dialect.name == "gemma3" {
+            fields.entry("sliding_window").or_insert(Value::Null);
         }
         fields.insert("hidden_activation".into(), "gelu_pytorch_tanh".into());
         Ok(())

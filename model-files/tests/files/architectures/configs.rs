@@ -4,7 +4,9 @@ use super::checkpoint::{self as tiny, Checkpoint, with};
 use gqa_mla::evict::{Budget, EvictingCache, Sinks};
 use kv_cache::RopeScaling;
 use model_files::{Architecture, ModelFiles};
-use naive_decode::{LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors};
+use naive_decode::{
+    Config, LoadOptions, Model, NaiveAttention, Pass, Span, Want, dense, random_tensors,
+};
 use serde_json::{Value, json};
 
 fn read(config: &Value) -> Architecture {
@@ -55,10 +57,16 @@ fn layers_that_do_not_turn_are_those_that_are_listed_or_every_fourth() {
     // A list may be longer than the model.
     assert!(logits(listed(json!([1, 1, 1, 0, 0, 1]))) == logits(listed(json!([1, 1, 1, 0]))));
     // What is left out is as Hugging Face has it.
-    let bare =
-        json!({ "rope_theta": null, "num_key_value_heads": null, "max_window_layers": null });
-    let bare = read(&with(tiny::smollm3(), bare)).config;
-    assert_eq!((bare.rope_theta, bare.kv_heads), (2e6, 4));
+    let mut bare = with(tiny::smollm3(), json!({ "rope_theta": null, "max_window_layers": null }));
+    let shape = |config: &Value| (read(config).config.rope_theta, read(config).config.kv_heads);
+    bare["num_key_value_heads"] = Value::Null;
+    assert_eq!(shape(&bare), (2e6, read(&bare).config.heads), "one for each query head");
+    bare.as_object_mut().unwrap().remove("num_key_value_heads");
+    assert_eq!(shape(&bare), (2e6, 4));
+    bare["rope_parameters"] = json!({ "rope_type": "default" });
+    assert_eq!(shape(&bare), (2e6, 4));
+    bare["rope_parameters"] = json!({ "rope_theta": 5e6 });
+    assert_eq!(shape(&bare), (5e6, 4));
     let slides = json!({ "use_sliding_window": true, "sliding_window": 9 });
     assert_eq!(windows(&with(tiny::smollm3(), slides)), [None, None, Some(9)]);
     let unused = json!({ "use_sliding_window": null, "sliding_window": 9 });
@@ -169,6 +177,45 @@ fn what_a_gemma_2_leaves_out_is_as_usual() {
             "sliding_window" => assert_eq!(windows(&none), [None; 3]),
             _ => assert!(logits(&random(&none)) != logits(&random(&said)), "{field}"),
         }
+    }
+}
+
+/// As in Hugging Face's `Gemma2Config` and `Gemma3TextConfig`.
+#[test]
+fn what_a_gemma_leaves_out_of_its_attention_is_as_usual() {
+    for base in [tiny::gemma2(), tiny::gemma3()] {
+        let said = with(base.clone(), json!({ "query_pre_attn_scalar": 256 }));
+        let mut silent = said.clone();
+        silent.as_object_mut().unwrap().remove("query_pre_attn_scalar");
+        assert!(logits(&random(&silent)) == logits(&random(&said)));
+        assert!(logits(&random(&base)) != logits(&random(&said)));
+        let mut bare = said.clone();
+        for field in ["num_attention_heads", "num_key_value_heads", "head_dim"] {
+            bare.as_object_mut().unwrap().remove(field);
+        }
+        let Config { heads, kv_heads, head_dim, .. } = read(&bare).config;
+        assert_eq!((heads, kv_heads, head_dim), (8, 4, 256));
+    }
+    let mut silent = tiny::gemma3();
+    silent.as_object_mut().unwrap().remove("sliding_window");
+    assert_eq!(windows(&silent), [Some(4096), Some(4096), None]);
+    silent["sliding_window"] = Value::Null;
+    assert_eq!(windows(&silent), [None; 3]);
+}
+
+#[test]
+fn whose_stretching_is_its_own_says_so() {
+    let brings = |config: Value| {
+        let directory = tempfile::tempdir().unwrap();
+        Checkpoint::random(config).write(directory.path());
+        ModelFiles::open_directory(directory.path()).unwrap().brings_stretching()
+    };
+    let linear = json!({ "rope_scaling": { "rope_type": "linear", "factor": 2.0 } });
+    for config in [tiny::deepseek2(), tiny::phi3_partly(), with(tiny::llama(), linear)] {
+        assert!(brings(config.clone()), "{config}");
+    }
+    for config in [tiny::deepseek3(), tiny::phi3(), tiny::llama(), tiny::gemma3()] {
+        assert!(!brings(config.clone()), "{config}");
     }
 }
 
