@@ -4,6 +4,13 @@
 use anyhow::{Context, Result};
 use std::fmt::Arguments;
 use std::io::{Write, stderr, stdout};
+use std::sync::OnceLock;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+
+/// Lines that wait for whoever reads standard error. More are dropped.
+const MOST_LINES: usize = 10_000;
+
+static ASIDE: OnceLock<NonBlocking> = OnceLock::new();
 
 /// Writes as `println!` does, and says what is wrong if that cannot be.
 macro_rules! say {
@@ -35,5 +42,17 @@ pub(crate) fn text(words: Arguments) -> Result<()> {
 
 /// Writes a line beside the output.
 pub(crate) fn aside(words: Arguments) {
-    let _ = stderr().lock().write_fmt(format_args!("{words}\n"));
+    let line = format!("{words}\n");
+    let _ = match ASIDE.get() {
+        Some(aside) => aside.clone().write_all(line.as_bytes()),
+        None => stderr().lock().write_all(line.as_bytes()),
+    };
+}
+
+/// Standard error, for whoever must not wait until it is read: a terminal that is stopped, or a pipe that is full, would hold
+/// up all answers. From here on [`tell!`] writes there, too. What waits is written before the second is dropped.
+pub(crate) fn without_waiting() -> (NonBlocking, WorkerGuard) {
+    let lines = NonBlockingBuilder::default().buffered_lines_limit(MOST_LINES);
+    let (aside, guard) = lines.finish(stderr());
+    (ASIDE.get_or_init(|| aside).clone(), guard)
 }

@@ -6,6 +6,7 @@ use crate::http::{
     App, DRAIN_IN, Hosts, Keys, Origin, PrefillWorkers, WorkerAddress, bind, in_header, listen,
     runtime,
 };
+use crate::say;
 use crate::served::{EngineArgs, Exchanging, Served};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpSocket;
 use tracing::{info, warn};
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -166,7 +168,7 @@ impl ServeArgs {
 /// # Errors
 /// Whatever is wrong with the model, an address that cannot be had, or an empty name.
 pub fn serve(args: &ServeArgs) -> Result<()> {
-    log()?;
+    let _log = log()?;
     let is_nameless = args.served_model_name.as_deref() == Some("");
     ensure!(!is_nameless, "--served-model-name is empty, expected a name");
     let variable = key_of_environment(KEY_VARIABLE)?;
@@ -237,23 +239,25 @@ fn key_of_environment(variable: &str) -> Result<Option<String>> {
     }
 }
 
-/// Logs what [`LOG_VARIABLE`] asks for: requests and what goes wrong, if it asks for nothing.
-fn log() -> Result<()> {
+/// Logs what [`LOG_VARIABLE`] asks for: requests and what goes wrong, if it asks for nothing. The last lines are written when
+/// what this gives is dropped.
+fn log() -> Result<WorkerGuard> {
     let asked = std::env::var(LOG_VARIABLE).ok().filter(|asked| !asked.is_empty());
     let asked = asked.as_deref().unwrap_or("info");
     let levels: Targets = asked.parse().with_context(|| {
         format!("{LOG_VARIABLE} is {asked}, expected a level such as debug, or serving=debug")
     })?;
-    // A log that nobody reads any more is no reason to fail.
+    // A log that nobody reads is no reason to wait, nor one that nobody reads any more to fail.
+    let (aside, guard) = say::without_waiting();
     let lines = tracing_subscriber::fmt::layer().with_target(false).log_internal_errors(false);
-    let lines = lines.with_writer(std::io::stderr);
+    let lines = lines.with_writer(aside);
     // On a terminal it has its colours, unless NO_COLOR is set.
     let lines = match std::io::stderr().is_terminal() {
         true => lines,
         false => lines.with_ansi(false),
     };
     tracing_subscriber::registry().with(lines.with_filter(levels)).init();
-    Ok(())
+    Ok(guard)
 }
 
 /// Waits until somebody wants the server to end. A second time ends it at once.

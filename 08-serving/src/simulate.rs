@@ -182,11 +182,11 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     };
     let Load { prompt_tokens, answer_tokens, .. } = args.load;
     let bounds = deployment.bounds(prompt_tokens, answer_tokens)?;
+    let longest = deployment.longest()?;
+    let workload = args.workload(longest)?;
     if !args.json {
         report::print_bounds(&deployment, &bounds, prompt_tokens, answer_tokens)?;
     }
-    let longest = deployment.longest()?;
-    let workload = args.workload(longest)?;
     let drawn = Drawn::of(&workload.sizes, args.lengths.spread(), longest);
     let outcome = simulate(&deployment, &workload)?;
     match args.json {

@@ -17,7 +17,7 @@ mod thoughts;
 mod writer;
 
 pub use answer::{Answer, Ending, Piece, Reason, Stopper};
-pub use calls::{CallFinder, MARKED, Marked, calls};
+pub use calls::{CallFinder, MARKED, Marked, OneCall};
 pub use spoken::{Found, Spoken};
 pub use stops::{Cut, Stops, overlap};
 pub use thoughts::{THOUGHTS, Thinking, Thought, ThoughtFinder};

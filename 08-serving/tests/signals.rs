@@ -103,10 +103,28 @@ fn clients_that_leave_in_the_middle_do_not_end_the_server() {
 }
 
 #[test]
-fn a_server_whose_log_nobody_reads_goes_on() {
+fn a_server_whose_log_nobody_reads_any_more_goes_on() {
     let mut server = Server::start();
     drop(server.log.take());
     for _ in 0..3 {
         assert!(server.is_healthy(), "{:?}", server.process.try_wait());
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_whose_log_is_full_goes_on_and_ends_when_it_is_told() {
+    let mut server = Server::start();
+    // A pipe holds 64 KiB, and each of these says a line.
+    for _ in 0..1_500 {
+        assert!(server.is_healthy(), "{:?}", server.process.try_wait());
+    }
+    let process = server.process.id().to_string();
+    assert!(Command::new("kill").arg(process).status().unwrap().success());
+    let is_over = |_| {
+        std::thread::sleep(Duration::from_millis(100));
+        server.process.try_wait().unwrap().is_some()
+    };
+    assert!((0..200).any(is_over), "it waits for somebody to read its log");
+    drop(server.log.take());
 }

@@ -2,16 +2,19 @@
 
 use anyhow::{Context, Result, bail};
 use eventsource_stream::Eventsource;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::io::{Error, ErrorKind};
 use std::time::Duration;
+use tokio::time::timeout;
 
-/// How long a server may take to accept a connection, and how long it may be silent: it says at least that it is there, every
-/// fifteen seconds.
+/// How long a server may take to accept a connection, and how long it may be silent in a stream: it says at least that it is
+/// there, every fifteen seconds. Before an answer's first token there is no stream, and that token may wait for as long as others
+/// and its own prompt take.
 const CONNECTED_IN: Duration = Duration::from_secs(5);
 const HEARD_IN: Duration = Duration::from_secs(60);
 
@@ -56,7 +59,7 @@ impl Server {
         }
         // It is near, and nobody else's business: no proxy.
         let client = Client::builder().default_headers(headers).no_proxy();
-        let client = client.connect_timeout(CONNECTED_IN).read_timeout(HEARD_IN);
+        let client = client.connect_timeout(CONNECTED_IN);
         Ok(Server { url: url.trim_end_matches('/').to_owned(), client: client.build()? })
     }
 
@@ -81,8 +84,9 @@ impl Server {
 
     async fn get(&self, path: &str) -> Result<Response> {
         let url = format!("{}{path}", self.url);
-        let response =
-            self.client.get(&url).send().await.with_context(|| format!("{url} does not answer"))?;
+        let sent = timeout(HEARD_IN, self.client.get(&url).send()).await.map_err(Error::from);
+        let response = sent.and_then(|sent| sent.map_err(Error::other));
+        let response = response.with_context(|| format!("{url} does not answer"))?;
         let status = response.status();
         if !status.is_success() {
             bail!("{url} answers {status}: {}", message(response).await);
@@ -129,7 +133,14 @@ async fn message(response: Response) -> String {
 
 /// Server-sent events, each a JSON value, up to `[DONE]` or where the connection ends.
 fn events<T: DeserializeOwned>(response: Response) -> impl Stream<Item = Result<T>> + use<T> {
-    let events = response.bytes_stream().eventsource();
+    let pieces = stream::unfold(Box::pin(response.bytes_stream()), async |mut pieces| {
+        let piece = match timeout(HEARD_IN, pieces.next()).await {
+            Ok(piece) => piece?.map_err(Error::other),
+            Err(_) => Err(Error::new(ErrorKind::TimedOut, "the server has fallen silent")),
+        };
+        Some((piece, pieces))
+    });
+    let events = pieces.eventsource();
     let until_done = events.take_while(|event| {
         std::future::ready(!event.as_ref().is_ok_and(|event| event.data == "[DONE]"))
     });

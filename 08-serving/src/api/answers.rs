@@ -2,6 +2,7 @@
 
 use super::tools::{Called, ToolCall};
 use super::{ChatLogprobs, CompletionLogprobs};
+use crate::text::{Found, Spoken};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -79,11 +80,20 @@ pub struct ChatChoice {
     /// `"stop"`, `"length"` or `"tool_calls"`.
     pub finish_reason: &'static str,
     /// The string or token that ended it, if the request named it.
-    #[schema(value_type = Option<Object>)]
-    pub stop_reason: Option<serde_json::Value>,
+    pub stop_reason: Option<StopReason>,
     /// All tokens generated for it, those that ended it included, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
+}
+
+/// What the request named that ended an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum StopReason {
+    /// A string.
+    Text(String),
+    /// A token.
+    Token(u32),
 }
 
 /// What the assistant says.
@@ -116,8 +126,7 @@ pub struct ChatDelta {
     pub finish_reason: Option<&'static str>,
     /// The string or token that ended it, if the request named it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub stop_reason: Option<serde_json::Value>,
+    pub stop_reason: Option<StopReason>,
     /// All tokens generated for it, those that ended it included, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
@@ -135,23 +144,54 @@ pub struct Delta {
     /// More of what it thinks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
-    /// Functions that it calls, each whole in one piece.
+    /// Functions that it calls: first what is called, then more and more of the arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<CallDelta>,
 }
 
-/// A call in a piece.
+/// A call in a piece, or more of its arguments.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct CallDelta {
     /// Which call of the answer's.
     pub index: usize,
-    /// What the answer to it is to name.
-    pub id: String,
-    /// `"function"`
-    #[serde(rename = "type")]
-    pub kind: &'static str,
+    /// What the answer to it is to name, where it begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// `"function"`, where it begins.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
     /// What is called.
-    pub function: Called,
+    pub function: CalledDelta,
+}
+
+/// What is called, and what is new of its arguments.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct CalledDelta {
+    /// The function, where the call begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// More of the JSON of its arguments.
+    pub arguments: String,
+}
+
+impl CallDelta {
+    /// Those of a piece of an answer that has had so many calls before.
+    pub fn of(said: Found, calls_before: usize) -> Vec<Self> {
+        let mut begun = calls_before;
+        let one = |spoken: Spoken| match spoken {
+            Spoken::Text(_) => None,
+            Spoken::Call(ToolCall { id, function: Called { name, arguments }, .. }) => {
+                begun += 1;
+                let function = CalledDelta { name: Some(name), arguments };
+                Some(CallDelta { index: begun - 1, id: Some(id), kind: Some("function"), function })
+            }
+            Spoken::More(arguments) => {
+                let function = CalledDelta { name: None, arguments };
+                Some(CallDelta { index: begun.saturating_sub(1), id: None, kind: None, function })
+            }
+        };
+        said.0.into_iter().filter_map(one).collect()
+    }
 }
 
 /// One completion, or a piece of one.
@@ -166,8 +206,7 @@ pub struct CompletionChoice {
     /// `"stop"` or `"length"`, in its last piece.
     pub finish_reason: Option<&'static str>,
     /// The string or token that ended it, if the request named it.
-    #[schema(value_type = Option<Object>)]
-    pub stop_reason: Option<serde_json::Value>,
+    pub stop_reason: Option<StopReason>,
     /// The prompt's tokens, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,

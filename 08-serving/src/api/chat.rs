@@ -1,7 +1,7 @@
 //! A chat completion, as it is asked for.
 
 use super::calling::Calling;
-use super::formats::{Form, ResponseFormat};
+use super::formats::{Form, ResponseFormat, one_form};
 use super::messages::ChatMessage;
 use super::messages::ends;
 use super::read::{each_without_nulls, without_nulls};
@@ -121,22 +121,10 @@ impl ChatRequest {
         let called = calling.form();
         let asked = self.response_format.as_ref().filter(|_| called.is_none());
         let asked = asked.and_then(ResponseFormat::form);
-        let structured = self.generation.structured_outputs.as_ref();
-        let forms = [
-            asked.map(|form| ("response_format", form)),
-            structured
-                .map(|outputs| outputs.form())
-                .transpose()?
-                .map(|f| ("structured_outputs", f)),
-            called.map(|form| ("tools", form)),
-        ];
-        let mut given = forms.into_iter().flatten();
-        match (given.next(), given.next()) {
-            (Some((first, _)), Some((second, _))) => Err(ApiError::parameter(
-                second,
-                format!("the answer is held to {second} and to {first}, expected one of them"),
-            )),
-            (form, _) => form.map(|(param, form)| Ok((param, form.checked(param)?))).transpose(),
-        }
+        one_form([
+            ("response_format", asked),
+            ("structured_outputs", self.generation.structured_form()?),
+            ("tools", called),
+        ])
     }
 }

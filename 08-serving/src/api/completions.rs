@@ -1,7 +1,8 @@
 //! A completion, as it is asked for.
 
-use super::formats::Form;
+use super::formats::{Form, ResponseFormat, one_form};
 use super::messages::Prompt;
+use super::read::without_nulls;
 use super::{ApiError, Generation, MOST_LOGPROBS, MOST_PROMPTS, OneOrMany};
 use naive_decode::Tokenizer;
 use serde::Deserialize;
@@ -24,6 +25,9 @@ pub struct CompletionRequest {
     pub logprobs: Option<usize>,
     /// Answers to choose from; as many as `n`, for nothing is chosen here.
     pub best_of: Option<usize>,
+    /// A form that the answer is held to, as in chat completions.
+    #[serde(default, deserialize_with = "without_nulls")]
+    pub response_format: Option<ResponseFormat>,
     /// What chat completions and completions have in common.
     #[serde(flatten)]
     pub generation: Generation,
@@ -89,9 +93,10 @@ impl CompletionRequest {
     /// # Errors
     /// 400: no form, or several.
     pub fn form(&self) -> Result<Option<(&'static str, Form)>, ApiError> {
-        let Some(outputs) = &self.generation.structured_outputs else { return Ok(None) };
-        let param = "structured_outputs";
-        Ok(Some((param, outputs.form()?.checked(param)?)))
+        one_form([
+            ("response_format", self.response_format.as_ref().and_then(ResponseFormat::form)),
+            ("structured_outputs", self.generation.structured_form()?),
+        ])
     }
 }
 

@@ -4,6 +4,7 @@ use super::{ApiError, MOST_GRAMMAR_BYTES};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{AnyOfBuilder, Object, SchemaType, Type};
 
 /// OpenAI's `response_format`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -15,7 +16,7 @@ pub enum ResponseFormat {
     JsonObject {
         /// A schema that it conforms to, as llama.cpp has it.
         #[serde(default)]
-        #[schema(value_type = Option<Object>)]
+        #[schema(schema_with = optional_schema)]
         schema: Option<Value>,
     },
     /// JSON that conforms to a schema.
@@ -36,7 +37,7 @@ pub struct NamedSchema {
     #[serde(default)]
     pub description: Option<String>,
     /// The schema.
-    #[schema(value_type = Object)]
+    #[schema(schema_with = any_schema)]
     pub schema: Value,
     /// Whether a schema that is not understood in all its parts is refused. Where it is not, parts that are not
     /// understood are passed over, and the answer conforms to the others.
@@ -48,8 +49,8 @@ pub struct NamedSchema {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StructuredOutputs {
-    /// A JSON schema. Parts of it that are not understood are passed over.
-    #[schema(value_type = Option<Object>)]
+    /// A JSON schema, or one written as a text. Parts of it that are not understood are passed over.
+    #[schema(schema_with = optional_schema_or_text)]
     pub json: Option<Value>,
     /// Any JSON object.
     pub json_object: Option<bool>,
@@ -59,6 +60,20 @@ pub struct StructuredOutputs {
     pub choice: Option<Vec<String>>,
     /// A context-free grammar in Lark's notation.
     pub grammar: Option<String>,
+}
+
+/// What a JSON schema is: an object, or whether there may be anything at all.
+fn any_schema() -> AnyOfBuilder {
+    let one = |kind: Type| Object::with_type(SchemaType::Type(kind));
+    AnyOfBuilder::new().item(one(Type::Object)).item(one(Type::Boolean))
+}
+
+fn optional_schema() -> AnyOfBuilder {
+    any_schema().item(Object::with_type(SchemaType::Type(Type::Null)))
+}
+
+fn optional_schema_or_text() -> AnyOfBuilder {
+    optional_schema().item(Object::with_type(SchemaType::Type(Type::String)))
 }
 
 /// A form that an answer is held to.
@@ -152,7 +167,7 @@ impl StructuredOutputs {
             self.json_object.unwrap_or(false).then(Form::object),
             self.regex.clone().map(Form::Regex),
             self.choice.as_ref().map(|choices| choice(choices)).transpose()?,
-            self.grammar.clone().map(Form::Lark),
+            self.grammar.as_deref().map(lark).transpose()?,
         ];
         let mut given = forms.into_iter().flatten();
         match (given.next(), given.next()) {
@@ -163,6 +178,34 @@ impl StructuredOutputs {
                 Err(ApiError::value("structured_outputs", found, expected))
             }
         }
+    }
+}
+
+/// The form that an answer is held to, of those that parameters give, and the parameter that does.
+///
+/// # Errors
+/// 400: two forms at once, or one that is too long.
+pub(super) fn one_form<const N: usize>(
+    forms: [(&'static str, Option<Form>); N],
+) -> Result<Option<(&'static str, Form)>, ApiError> {
+    let mut given = forms.into_iter().filter_map(|(param, form)| Some((param, form?)));
+    match (given.next(), given.next()) {
+        (Some((first, _)), Some((second, _))) => Err(ApiError::parameter(
+            second,
+            format!("the answer is held to {second} and to {first}, expected one of them"),
+        )),
+        (form, _) => form.map(|(param, form)| Ok((param, form.checked(param)?))).transpose(),
+    }
+}
+
+/// A grammar in Lark's notation. GBNF, llama.cpp's and xgrammar's notation, is not read here.
+fn lark(grammar: &str) -> Result<Form, ApiError> {
+    match grammar.contains("::=") && !grammar.contains("start:") {
+        true => {
+            let expected = "a grammar in Lark's notation, whose rules are `name: …`, the first of them `start`";
+            Err(ApiError::value("structured_outputs", "a grammar with `::=`", expected))
+        }
+        false => Ok(Form::Lark(grammar.to_owned())),
     }
 }
 

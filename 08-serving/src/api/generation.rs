@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-use super::formats::StructuredOutputs;
+use super::ApiError;
+use super::formats::{Form, StructuredOutputs};
 use super::read::without_nulls;
 
 /// Parameters of either way of asking. Each may be left out or null.
@@ -85,6 +86,16 @@ pub struct Generation {
     pub safety_identifier: Option<String>,
     /// What answers are made of: text, and nothing else.
     pub modalities: Option<Vec<Modality>>,
+}
+
+impl Generation {
+    /// What `structured_outputs` hold the answer to.
+    ///
+    /// # Errors
+    /// 400: none of the forms, or several.
+    pub(super) fn structured_form(&self) -> Result<Option<Form>, ApiError> {
+        self.structured_outputs.as_ref().map(StructuredOutputs::form).transpose()
+    }
 }
 
 /// How to stream.

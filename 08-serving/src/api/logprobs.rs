@@ -36,7 +36,7 @@ pub struct CompletionLogprobs {
     /// Their log-probabilities; none for a prompt's first token, which nothing comes before.
     pub token_logprobs: Vec<Option<f32>>,
     /// The likeliest tokens in their places, and the token itself.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<Option<Object>>)]
     pub top_logprobs: Vec<Option<Map<String, Value>>>,
     /// Characters of the text before each.
     pub text_offset: Vec<usize>,

@@ -62,6 +62,9 @@ pub struct Part {
     kind: String,
     #[serde(default)]
     text: Option<String>,
+    /// What the assistant declined to say, in a part of this type.
+    #[serde(default)]
+    refusal: Option<String>,
 }
 
 /// The messages as templates read them: contents are texts, calls' arguments are values.
@@ -163,9 +166,10 @@ impl ChatMessage {
             Some(Content::Text(text)) => return Ok(text.clone()),
             Some(Content::Parts(parts)) => parts,
         };
-        let text = |part: &Part| match (&*part.kind, &part.text) {
-            ("text", Some(text)) => Ok(text.clone()),
-            (kind, _) => {
+        let text = |part: &Part| match (&*part.kind, &part.text, &part.refusal) {
+            ("text", Some(text), _) => Ok(text.clone()),
+            ("refusal", _, Some(text)) if self.role == Role::Assistant => Ok(text.clone()),
+            (kind, ..) => {
                 let problem = format!(
                     "messages have a part of type {kind:?}, expected \"text\" with a text: this model reads \
                      nothing else"

@@ -7,17 +7,33 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// Parameters of vLLM's that are not known here, and what they are where they change nothing, as JSON: its clients write them
+/// Parameters of OpenAI's and vLLM's that are not known here, and what they are where they change nothing, as JSON: its clients write them
 /// with every request.
-const NEUTRAL: [(&str, &str); 8] = [
+const NEUTRAL: [(&str, &str); 12] = [
+    ("add_special_tokens", "true"),
     ("bad_words", "[]"),
     ("detokenize", "true"),
+    ("documents", "[]"),
     ("early_stopping", "false"),
     ("echo", "false"),
     ("include_reasoning", "true"),
     ("length_penalty", "1.0"),
+    ("return_tokens_as_token_ids", "false"),
     ("spaces_between_special_tokens", "true"),
     ("use_beam_search", "false"),
+    ("verbosity", "\"medium\""),
+];
+
+/// What other servers, or vLLM before version 0.12, call what has another name here.
+const ELSEWHERE: [(&str, &str); 8] = [
+    ("guided_json", "structured_outputs: {\"json\": …}"),
+    ("guided_regex", "structured_outputs: {\"regex\": …}"),
+    ("guided_choice", "structured_outputs: {\"choice\": …}"),
+    ("guided_grammar", "structured_outputs: {\"grammar\": …}"),
+    ("grammar", "structured_outputs: {\"grammar\": …}"),
+    ("json_schema", "response_format: {\"type\": \"json_schema\", …}"),
+    ("n_predict", "max_tokens"),
+    ("repeat_penalty", "repetition_penalty"),
 ];
 
 /// Whether a parameter that nobody knows asks for nothing: nor does one that is null, as clients write whatever nobody set so.
@@ -60,7 +76,10 @@ pub fn read<T: DeserializeOwned>(
     match unknown(&request).iter().find(|(name, value)| !asks_for_nothing(name, value)) {
         None => Ok(request),
         Some((name, _)) => {
-            Err(ApiError::parameter(name, format!("no parameter is called `{name}` here")))
+            let mut elsewhere = ELSEWHERE.iter().filter(|(known, _)| known == name);
+            let here = elsewhere.next().map(|(_, here)| format!(", expected `{here}`"));
+            let here = here.unwrap_or_default();
+            Err(ApiError::parameter(name, format!("no parameter is called `{name}` here{here}")))
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::api::messages::{ChatMessage, ends, for_template};
 use crate::api::tools::Tool;
 use model_files::Extras;
 use serde_json::{Map, Value};
-use tracing::warn;
+
+mod telling;
 
 /// What the chat template is given.
 pub(super) struct Conversation<'a> {
@@ -38,12 +39,15 @@ impl Conversation<'_> {
         let ends = ends(messages.last(), self.add_generation_prompt, self.continue_final_message)?;
         let tools = self.tools.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
         let tools = tools.map_err(ApiError::failed)?;
-        if !tools.is_empty() && !template.writes_tools() {
-            warn!(
-                "a request has tools, and the model is not told of them: its chat template has no place for any"
-            );
+        let mut written = match template.writes_calls() {
+            true => written,
+            false => telling::spoken(written),
+        };
+        let has_tools = !tools.is_empty();
+        if has_tools && !template.writes_tools() {
+            telling::tell(&mut written, &tools);
         }
-        let tools = (!tools.is_empty()).then_some(tools);
+        let tools = has_tools.then_some(tools);
         let extras = Extras { tools, values: self.values };
         let tokens = template.encode_with(&app.tokenizer, &written, &extras, ends);
         tokens.map_err(|problem| {

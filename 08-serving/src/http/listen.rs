@@ -46,6 +46,10 @@ const MOST_HEADERS: usize = 100;
 /// a request of which nothing is read, and frees its blocks; this frees the connection's place.
 const READ_IN: Duration = Duration::from_secs(120);
 
+/// How long a client that has begun a request may take for the rest of its headers, once the server is to end. It is told no
+/// more than that.
+const HEADERS_AT_LAST: Duration = Duration::from_secs(1);
+
 /// How long answers that were ended may take to reach their clients, once the server is to end.
 const LAST_IN: Duration = Duration::from_secs(2);
 
@@ -104,9 +108,10 @@ impl Listening {
         let mut beside = JoinSet::new();
         beside.spawn(sum_up(app.clone()));
         let answers = Answers { usual: router(app.clone()), crowded: crowded(app.clone()) };
-        accept(listener, answers, Bounds::of_process(), &graceful, end).await;
-        info!("finishing what is under way, for {} seconds at most", app.drain_in.as_secs_f64());
+        let places = accept(listener, answers, Bounds::of_process(), &graceful, end).await;
         app.drain();
+        places.hurry(HEADERS_AT_LAST);
+        info!("finishing what is under way, for {} seconds at most", app.drain_in.as_secs_f64());
         let done = async {
             graceful.shutdown().await;
             app.engine.drained().await;
@@ -159,14 +164,14 @@ struct Answers {
     crowded: Router,
 }
 
-/// Accepts connections until `end`, and answers what comes on each.
+/// Accepts connections until `end`, and answers what comes on each. Gives their places.
 async fn accept(
     listener: TcpListener,
     answers: Answers,
     bounds: Bounds,
     graceful: &GracefulShutdown,
     end: impl Future<Output = ()>,
-) {
+) -> Places {
     let mut http = http1::Builder::new();
     // Places time headers: hyper's time would run while nothing is asked, too.
     http.header_read_timeout(None);
@@ -177,7 +182,7 @@ async fn accept(
     loop {
         let accepted = tokio::select! {
             biased;
-            () = &mut end => break,
+            () = &mut end => return places,
             accepted = listener.accept() => accepted,
         };
         let stream = match accepted {
@@ -198,7 +203,7 @@ async fn accept(
             None => {
                 // Waiting for a turn must not keep the server from ending.
                 let turn = tokio::select! {
-                    () = &mut end => break,
+                    () = &mut end => return places,
                     turn = aside.clone().acquire_owned() => turn.ok(),
                 };
                 (None, turn, Place::new(WAITS_ASIDE), &answers.crowded)

@@ -121,6 +121,15 @@ impl Place {
         })
     }
 
+    /// Its client has this long for the rest of a request's headers, if it has begun them.
+    fn hurry(&self, left: Duration) {
+        let since = (Instant::now() + left).checked_sub(self.waits.headers);
+        self.stage.send_if_modified(|stage| {
+            let since = since.filter(|since| stage.0 == Stage::Headers && *since < stage.1);
+            since.inspect(|since| stage.1 = *since).is_some()
+        });
+    }
+
     /// Waits until the connection has lost its place.
     pub(super) async fn lost(&self) {
         let mut stages = self.stage.subscribe();
@@ -227,6 +236,11 @@ impl Places {
         taken.places.insert(number, place.clone());
         Some(Seat { place, number, taken: self.taken.clone() })
     }
+
+    /// Whoever has begun a request has this long for the rest of its headers.
+    pub(super) fn hurry(&self, left: Duration) {
+        lock(&self.taken).places.values().for_each(|place| place.hurry(left));
+    }
 }
 
 impl Taken {
@@ -279,6 +293,23 @@ mod tests {
         assert_eq!(seconds_left(&place).await, 15, "another request comes");
         place.has_heard();
         assert_eq!(seconds_left(&place).await, 0, "byte after byte makes it no longer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_begun_a_request_may_be_hurried_and_who_is_answered_may_not() {
+        let places = Places::new(3, WAITS);
+        let [begun, asked, late] = [0; 3].map(|_| places.take().unwrap());
+        let answer = asked.place.asked();
+        advance(Duration::from_millis(14_500)).await;
+        places.hurry(Duration::from_secs(1));
+        timeout(Duration::from_secs(1), begun.place.lost()).await.expect("no longer than it had");
+        late.place.asked();
+        late.place.has_heard();
+        places.hurry(Duration::from_secs(1));
+        assert_eq!(seconds_left(&late.place).await, 1, "it had fifteen");
+        assert!(timeout(Duration::from_secs(1_000), asked.place.lost()).await.is_err());
+        drop(answer);
+        assert_eq!(seconds_left(&asked.place).await, 75);
     }
 
     #[tokio::test(start_paused = true)]

@@ -120,7 +120,7 @@ pub(super) async fn detokenize(
 /// Whether the server takes requests. Needs no key.
 #[utoipa::path(
     get, path = "/health", tag = "server", security(()),
-    responses((status = 200, description = "It does"), (status = 503, description = "It is shutting down, or its engine has ended")),
+    responses((status = 200, description = "It does"), (status = 503, description = "Its engine has ended, or it is shutting down and this came before its last answers were sent; whoever connects later is refused by the system")),
 )]
 pub(super) async fn health(State(app): State<Arc<App>>) -> StatusCode {
     // An engine whose device has failed ends by itself; whoever watches the server is to start it again.

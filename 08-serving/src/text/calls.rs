@@ -2,15 +2,19 @@
 //!
 //! A call is `{"name": …, "arguments": {…}}`, or `"parameters"` for Llama 3. Models write one, several, or a list of
 //! them: between `<tool_call>` and `</tool_call>` (Hermes, Qwen), with text around it; after `[TOOL_CALLS]` (Mistral) or
-//! `<|python_tag|>` (Llama 3), to the answer's end; or as an answer that is nothing else (Llama 3).
+//! `<|python_tag|>` (Llama 3), to the answer's end; or as an answer that is nothing else (Llama 3). A call between marks is told
+//! while it comes; whether the others are calls shows at their end.
 
 use super::{Found, overlap};
 use crate::api::tools::ToolCall;
 use json::Outside;
+use open::Arguments;
+pub use open::OneCall;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 mod json;
+mod open;
 
 /// What a call begins with, and what it ends with if that is not the answer's end.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct CallFinder {
     place: Place,
     /// In a call: what of `held` has been read for its end.
     outside: Outside,
+    /// Its arguments, once they are told.
+    arguments: Option<Arguments>,
 }
 
 /// Where the text is at.
@@ -68,6 +74,7 @@ impl CallFinder {
             gap: String::new(),
             place: Place::Start,
             outside: Outside::default(),
+            arguments: None,
         }
     }
 
@@ -91,7 +98,14 @@ impl CallFinder {
                 Place::Json | Place::Call(Marked { close: None, .. }) => calls(held, &self.names),
                 // The answer may have been cut in the middle of the mark.
                 Place::Call(Marked { close: Some(close), .. }) => {
-                    calls(&held[..held.len() - overlap(held, close)], &self.names)
+                    let inside = &held[..held.len() - overlap(held, close)];
+                    match &mut self.arguments {
+                        Some(arguments) => {
+                            found.more(&inside[..arguments.take(inside)]);
+                            Some(Vec::new())
+                        }
+                        None => calls(inside, &self.names),
+                    }
                 }
             };
             match (said, self.place) {
@@ -115,6 +129,28 @@ impl CallFinder {
         }
     }
 
+    /// Tells what has come of a call, up to `end`, once it is known to be one.
+    fn tell(&mut self, found: &mut Found, end: usize) {
+        let end = end.max(self.done);
+        let come = &self.held[self.done..end];
+        let arguments = match &mut self.arguments {
+            Some(arguments) => arguments,
+            none => match open::begun(come, &self.names) {
+                Ok((call, at)) => {
+                    found.call(vec![call]);
+                    self.gap.clear();
+                    self.done += at;
+                    none.insert(Arguments::default())
+                }
+                Err(_) => return,
+            },
+        };
+        let come = &self.held[self.done..end];
+        let told = arguments.take(come);
+        found.more(&come[..told]);
+        self.done += told;
+    }
+
     /// One step on; false if more text is needed.
     fn step(&mut self, found: &mut Found) -> bool {
         let held = &self.held[self.done..];
@@ -127,7 +163,7 @@ impl CallFinder {
                 if MARKED.iter().any(may_become) {
                     return false;
                 }
-                self.place = if let Some(marked) = begun(said) {
+                self.place = if let Some(marked) = mark_of(said) {
                     // White space around calls is no text.
                     self.gap = held[..before].to_owned();
                     self.done += before + marked.open.len();
@@ -147,7 +183,7 @@ impl CallFinder {
             Place::Text => {
                 // All marks begin so.
                 let mut may_be = held.match_indices(['<', '[']);
-                match may_be.find_map(|(at, _)| Some((at, begun(&held[at..])?))) {
+                match may_be.find_map(|(at, _)| Some((at, mark_of(&held[at..])?))) {
                     Some((at, marked)) => {
                         found.write(&held[..at]);
                         self.done += at + marked.open.len();
@@ -166,11 +202,20 @@ impl CallFinder {
             Place::Call(Marked { close: None, .. }) => false,
             Place::Call(Marked { open, close: Some(close) }) => {
                 // A mark in a string is an argument's.
-                let Some(end) = self.outside.find(&self.held, self.done, close) else {
-                    return false;
-                };
+                let end = self.outside.find(&self.held, self.done, close);
+                self.tell(found, end.unwrap_or(self.outside.read()));
+                let Some(end) = end else { return false };
                 let inside = &self.held[self.done..end];
                 let gap = std::mem::take(&mut self.gap);
+                if self.arguments.take().is_some() {
+                    // There may be another call behind it, in the same marks.
+                    let after = inside.trim_start().strip_prefix('}').unwrap_or_default();
+                    let after = after.trim_start().trim_start_matches(';');
+                    found.call(calls(after, &self.names).unwrap_or_default());
+                    self.place = Place::After;
+                    self.done = end + close.len();
+                    return true;
+                }
                 self.place = match calls(inside, &self.names) {
                     Some(calls) => {
                         found.call(calls);
@@ -189,7 +234,7 @@ impl CallFinder {
 }
 
 /// The mark that a text begins with.
-fn begun(text: &str) -> Option<&'static Marked> {
+fn mark_of(text: &str) -> Option<&'static Marked> {
     MARKED.iter().find(|marked| text.starts_with(marked.open))
 }
 
@@ -243,7 +288,7 @@ fn word<'t, 'w>(
 }
 
 /// The calls that a text is, if it is nothing else: of functions of these `names`, in a list or one after the other.
-pub fn calls(text: &str, names: &[String]) -> Option<Vec<ToolCall>> {
+fn calls(text: &str, names: &[String]) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {

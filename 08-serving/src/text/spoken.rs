@@ -1,14 +1,16 @@
 //! What an answer consists of: text and calls, in their order.
 
-use crate::api::tools::ToolCall;
+use crate::api::tools::{Called, ToolCall};
 
 /// What an answer consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spoken {
     /// Text that is no call.
     Text(String),
-    /// A call.
+    /// A call, or the beginning of one.
     Call(ToolCall),
+    /// More of the arguments of the call before.
+    More(String),
 }
 
 /// What was found, in its order.
@@ -32,6 +34,18 @@ impl Found {
         }
     }
 
+    /// Puts more arguments behind what was found.
+    pub fn more(&mut self, more: &str) {
+        match self.0.last_mut() {
+            _ if more.is_empty() => {}
+            Some(Spoken::Call(ToolCall { function: Called { arguments, .. }, .. })) => {
+                *arguments += more
+            }
+            Some(Spoken::More(arguments)) => *arguments += more,
+            _ => self.0.push(Spoken::More(more.to_owned())),
+        }
+    }
+
     /// Puts calls behind what was found.
     pub fn call(&mut self, calls: Vec<ToolCall>) {
         self.0.extend(calls.into_iter().map(Spoken::Call));
@@ -42,7 +56,8 @@ impl Found {
         for spoken in more.0 {
             match spoken {
                 Spoken::Text(text) => self.write(&text),
-                call => self.0.push(call),
+                Spoken::More(arguments) => self.more(&arguments),
+                call @ Spoken::Call(_) => self.0.push(call),
             }
         }
     }
@@ -51,15 +66,15 @@ impl Found {
     pub fn text(&self) -> String {
         let text = |spoken: &Spoken| match spoken {
             Spoken::Text(text) => Some(text.clone()),
-            Spoken::Call(_) => None,
+            Spoken::Call(_) | Spoken::More(_) => None,
         };
         self.0.iter().filter_map(text).collect()
     }
 
-    /// All its calls.
+    /// All calls that begin in it.
     pub fn calls(&self) -> Vec<ToolCall> {
         let call = |spoken: &Spoken| match spoken {
-            Spoken::Text(_) => None,
+            Spoken::Text(_) | Spoken::More(_) => None,
             Spoken::Call(call) => Some(call.clone()),
         };
         self.0.iter().filter_map(call).collect()

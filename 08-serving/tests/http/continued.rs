@@ -14,6 +14,12 @@ fn parts_of_a_message_are_lines_of_it() {
     let parts = json!([{"role": "user", "content": [part("one"), part("two")]}]);
     let whole = json!([{"role": "user", "content": "one\ntwo"}]);
     assert_eq!(server.prompt(&parts, json!({})), server.prompt(&whole, json!({})));
+    // An assistant may have declined to say something, as OpenAI's clients send it back. Nobody else may.
+    let mut declined = assistant("");
+    declined[1]["content"] = json!([{"type": "refusal", "refusal": "No."}]);
+    assert_eq!(server.prompt(&declined, json!({})), server.prompt(&assistant("No."), json!({})));
+    declined[1]["role"] = json!("user");
+    server.chat(json!({"messages": declined})).is_refused(400, Some("messages"));
 }
 
 #[test]

@@ -43,6 +43,17 @@ fn expressions_choices_and_grammars_hold_too() {
         "prompt": STORY, "structured_outputs": {"json": {"const": {"a": [1, null]}}}, "max_tokens": 60,
     }));
     assert_eq!(serde_json::from_str::<Value>(&object).unwrap(), json!({"a": [1, null]}));
+    // A completion may be held to what a conversation may be held to, and to one form.
+    let schema =
+        json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": {"b": 2}}}});
+    let mut body = json!({"prompt": STORY, "response_format": schema, "max_tokens": 60});
+    assert_eq!(serde_json::from_str::<Value>(&server.text(body.clone())).unwrap(), json!({"b": 2}));
+    body["structured_outputs"] = json!({"regex": "[0-9]"});
+    server.complete(body).is_refused(400, Some("structured_outputs"));
+    let gbnf = json!({"grammar": "root ::= \"yes\" | \"no\""});
+    let refused = server.complete(json!({"prompt": STORY, "structured_outputs": gbnf}));
+    let message = refused.is_refused(400, Some("structured_outputs"));
+    assert!(message.contains("Lark"), "{message}");
 }
 
 #[test]

@@ -105,6 +105,16 @@ fn a_prompt_that_does_not_fit_is_refused_before_anything_is_made_of_it() {
 }
 
 #[test]
+fn what_others_call_otherwise_is_told_by_its_name_here() {
+    let server = Server::shared();
+    for (name, here) in [("n_predict", "max_tokens"), ("guided_json", "structured_outputs")] {
+        let refused = server.complete(json!({"prompt": STORY, name: 1}));
+        let message = refused.is_refused(400, Some(name));
+        assert!(message.contains(here), "{message}");
+    }
+}
+
+#[test]
 fn where_files_lie_is_not_told() {
     let file = "/home/ada/tokenizer_config.json";
     let refused = ApiError::caused_by("messages", &Error::file(file, "roles must alternate"));
@@ -123,6 +133,7 @@ fn what_would_change_nothing_here_is_taken() {
         json!({"use_beam_search": false, "length_penalty": 1, "early_stopping": false}),
         json!({"length_penalty": 1.0, "bad_words": [], "detokenize": true}),
         json!({"spaces_between_special_tokens": true, "include_reasoning": true}),
+        json!({"add_special_tokens": true, "documents": [], "return_tokens_as_token_ids": false}),
     ] {
         let mut body = json!({"prompt": STORY, "max_tokens": 1});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -180,17 +180,6 @@ fn it_says_what_weights_are_kept_as_and_which_were_converted() {
 }
 
 #[test]
-fn tools_that_the_model_is_not_told_of_are_in_the_log() {
-    let server = Server::start(&[]);
-    let body = json!({
-        "messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 2,
-        "tools": [{"type": "function", "function": {"name": "weather"}}],
-    });
-    server.post("/v1/chat/completions", &body);
-    server.logs("the model is not told of them");
-}
-
-#[test]
 fn the_log_has_what_it_is_asked_for() {
     let server = Server::start_in(&[], &[("RUST_LOG", "serving=debug")]);
     server.ask("Once upon a time").unwrap();

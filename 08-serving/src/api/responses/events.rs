@@ -45,7 +45,7 @@ pub enum What {
         /// As it is now.
         part: Part,
     },
-    /// More of a text, or the arguments of a call, all of them in one piece.
+    /// More of a text, or of a call's arguments.
     Delta {
         /// Of this item.
         item_id: String,

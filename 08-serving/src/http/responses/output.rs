@@ -1,7 +1,7 @@
 //! What a response says, item by item, and what happens to the items.
 
 use crate::api::responses::{OutputItem, Part, Status, What};
-use crate::api::tools::ToolCall;
+use crate::api::tools::{Called, ToolCall};
 use crate::api::{TokenLogprob, fresh_id};
 use crate::http::talk::Turned;
 use crate::text::Spoken;
@@ -73,11 +73,15 @@ impl Output {
                     let logprobs = std::mem::take(&mut self.waiting);
                     self.write(Kind::Said, text, Some(logprobs), &mut happened);
                 }
+                // Nor are those of calls.
                 Spoken::Call(call) => {
-                    // Nor are those of calls.
                     self.waiting.clear();
                     self.close(Status::Completed, &mut happened);
                     self.call(call, &mut happened);
+                }
+                Spoken::More(arguments) => {
+                    self.waiting.clear();
+                    self.call_on(arguments, &mut happened);
                 }
             }
         }
@@ -190,32 +194,42 @@ impl Output {
             happened.push((name, all));
             let ended = What::Part { item_id, output_index, content_index, part };
             happened.push(("response.content_part.done", ended));
+        } else if let Some(OutputItem::FunctionCall { name, arguments, .. }) = self.items.last() {
+            let (name, arguments) = (name.clone(), arguments.clone());
+            let all = What::Arguments { item_id, output_index, name, arguments };
+            happened.push(("response.function_call_arguments.done", all));
         }
         self.done(status, happened);
     }
 
-    /// A call is whole when it is known that it is one.
+    /// Begins a call.
     fn call(&mut self, call: ToolCall, happened: &mut Vec<Happened>) {
-        let (name, all) = (call.function.name, call.function.arguments);
-        let item = |arguments, status| OutputItem::FunctionCall {
+        let Called { name, arguments } = call.function;
+        let item = OutputItem::FunctionCall {
             id: fresh_id("fc_"),
-            call_id: call.id.clone(),
-            name: name.clone(),
-            arguments,
-            status,
+            call_id: call.id,
+            name,
+            arguments: String::new(),
+            status: Status::InProgress,
         };
-        self.add(item(String::new(), Status::InProgress), happened);
-        if let Some(OutputItem::FunctionCall { arguments, .. }) = self.items.last_mut() {
-            arguments.clone_from(&all);
+        self.add(item, happened);
+        self.is_open = true;
+        self.call_on(arguments, happened);
+    }
+
+    /// More of the arguments of the call that is under way.
+    fn call_on(&mut self, delta: String, happened: &mut Vec<Happened>) {
+        let Some(OutputItem::FunctionCall { arguments, .. }) = self.items.last_mut() else {
+            return;
+        };
+        if delta.is_empty() {
+            return;
         }
+        *arguments += &delta;
         let (output_index, item_id) = self.last();
-        let (id, delta) = (item_id.clone(), all.clone());
         let (content_index, logprobs) = (None, None);
-        let more = What::Delta { item_id: id, output_index, content_index, delta, logprobs };
+        let more = What::Delta { item_id, output_index, content_index, delta, logprobs };
         happened.push(("response.function_call_arguments.delta", more));
-        let all = What::Arguments { item_id, output_index, name, arguments: all };
-        happened.push(("response.function_call_arguments.done", all));
-        self.done(Status::Completed, happened);
     }
 
     fn add(&mut self, item: OutputItem, happened: &mut Vec<Happened>) {

@@ -1,14 +1,12 @@
 //! One answer in a conversation: thoughts, text, and calls of functions.
 
 use crate::api::ChatLogprobs;
-use crate::api::answers::{CallDelta, ChatDelta, Delta};
+use crate::api::answers::{CallDelta, ChatDelta, Delta, StopReason};
 use crate::api::calling::Calling;
-use crate::api::tools::ToolCall;
 use crate::text::{
-    CallFinder, Ending, Found, Piece, Reason, Spoken, Stopper, Thinking, Thought, ThoughtFinder,
-    Told, Written, calls,
+    CallFinder, Ending, Found, OneCall, Piece, Reason, Spoken, Stopper, Thinking, Thought,
+    ThoughtFinder, Told, Written,
 };
-use serde_json::Value;
 
 /// An answer under way.
 pub(in crate::http) struct Turn {
@@ -19,6 +17,8 @@ pub(in crate::http) struct Turn {
     /// Whether at most one call is let through.
     one_call: bool,
     calls: usize,
+    /// Whether the last call was not.
+    is_dropped: bool,
 }
 
 /// What is looked for in it.
@@ -27,8 +27,8 @@ enum Kind {
     Text,
     /// Calls among text.
     MayCall(CallFinder),
-    /// One call and nothing else: the text so far, the names that there are, and whether one was named.
-    MustCall { text: String, names: Vec<String>, is_named: bool },
+    /// One call and nothing else; whether its function was named.
+    MustCall { call: OneCall, is_named: bool },
 }
 
 /// What a piece of an answer comes to, or all of it.
@@ -53,16 +53,16 @@ pub(in crate::http) struct End {
 
 impl End {
     /// The string or token that the request named.
-    pub(in crate::http) fn stop_reason(&self) -> Option<Value> {
+    pub(in crate::http) fn stop_reason(&self) -> Option<StopReason> {
         stop_reason(self.ending.stopper.as_ref())
     }
 }
 
 /// As it goes over the wire.
-pub(in crate::http) fn stop_reason(stopper: Option<&Stopper>) -> Option<Value> {
+pub(in crate::http) fn stop_reason(stopper: Option<&Stopper>) -> Option<StopReason> {
     stopper.map(|stopper| match stopper {
-        Stopper::Text(text) => text.as_str().into(),
-        Stopper::Token(token) => (*token).into(),
+        Stopper::Text(text) => StopReason::Text(text.clone()),
+        Stopper::Token(token) => StopReason::Token(*token),
     })
 }
 
@@ -81,10 +81,11 @@ impl Turn {
             (true, _) => Kind::Text,
             (false, true) => Kind::MayCall(CallFinder::new(names)),
             (false, false) => {
-                Kind::MustCall { text: String::new(), names, is_named: calling.is_named }
+                Kind::MustCall { call: OneCall::new(names), is_named: calling.is_named }
             }
         };
-        Turn { thoughts: ThoughtFinder::new(thinking), kind, hidden, one_call, calls: 0 }
+        let thoughts = ThoughtFinder::new(thinking);
+        Turn { thoughts, kind, hidden, one_call, calls: 0, is_dropped: false }
     }
 
     /// Calls so far.
@@ -114,10 +115,11 @@ impl Turn {
         let Found(mut said) = self.find(&answer, ending.is_some());
         said.retain(|spoken| match spoken {
             Spoken::Text(_) => true,
-            Spoken::Call(_) if self.one_call && self.calls > 0 => false,
+            Spoken::More(_) => !self.is_dropped,
             Spoken::Call(_) => {
-                self.calls += 1;
-                true
+                self.is_dropped = self.one_call && self.calls > 0;
+                self.calls += usize::from(!self.is_dropped);
+                !self.is_dropped
             }
         });
         let is_named = matches!(self.kind, Kind::MustCall { is_named: true, .. });
@@ -135,6 +137,7 @@ impl Turn {
             match spoken {
                 Spoken::Text(text) => shown.write(&self.shown(text)),
                 Spoken::Call(call) => shown.call(vec![call]),
+                Spoken::More(arguments) => shown.more(&arguments),
             }
         }
         Turned { thoughts, said: shown, tokens, hidden, are_thoughts, end }
@@ -155,17 +158,7 @@ impl Turn {
                 }
                 found
             }
-            Kind::MustCall { text, names, .. } => {
-                *text += more;
-                if !is_last {
-                    return Found::default();
-                }
-                match calls(text, names) {
-                    Some(calls) => Found(calls.into_iter().map(Spoken::Call).collect()),
-                    // Cut off before it was whole.
-                    None => Found::of(text),
-                }
-            }
+            Kind::MustCall { call, .. } => call.push(more),
         }
     }
 }
@@ -205,20 +198,15 @@ impl Turned {
         let tells_tokens = (logprobs.is_some() && !self.tokens.is_empty())
             || token_ids.as_ref().is_some_and(|tokens| !tokens.is_empty());
         let mut deltas = Vec::new();
-        let (content, calls) = (self.said.text(), self.said.calls());
-        let says = !self.thoughts.is_empty() || !content.is_empty() || !calls.is_empty();
+        let content = self.said.text();
+        let tool_calls = CallDelta::of(self.said, calls_before);
+        let says = !self.thoughts.is_empty() || !content.is_empty() || !tool_calls.is_empty();
         if says || tells_tokens {
-            let call = |(at, call): (usize, ToolCall)| CallDelta {
-                index: calls_before + at,
-                id: call.id,
-                kind: "function",
-                function: call.function,
-            };
             let delta = Delta {
                 role: None,
                 content: (!content.is_empty()).then_some(content),
                 reasoning_content: (!self.thoughts.is_empty()).then_some(self.thoughts),
-                tool_calls: calls.into_iter().enumerate().map(call).collect(),
+                tool_calls,
             };
             let (finish_reason, stop_reason) = (None, None);
             deltas.push(ChatDelta {

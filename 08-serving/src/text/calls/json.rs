@@ -55,6 +55,11 @@ impl Outside {
         found
     }
 
+    /// Bytes of the text in which no mark begins.
+    pub(super) fn read(&self) -> usize {
+        self.read
+    }
+
     /// Begins again at `start`, with no strings.
     pub(super) fn give_up(&mut self, start: usize) {
         let read = if self.anywhere { self.read } else { start };

@@ -92,6 +92,43 @@ fn a_loop_of_what_looks_like_calls_takes_no_longer_than_its_length() {
 }
 
 #[test]
+fn arguments_are_told_while_they_come() {
+    let mut finder = CallFinder::new(vec!["weather".into()]);
+    let mut tell = |text: &str| {
+        let mut found = finder.push(text).0.into_iter();
+        let told = found.next().map(|spoken| match spoken {
+            Spoken::Text(text) => format!("text {text}"),
+            Spoken::Call(call) => {
+                format!("call {} {}", call.function.name, call.function.arguments)
+            }
+            Spoken::More(more) => format!("more {more}"),
+        });
+        assert_eq!(found.next(), None);
+        told.unwrap_or_default()
+    };
+    for (text, told) in [
+        ("So: <tool_call>\n{\"name\": \"weather\", \"argu", "text So: "),
+        ("ments\": {\"city\":", "call weather {\"city\":"),
+        (" \"Kö</tool_call>ln\"", "more  \"Kö</tool_call>ln\""),
+        (", \"in\": [1, {}]</tool", "more , \"in\": [1, {}]"),
+        ("s", "more </tools"),
+        ("}", "more }"),
+        ("}\n</tool_c", ""),
+        ("all> then", "text  then"),
+        // Two in the same marks, and one that is cut off.
+        ("<tool_call>{\"name\": \"weather\", \"arguments\": {}}", "call weather {}"),
+        (
+            "\n{\"name\": \"weather\", \"arguments\": {\"a\": 1}}</tool_call>",
+            "call weather {\"a\": 1}",
+        ),
+        ("<tool_call>{\"name\": \"weather\", \"arguments\": {\"a\"", "call weather {\"a\""),
+    ] {
+        assert_eq!(tell(text), told, "{text}");
+    }
+    assert_eq!(finder.finish(), Found::default());
+}
+
+#[test]
 fn a_mark_that_was_cut_spoils_no_call() {
     let call = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}";
     let is = ("weather".to_owned(), "{\"city\": \"Köln\"}".to_owned());
@@ -111,6 +148,7 @@ fn what_comes_at_once_is_found_in_its_order() {
     let kinds = found.iter().map(|spoken| match spoken {
         Spoken::Text(text) => text,
         Spoken::Call(call) => &call.function.name,
+        Spoken::More(arguments) => arguments,
     });
     assert_eq!(kinds.collect::<Vec<_>>(), ["First ", "now", "\nthen ", "now", " and"]);
 }
