@@ -1,7 +1,7 @@
 """Every page of the built book in a real browser: `book.py target/book [SCREENSHOTS]`.
 
 On a desktop's width and on a phone's, beside each other: nothing is missing, nothing is asked of anybody but the server,
-no script fails, no page is wider than the screen, with everything unfolded.
+no script fails, no page is wider than the screen, with everything unfolded, and every label of a plot can be read.
 Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
 simulator changes something. On the page that has all pages in it, where each step takes a while, the first of them are
 tried so; all questions are answered at once, and names that occur twice are looked for, which would make figures meddle
@@ -28,6 +28,23 @@ UNFOLDED = """() => {
     for (const details of closed) details.open = false;
     return widths;
 }"""
+
+# Labels of plots that are cut off, or stand on each other. A letter is less high than its line.
+LABELS = """() => [...document.querySelectorAll(".plotted > svg")].flatMap(plot => {
+    const edge = plot.getBoundingClientRect();
+    const labels = [...plot.querySelectorAll("text")].map(text => {
+        const { left, right, top, bottom } = text.getBoundingClientRect();
+        const upright = text.getAttribute("transform")?.startsWith("rotate(270");
+        const [x, y] = upright ? [(right - left) * 0.15, 0] : [0, (bottom - top) * 0.15];
+        return { said: text.textContent.trim(), left: left + x, right: right - x, top: top + y, bottom: bottom - y };
+    });
+    const cut = labels.filter(one => one.left < edge.left || one.right > edge.right || one.top < edge.top || one.bottom > edge.bottom);
+    const meet = (one, other) =>
+        one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+    const met = labels.flatMap((one, i) => labels.slice(0, i).filter(other => meet(one, other)).map(other => [other, one]));
+    return [...cut.map(one => `"${one.said}" is cut off`), ...met.map(([one, other]) => `"${other.said}" stands on "${one.said}"`)]
+        .map(problem => `${plot.ariaLabel}: ${problem}`);
+})"""
 
 
 def serve(folder: pathlib.Path) -> str:
@@ -210,3 +227,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+    problems.extend(page.evaluate(LABELS))
