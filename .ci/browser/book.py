@@ -15,7 +15,7 @@ import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 WIDTHS = [1280, 390]
@@ -139,6 +139,7 @@ def questions(page: Page, most: int | None) -> int:
         else:
             wrong = question.locator(f"input:not([value='{answer}'])").first
             wrong.check()
+            written(question, typed, float(answer))
             assert question.locator(".is-wrong").count() == 1
             assert said.text_content() == "Not right"
             assert not question.evaluate(is_open), "a wrong answer does not tell the right one"
@@ -152,6 +153,53 @@ def questions(page: Page, most: int | None) -> int:
 def answered_at_once(page: Page) -> bool:
     """Answers every question rightly, and asks only then whether each is answered, its choice kept."""
     return page.evaluate("""() => {
+def written(question: Locator, typed: Locator, answer: float) -> None:
+    """Types a number as people write it: with its unit, a comma, another minus. What is none, or gone, has no verdict."""
+    unit = question.locator(".typed span").text_content()
+    plain = f"{answer:.10f}".rstrip("0").rstrip(".")
+    forms = [f"{plain} {unit}", plain + unit, plain.replace("-", "\u2212"), plain.replace("-", "\u2013 ")]
+    # "1,125" would be more than a thousand.
+    if len(plain.partition(".")[2]) != 3 or plain.startswith(("0.", "-0.")):
+        forms.append(plain.replace(".", ","))
+    if answer.is_integer():
+        forms += [f"{answer:,.0f}", f"{answer:,.0f}".replace(",", " ")]
+    verdicts = [
+        *((form, "Right") for form in forms),
+        ("some", "Not a number"),
+        (f"{plain} furlongs", "Not a number in the unit beside the field"),
+        (plain, "Right"),
+        ("", ""),
+    ]
+    found = typed.evaluate("""(field, all) => all.map(given => {
+        field.value = given;
+        for (const event of ["input", "change"]) field.dispatchEvent(new Event(event));
+        const question = field.closest(".question");
+        return [question.querySelector(".said").textContent, question.querySelectorAll(".is-right, .is-wrong").length];
+    })""", [given for given, _ in verdicts])
+    for (given, verdict), (said, marked) in zip(verdicts, found):
+        assert (said, marked) == (verdict, int(verdict == "Right")), f"{given}: {said!r}, expected {verdict!r}"
+
+
+def without_scripts(browser: Browser, address: str, name: str) -> None:
+    """Where nothing answers, nothing can be chosen."""
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(address + name)
+    for select in page.locator("figure.simulated select").all():
+        assert select.is_disabled(), "a control can be moved, and nothing comes of it"
+    page.close()
+
+
+def without_webassembly(browser: Browser, address: str, name: str) -> None:
+    """Where the module does not run, the figure says so."""
+    page = browser.new_page()
+    page.add_init_script("delete globalThis.WebAssembly")
+    page.goto(address + name)
+    for figure in page.locator("figure.simulated").all():
+        figure.locator(".problem", has_text="does not run in this browser").wait_for()
+        assert figure.locator("select").first.is_disabled()
+    page.close()
+
+
         const questions = [...document.querySelectorAll(".question")];
         const answers = questions.map(question => {
             const right = `input[type=radio][value="${question.dataset.answer}"]`;
