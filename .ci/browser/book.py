@@ -102,11 +102,13 @@ def simulators(page: Page, most: int | None) -> int:
     as_written = """async () => {
         const text = await (await fetch(location.href)).text();
         const figures = new DOMParser().parseFromString(text, "text/html").querySelectorAll(".simulated");
-        return [...figures].map(figure => [...figure.querySelectorAll("td")].map(cell => cell.textContent));
+        return [...figures].map(figure =>
+            [figure.querySelector("fieldset").disabled, [...figure.querySelectorAll("td")].map(cell => cell.textContent)]);
     }"""
-    for figure, kept in zip(found, page.evaluate(as_written) if found else []):
+    for figure, (disabled, kept) in zip(found, page.evaluate(as_written) if found else []):
         tables = figure.locator(".halves")
         page.wait_for_function("f => 'runs' in f.dataset", arg=figure.element_handle())
+        assert disabled, "nothing can be chosen before the module is there"
         assert kept and figure.locator("td").all_text_contents() == kept, "the module says what the crate said"
         for select in figure.locator("select").all():
             name = select.get_attribute("name")
@@ -114,6 +116,7 @@ def simulators(page: Page, most: int | None) -> int:
             said = set()
             for value in select.evaluate("s => [...s.options].map(o => o.value)"):
                 select.select_option(value)
+                page.wait_for_function("f => !f.hasAttribute('aria-busy')", arg=figure.element_handle())
                 said.add(tables.inner_text() + figure.locator(".problem").inner_text())
             # Of guesses nothing is seen while there are none.
             assert len(said) > 1 or name in ("acceptance", "draft_cost"), f"{name} changes nothing"
@@ -136,10 +139,10 @@ def questions(page: Page, most: int | None) -> int:
                 assert question.locator(".is-right").count() == right, f"{given} for {answer}"
                 assert question.evaluate(is_open) == right
                 assert said.text_content() == ("Right" if right else "Not right")
+            written(question, typed, float(answer))
         else:
             wrong = question.locator(f"input:not([value='{answer}'])").first
             wrong.check()
-            written(question, typed, float(answer))
             assert question.locator(".is-wrong").count() == 1
             assert said.text_content() == "Not right"
             assert not question.evaluate(is_open), "a wrong answer does not tell the right one"
@@ -150,9 +153,6 @@ def questions(page: Page, most: int | None) -> int:
     return len(found)
 
 
-def answered_at_once(page: Page) -> bool:
-    """Answers every question rightly, and asks only then whether each is answered, its choice kept."""
-    return page.evaluate("""() => {
 def written(question: Locator, typed: Locator, answer: float) -> None:
     """Types a number as people write it: with its unit, a comma, another minus. What is none, or gone, has no verdict."""
     unit = question.locator(".typed span").text_content()
@@ -200,6 +200,9 @@ def without_webassembly(browser: Browser, address: str, name: str) -> None:
     page.close()
 
 
+def answered_at_once(page: Page) -> bool:
+    """Answers every question rightly, and asks only then whether each is answered, its choice kept."""
+    return page.evaluate("""() => {
         const questions = [...document.querySelectorAll(".question")];
         const answers = questions.map(question => {
             const right = `input[type=radio][value="${question.dataset.answer}"]`;
@@ -226,6 +229,7 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     width, screen = page.evaluate(UNFOLDED)
     if width > screen:
         problems.append(f"{width} pixels wide on a screen of {screen}")
+    problems.extend(page.evaluate(LABELS))
     if shots:
         file = f"{name.removesuffix('.html').replace('/', '-')}-{screen}.png"
         page.screenshot(path=shots / file, full_page=True)
@@ -249,6 +253,9 @@ def at_width(folder: pathlib.Path, names: list[str], shots: pathlib.Path | None,
             try:
                 found = look(page, address, name, shots)
                 stepped, asked, moved = stepped + found[0], asked + found[1], moved + found[2]
+                if found[2]:
+                    without_scripts(browser, address, name)
+                    without_webassembly(browser, address, name)
             except AssertionError as problem:
                 failed += 1
                 print(f"{name}, {width} pixels: {problem}", file=sys.stderr)
@@ -275,4 +282,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-    problems.extend(page.evaluate(LABELS))
