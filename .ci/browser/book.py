@@ -1,7 +1,7 @@
 """Every page of the built book in a real browser: `book.py target/book [SCREENSHOTS]`.
 
 On a desktop's width and on a phone's, beside each other: nothing is missing, nothing is asked of anybody but the server,
-no script fails, no page is wider than the screen, with everything unfolded.
+no script fails, no page is wider than the screen, with everything unfolded, and every label of a plot can be read.
 Every stepper steps by key and by button to its last frame, every question knows its answer, every control of a
 simulator changes something. On the page that has all pages in it, where each step takes a while, the first of them are
 tried so; all questions are answered at once, and names that occur twice are looked for, which would make figures meddle
@@ -15,7 +15,7 @@ import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 WIDTHS = [1280, 390]
@@ -28,6 +28,23 @@ UNFOLDED = """() => {
     for (const details of closed) details.open = false;
     return widths;
 }"""
+
+# Labels of plots that are cut off, or stand on each other. A letter is less high than its line.
+LABELS = """() => [...document.querySelectorAll(".plotted > svg")].flatMap(plot => {
+    const edge = plot.getBoundingClientRect();
+    const labels = [...plot.querySelectorAll("text")].map(text => {
+        const { left, right, top, bottom } = text.getBoundingClientRect();
+        const upright = text.getAttribute("transform")?.startsWith("rotate(270");
+        const [x, y] = upright ? [(right - left) * 0.15, 0] : [0, (bottom - top) * 0.15];
+        return { said: text.textContent.trim(), left: left + x, right: right - x, top: top + y, bottom: bottom - y };
+    });
+    const cut = labels.filter(one => one.left < edge.left || one.right > edge.right || one.top < edge.top || one.bottom > edge.bottom);
+    const meet = (one, other) =>
+        one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+    const met = labels.flatMap((one, i) => labels.slice(0, i).filter(other => meet(one, other)).map(other => [other, one]));
+    return [...cut.map(one => `"${one.said}" is cut off`), ...met.map(([one, other]) => `"${other.said}" stands on "${one.said}"`)]
+        .map(problem => `${plot.ariaLabel}: ${problem}`);
+})"""
 
 
 def serve(folder: pathlib.Path) -> str:
@@ -85,11 +102,13 @@ def simulators(page: Page, most: int | None) -> int:
     as_written = """async () => {
         const text = await (await fetch(location.href)).text();
         const figures = new DOMParser().parseFromString(text, "text/html").querySelectorAll(".simulated");
-        return [...figures].map(figure => [...figure.querySelectorAll("td")].map(cell => cell.textContent));
+        return [...figures].map(figure =>
+            [figure.querySelector("fieldset").disabled, [...figure.querySelectorAll("td")].map(cell => cell.textContent)]);
     }"""
-    for figure, kept in zip(found, page.evaluate(as_written) if found else []):
+    for figure, (disabled, kept) in zip(found, page.evaluate(as_written) if found else []):
         tables = figure.locator(".halves")
         page.wait_for_function("f => 'runs' in f.dataset", arg=figure.element_handle())
+        assert disabled, "nothing can be chosen before the module is there"
         assert kept and figure.locator("td").all_text_contents() == kept, "the module says what the crate said"
         for select in figure.locator("select").all():
             name = select.get_attribute("name")
@@ -97,6 +116,7 @@ def simulators(page: Page, most: int | None) -> int:
             said = set()
             for value in select.evaluate("s => [...s.options].map(o => o.value)"):
                 select.select_option(value)
+                page.wait_for_function("f => !f.hasAttribute('aria-busy')", arg=figure.element_handle())
                 said.add(tables.inner_text() + figure.locator(".problem").inner_text())
             # Of guesses nothing is seen while there are none.
             assert len(said) > 1 or name in ("acceptance", "draft_cost"), f"{name} changes nothing"
@@ -119,6 +139,7 @@ def questions(page: Page, most: int | None) -> int:
                 assert question.locator(".is-right").count() == right, f"{given} for {answer}"
                 assert question.evaluate(is_open) == right
                 assert said.text_content() == ("Right" if right else "Not right")
+            written(question, typed, float(answer))
         else:
             wrong = question.locator(f"input:not([value='{answer}'])").first
             wrong.check()
@@ -130,6 +151,53 @@ def questions(page: Page, most: int | None) -> int:
             assert question.evaluate(is_open)
             assert said.text_content() == "Right"
     return len(found)
+
+
+def written(question: Locator, typed: Locator, answer: float) -> None:
+    """Types a number as people write it: with its unit, a comma, another minus. What is none, or gone, has no verdict."""
+    unit = question.locator(".typed span").text_content()
+    plain = f"{answer:.10f}".rstrip("0").rstrip(".")
+    forms = [f"{plain} {unit}", plain + unit, plain.replace("-", "\u2212"), plain.replace("-", "\u2013 ")]
+    # "1,125" would be more than a thousand.
+    if len(plain.partition(".")[2]) != 3 or plain.startswith(("0.", "-0.")):
+        forms.append(plain.replace(".", ","))
+    if answer.is_integer():
+        forms += [f"{answer:,.0f}", f"{answer:,.0f}".replace(",", " ")]
+    verdicts = [
+        *((form, "Right") for form in forms),
+        ("some", "Not a number"),
+        (f"{plain} furlongs", "Not a number in the unit beside the field"),
+        (plain, "Right"),
+        ("", ""),
+    ]
+    found = typed.evaluate("""(field, all) => all.map(given => {
+        field.value = given;
+        for (const event of ["input", "change"]) field.dispatchEvent(new Event(event));
+        const question = field.closest(".question");
+        return [question.querySelector(".said").textContent, question.querySelectorAll(".is-right, .is-wrong").length];
+    })""", [given for given, _ in verdicts])
+    for (given, verdict), (said, marked) in zip(verdicts, found):
+        assert (said, marked) == (verdict, int(verdict == "Right")), f"{given}: {said!r}, expected {verdict!r}"
+
+
+def without_scripts(browser: Browser, address: str, name: str) -> None:
+    """Where nothing answers, nothing can be chosen."""
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(address + name)
+    for select in page.locator("figure.simulated select").all():
+        assert select.is_disabled(), "a control can be moved, and nothing comes of it"
+    page.close()
+
+
+def without_webassembly(browser: Browser, address: str, name: str) -> None:
+    """Where the module does not run, the figure says so."""
+    page = browser.new_page()
+    page.add_init_script("delete globalThis.WebAssembly")
+    page.goto(address + name)
+    for figure in page.locator("figure.simulated").all():
+        figure.locator(".problem", has_text="does not run in this browser").wait_for()
+        assert figure.locator("select").first.is_disabled()
+    page.close()
 
 
 def answered_at_once(page: Page) -> bool:
@@ -161,6 +229,7 @@ def look(page: Page, address: str, name: str, shots: pathlib.Path | None) -> tup
     width, screen = page.evaluate(UNFOLDED)
     if width > screen:
         problems.append(f"{width} pixels wide on a screen of {screen}")
+    problems.extend(page.evaluate(LABELS))
     if shots:
         file = f"{name.removesuffix('.html').replace('/', '-')}-{screen}.png"
         page.screenshot(path=shots / file, full_page=True)
@@ -184,6 +253,9 @@ def at_width(folder: pathlib.Path, names: list[str], shots: pathlib.Path | None,
             try:
                 found = look(page, address, name, shots)
                 stepped, asked, moved = stepped + found[0], asked + found[1], moved + found[2]
+                if found[2]:
+                    without_scripts(browser, address, name)
+                    without_webassembly(browser, address, name)
             except AssertionError as problem:
                 failed += 1
                 print(f"{name}, {width} pixels: {problem}", file=sys.stderr)

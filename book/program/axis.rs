@@ -62,13 +62,13 @@ impl Axis {
     }
 }
 
-/// Steps of 1, 2 or 5 times a power of ten, four to nine of them.
+/// Steps of 1, 2 or 5 times a power of ten, at most eight of them: on a phone there is no room for the labels of more.
 fn linear_ticks(high: f64) -> Vec<f64> {
     let power = 10f64.powf((high / 5.0).log10().floor());
     let step = [1.0, 2.0, 5.0]
         .map(|s| s * power)
         .into_iter()
-        .find(|step| high / step <= 9.0)
+        .find(|step| high / step <= 8.0)
         .unwrap_or(10.0 * power);
     (0..).map(|i| f64::from(i) * step).take_while(|tick| *tick <= high).collect()
 }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn linear_axes_start_at_zero_and_have_round_ticks() {
         let axis = Axis::over("ms", Scale::Linear, [3.0, 41.0].into_iter()).unwrap();
-        assert_eq!(axis.ticks, [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0]);
+        assert_eq!(axis.ticks, [0.0, 10.0, 20.0, 30.0, 40.0]);
         assert_eq!((axis.map(&0.0, (100, 0)), axis.map(&axis.high, (100, 0))), (100, 0));
     }
 

@@ -38,10 +38,16 @@ pub(crate) struct Line {
 
 const WIDTH: u32 = 720;
 
-// What is left around the plot for its labels.
+// What is left around the plot for its labels. A phone shows letters of `PHONE_FONT` (`ladder.css` says so), which is more than
+// they are drawn with, and nothing is laid out again: there has to be room for those.
+const PHONE_FONT: u32 = 24;
 const MARGIN: u32 = 12;
+/// Above the plot, for what the upright axis is called: beside the plot it would stand on that axis's labels.
+const TOP: u32 = 48;
+/// Half of the last label sticks out beyond an axis that ends there.
+const RIGHT: u32 = 38;
 const LEFT: u32 = 76;
-const BOTTOM: u32 = 58;
+const BOTTOM: u32 = 62;
 
 /// Height of a plot that has a figure to itself.
 pub(crate) const TALL: u32 = 420;
@@ -80,23 +86,25 @@ impl Plot {
             .replace('\n', ""))
     }
 
-    /// How much lower than its point a name has to stand so that it covers none of those placed before.
-    /// Letters are as large as a phone shows them.
+    /// How much lower than its point a name has to stand, or higher, so that it covers none of those placed before, and nothing
+    /// beyond the plot. Letters are as large as a phone shows them.
     fn room_for(&self, name: &str, (x, y): (f64, f64), placed: &mut Vec<[f64; 3]>) -> i32 {
-        const LETTER: f64 = 12.0;
-        const LINE: f64 = 25.0;
-        let plotted = |all: u32, labels: u32| f64::from(all - 2 * MARGIN - labels);
+        const LETTER: f64 = PHONE_FONT as f64 / 2.0;
+        const LINE: f64 = PHONE_FONT as f64 + 3.0;
         let along = self.x.along(x);
         let length = LETTER * name.chars().count() as f64;
-        let left = along * plotted(WIDTH, LEFT) - if along > 0.6 { length } else { 0.0 };
-        let from = (1.0 - self.y.along(y)) * plotted(self.height, BOTTOM);
+        let left = along * f64::from(WIDTH - MARGIN - LEFT - RIGHT)
+            - if along > 0.6 { length } else { 0.0 };
+        let foot = f64::from(self.height - TOP - BOTTOM - MARGIN);
+        let from = (1.0 - self.y.along(y)) * foot;
         let is_free = |at: f64| {
             let covers = |[start, end, line]: &[f64; 3]| {
                 left < *end && left + length > *start && (at - line).abs() < LINE
             };
-            !placed.iter().any(covers)
+            (0.0..foot - LINE / 2.0).contains(&at) && !placed.iter().any(covers)
         };
-        let lower = (0..200).map(f64::from).find(|lower| is_free(from + lower)).unwrap_or(0.0);
+        let mut nearest_first = (0..200).flat_map(|away| [away, -away]).map(f64::from);
+        let lower = nearest_first.find(|lower| is_free(from + lower)).unwrap_or(0.0);
         placed.push([left, left + length, from + lower]);
         lower as i32
     }
@@ -108,13 +116,14 @@ impl Plot {
         let font = |size: u32| ("sans-serif", size).into_font().color(&INK);
         let mut chart = ChartBuilder::on(&area)
             .margin(MARGIN)
+            .margin_top(TOP)
+            .margin_right(RIGHT)
             .set_label_area_size(LabelAreaPosition::Left, LEFT)
             .set_label_area_size(LabelAreaPosition::Bottom, BOTTOM)
             .build_cartesian_2d(self.x.clone(), self.y.clone())?;
         chart
             .configure_mesh()
             .x_desc(&self.x.label)
-            .y_desc(&self.y.label)
             .axis_style(INK)
             .bold_line_style(GRID)
             .light_line_style(TRANSPARENT)
@@ -123,6 +132,7 @@ impl Plot {
             .x_label_formatter(&|x| crate::digits::short(*x))
             .y_label_formatter(&|y| crate::digits::short(*y))
             .draw()?;
+        area.draw(&Text::new(self.y.label.as_str(), (2, 4), font(19)))?;
         for Upright { x, .. } in &self.uprights {
             chart.draw_series(DashedLineSeries::new(
                 [(*x, self.y.low), (*x, self.y.high)],
@@ -156,15 +166,20 @@ impl Plot {
                     };
                     let style = font(16).pos(Pos::new(side, VPos::Center));
                     let lower = self.room_for(name, *point, &mut placed);
-                    EmptyElement::at(*point) + Text::new(name.clone(), (away, lower), style)
+                    // From a point to its name, where that is not beside it.
+                    let way = if lower == 0 { vec![] } else { vec![(0, 0), (away, lower)] };
+                    EmptyElement::at(*point)
+                        + PathElement::new(way, colour.stroke_width(1))
+                        + Text::new(name.clone(), (away, lower), style)
                 }))?;
             }
         }
         for Upright { x, words, at_top } in &self.uprights {
             let (y, end) =
                 if *at_top { (self.y.high, HPos::Right) } else { (self.y.low, HPos::Left) };
-            let style =
-                font(18).transform(FontTransform::Rotate270).pos(Pos::new(end, VPos::Bottom));
+            // On its left, where the axis has no labels there.
+            let side = if self.x.along(*x) < 0.1 { VPos::Top } else { VPos::Bottom };
+            let style = font(18).transform(FontTransform::Rotate270).pos(Pos::new(end, side));
             chart.draw_series([Text::new(format!(" {words} "), (*x, y), style)])?;
         }
         area.present()
@@ -183,9 +198,11 @@ mod tests {
         let plot = Plot { x, y, lines: Vec::new(), uprights: Vec::new(), height: TALL };
         let mut placed = Vec::new();
         assert_eq!(plot.room_for("one", (0.5, 1.0), &mut placed), 0);
-        assert_eq!(plot.room_for("over it", (0.5, 1.0), &mut placed), 25);
+        assert_eq!(plot.room_for("over it", (0.5, 1.0), &mut placed), 27);
         assert_eq!(plot.room_for("elsewhere", (0.5, 2.0), &mut placed), 0);
         assert_eq!(plot.room_for("beside", (2.0, 1.0), &mut placed), 0);
+        // The axis's labels are below.
+        assert!(plot.room_for("at the foot", (1.0, 0.0), &mut placed) < 0);
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn surprise(surprise: &Surprise) -> Result<String, String> {
         y: Axis::over("surprise (bits)", Scale::Linear, bits.chain([1.0]))?,
         lines: vec![line(&surprise.clean), line(&surprise.broken)],
         uprights: Vec::new(),
-        height: 260,
+        height: 330,
     };
     plot.svg("How surprised correct and broken code are by each token of the clean text")
 }

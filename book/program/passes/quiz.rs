@@ -103,8 +103,10 @@ fn render(
         }
         Answer::Number(value) if question.choices.is_empty() => {
             test.must_name(*value)?;
+            // The keypad that some phones show for decimals has no minus.
+            let keys = if *value < 0.0 { "text" } else { "decimal" };
             let field = format!(
-                "<p class=\"typed\"><label><input type=\"text\" inputmode=\"decimal\" size=\"12\" aria-labelledby=\"{id} {id}-unit\"> <span id=\"{id}-unit\">{}</span></label></p>",
+                "<p class=\"typed\"><label><input type=\"text\" inputmode=\"{keys}\" size=\"12\" aria-labelledby=\"{id} {id}-unit\"> <span id=\"{id}-unit\">{}</span></label></p>",
                 escape(&question.unit)
             );
             (value.to_string(), field)
@@ -178,6 +180,19 @@ mod tests {
         );
         let out = try_pass(find, &text, &FILES).rewrite(&text);
         assert!(out.contains("data-answer=\"1\""), "{out}");
+    }
+
+    #[test]
+    fn an_answer_below_zero_can_be_typed_on_a_phone() {
+        let test = "#[test]\nfn ends() {\n    assert_eq!(ends(), [-16, 15]);\n}\n";
+        let files = [FILES[0], ("01-a/src/x.rs", test)];
+        for (answer, keys) in [("-16", "text"), ("15", "decimal")] {
+            let fields = format!("answer = {answer}\nverified_by = \"a::ends\"");
+            let said = "assert_eq!(ends(), [-16, 15]);";
+            let text = quiz(&fields).replace("assert_eq!(rows(), 1_500);", said);
+            let out = try_pass(find, &text, &files).rewrite(&text);
+            assert!(out.contains(&format!("inputmode=\"{keys}\"")), "{out}");
+        }
     }
 
     #[test]

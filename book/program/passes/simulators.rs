@@ -1,7 +1,7 @@
 //! A `simulator` fence becomes a figure whose controls run the crates' own code, in the page.
 //!
 //! The page carries the module itself, so that it works from a disk too. Without scripts there is what the first
-//! choices come to.
+//! choices come to, and no control can be moved: the script frees them when the module is there to answer.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Deserialize;
@@ -68,7 +68,8 @@ fn render(figure: &Simulator, place: &Place) -> Result<String, String> {
     let controls: String = kept.controls.iter().map(control).collect::<Result<_, String>>()?;
     let Answer { roofline, run, memory: [weights, cache] } = &kept.answer;
     Ok(format!(
-        "<figure class=\"simulated\"><p class=\"figure-title\">{title}</p><form>{controls}</form>\
+        "<figure class=\"simulated\"><p class=\"figure-title\">{title}</p><form><fieldset disabled>{controls}</fieldset></form>\
+         <noscript><p>The choices want scripts, which this browser does not run. Here is what those that are shown come to.</p></noscript>\
          <div class=\"memory\" role=\"img\" aria-label=\"memory: weights, then keys and values\"><i style=\"width: {weights:.2}%\"></i><i style=\"width: {cache:.2}%\"></i></div>\
          <p class=\"problem\" role=\"status\"></p>\
          <div class=\"halves\">{}{}</div>\
@@ -138,6 +139,7 @@ mod tests {
         for expected in [
             "<option value=\"&quot;a&quot;\">A &lt; B</option><option value=\"4\" selected>four",
             "<tbody data-rows=\"roofline\"><tr><td>weights</td><td>16 GB</td></tr>",
+            "<form><fieldset disabled><label>card",
             "width: 20.00%",
             "d2FzbQ==",
         ] {

@@ -61,16 +61,21 @@ fn roofline(deployment: &Deployment, settings: &Settings) -> Result<Vec<Row>> {
         };
         format!("{}, by {by}", time(pass.seconds))
     };
-    let full = deployment.decode_step(settings.running, prompt + answer / 2);
+    let step = |requests| deployment.decode_step(requests, prompt + answer / 2);
     let mut rows = vec![
         row("weights", bytes(bounds.weight_bytes)),
         row("cache of a token", bytes(bounds.kv_bytes_per_token)),
         row("requests that fit", bounds.requests_that_fit.to_string()),
         row("the prompt alone", bound(&bounds.prefill)),
-        row("a step of one text", bound(&deployment.decode_step(1, prompt + answer / 2))),
-        row("a step of all that may run", bound(&full)),
-        row("tokens a second, then", three_digits(full.tokens_per_second)),
+        row("a step of one text", bound(&step(1))),
     ];
+    // More than memory holds cannot run at once, whatever the limit is; if it holds nobody, there is no such step.
+    let together = settings.running.min(bounds.requests_that_fit);
+    if together > 0 {
+        let full = step(together);
+        rows.push(row("a step of all that may run", bound(&full)));
+        rows.push(row("tokens a second, then", three_digits(full.tokens_per_second)));
+    }
     if settings.draft > 0 {
         let faster = three_digits(bounds.speculative_speed_up);
         rows.push(row("guesses, one text", format!("{faster} times as fast")));
@@ -90,8 +95,8 @@ fn rows(outcome: &Outcome) -> Vec<Row> {
         row("keys and values, at most", bytes(outcome.memory.peak_kv)),
     ];
     if outcome.drafted_tokens > 0 {
-        let true_ones = 100.0 * outcome.accepted_tokens as f64 / outcome.drafted_tokens as f64;
-        rows.push(row("guesses that came true", format!("{} %", three_digits(true_ones))));
+        let kept = 100.0 * outcome.accepted_tokens as f64 / outcome.drafted_tokens as f64;
+        rows.push(row("kept of all guesses", format!("{} %", three_digits(kept))));
     }
     if outcome.cost_per_million_tokens.is_some() {
         rows.push(row("a million tokens cost", money(outcome.cost_per_million_tokens)));

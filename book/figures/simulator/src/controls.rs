@@ -64,7 +64,13 @@ pub fn controls() -> Vec<Control> {
         words("batching", "batching", &[("continuous", "continuous"), ("static", "static")], 0),
         numbers("running", "at once, at most", &[1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0], 4),
         numbers("draft", "guesses", &[0.0, 2.0, 4.0, 8.0], 0),
-        numbers("acceptance", "of which come true", &[0.5, 0.6, 0.7, 0.8, 0.9], 3),
+        // Of all guesses fewer are kept: nobody looks at what follows one that did not come true.
+        numbers(
+            "acceptance",
+            "a guess comes true, if all before it did",
+            &[0.5, 0.6, 0.7, 0.8, 0.9],
+            3,
+        ),
         numbers("draft_cost", "cost of a guess", &[0.0, 0.05, 0.11, 0.25], 1),
         numbers("prompt_tokens", "tokens of a prompt", &[50.0, 200.0, 500.0, 2000.0], 2),
         numbers("answer_tokens", "tokens of an answer", &[20.0, 100.0, 200.0, 500.0], 2),

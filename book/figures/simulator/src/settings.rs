@@ -35,7 +35,7 @@ pub struct Settings {
     pub running: usize,
     /// Tokens to guess ahead.
     pub draft: usize,
-    /// How often a guess comes true.
+    /// How often a guess comes true, if all before it did.
     pub acceptance: f64,
     /// What guessing a token takes, as a part of a pass.
     pub draft_cost: f64,

@@ -93,7 +93,7 @@ fn every_choice_is_answered() {
             let said: Value = serde_json::from_slice(&said).unwrap();
             let answer = &said["Ok"];
             let what = format!("{}: {word}: {said}", control.label);
-            assert!(answer["roofline"].as_array().unwrap().len() >= 7, "{what}");
+            assert!(answer["roofline"].as_array().unwrap().len() >= 5, "{what}");
             let is_run = !answer["run"].as_array().unwrap().is_empty();
             assert_eq!(is_run, answer["problem"].is_null(), "{what}");
         }
@@ -107,6 +107,30 @@ fn a_model_that_does_not_fit_is_an_answer() {
     let said: Value = serde_json::from_slice(&said(settings.to_string().as_bytes())).unwrap();
     assert!(said["Ok"]["problem"].as_str().unwrap().contains("more cards"), "{said}");
     assert!(said["Ok"]["memory"][0].as_f64().unwrap() > 100.0);
+    assert_eq!(row(&said, "requests that fit").unwrap(), "0");
+    assert_eq!(row(&said, "tokens a second, then"), None, "of nobody");
+}
+
+/// What the roofline's list says under a name.
+fn row<'a>(said: &'a Value, name: &str) -> Option<&'a str> {
+    let rows = said["Ok"]["roofline"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).map(|row| row["text"].as_str().unwrap())
+}
+
+#[test]
+fn no_more_run_at_once_than_fit() {
+    let then = |running: usize| {
+        let mut settings = first();
+        // 24 GB, and 16 of them are weights.
+        settings["card"] = json!("l4");
+        settings["running"] = json!(running);
+        let said: Value = serde_json::from_slice(&said(settings.to_string().as_bytes())).unwrap();
+        let fit: usize = row(&said, "requests that fit").unwrap().parse().unwrap();
+        assert!((32..256).contains(&fit), "{fit}");
+        row(&said, "tokens a second, then").unwrap().to_string()
+    };
+    assert_eq!(then(128), then(256), "limits that memory does not reach");
+    assert_ne!(then(16), then(32));
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Frame {
         }
         let mut html = String::from("<div class=\"banks\"><p><span>banks</span>");
         for group in 0..GROUPS {
-            html += &format!("<b>{}–{}</b>", 4 * group, 4 * group + 3);
+            html += &format!("<b>{}<span>–{}</span></b>", 4 * group, 4 * group + 3);
         }
         html += "</p>";
         for (line, chunks) in self.chunks.iter().enumerate() {
@@ -65,7 +65,9 @@ impl Frame {
         for (number, lanes) in self.wavefronts.iter().enumerate() {
             html += &format!("<p><span>wavefront {}</span>", number + 1);
             for lane in lanes {
-                html += &lane.map_or("<i></i>".into(), |lane| cell(lane, &format!("lane {lane}")));
+                // Narrow screens have room for the number alone.
+                let named = |lane| cell(lane, &format!("<span>lane </span>{lane}"));
+                html += &lane.map_or("<i></i>".into(), named);
             }
             html += "</p>";
         }
@@ -99,7 +101,7 @@ mod tests {
     fn a_lane_is_marked_where_it_reads_and_where_it_is_served() {
         let html = frame([3, 1, 5], 8).draw().unwrap().html;
         assert!(html.contains("title=\"lane 3\">5</i>"), "{html}");
-        assert!(html.contains("title=\"lane 3\">lane 3</i>"), "{html}");
+        assert!(html.contains("title=\"lane 3\"><span>lane </span>3</i>"), "{html}");
         assert_eq!(html.matches("is-taken").count(), 2);
     }
 
