@@ -69,7 +69,7 @@ pub enum FaultKind {
     Misaligned,
     /// Shared memory was read before anything was written there.
     Uninitialised,
-    /// Shared memory or registers were used while an asynchronous copy or product still had hold of them.
+    /// Shared memory or registers were used, or left for good, while an asynchronous copy or product still had hold of them.
     InFlight,
     /// Two warps used the same byte of shared memory, one of them writing, and nothing orders the two.
     Race,

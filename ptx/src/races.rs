@@ -2,8 +2,8 @@
 //!
 //! Every warp has a clock, which goes on whenever the warp lets others know what it has done: at a barrier, at an arrival
 //! at an mbarrier, at the start of an asynchronous copy. A warp that waits takes over the clocks of those it waited for. What
-//! writes or reads by itself has clocks too: the tensor cores of each warp group, and bulk copies, which are known to whoever
-//! has waited at the mbarrier that they report to, and not to whoever has only heard that they began.
+//! writes or reads by itself has clocks too: the tensor cores of each warp group, and copies that an mbarrier hears of, which are
+//! known to whoever has waited there, and not to whoever has only heard that they began.
 //! Of every byte the last write and the reads since are kept as (warp, clock), and who changed it atomically since. An
 //! access is fine if the warp has taken over the clock of what it conflicts with; atomics do not conflict with each other. The method is FastTrack (Flanagan and Freund, 2009). It does not depend on
 //! the order in which the interpreter happens to run warps: a missing barrier is found even where the result is right.
@@ -13,9 +13,9 @@
 use crate::error::{FaultKind, Problem};
 use std::collections::HashMap;
 
-/// Whose clocks there are: 32 warps, the tensor cores of eight warp groups, and bulk copies by their mbarriers.
+/// Whose clocks there are: 32 warps, the tensor cores of eight warp groups, and copies by their mbarriers.
 pub(crate) const AGENTS: usize = 1 << AGENT_BITS;
-/// The first agent of bulk copies.
+/// The first agent of copies.
 const COPIES: usize = 40;
 
 /// What somebody knows of each of the others.
@@ -292,7 +292,7 @@ fn race(does: &str, byte: usize, did: &str, epoch: u32) -> Problem {
         Some(group) if (agent as usize) < COPIES => {
             format!("a wgmma of warps {} to {}", 4 * group, 4 * group + 3)
         }
-        Some(_) => "a bulk copy".into(),
+        Some(_) => "an asynchronous copy".into(),
     };
     let text = format!(
         "{does} byte {byte:#x} of shared memory, which {who} {did}, with no barrier between the two"

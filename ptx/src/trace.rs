@@ -42,9 +42,10 @@ pub struct Pending {
     pub barriers: Vec<PendingBarrier>,
     /// The block's mbarriers, by address.
     pub mbarriers: Vec<MbarrierPhase>,
-    /// Bytes of bulk and tensor copies of the block that have not landed.
+    /// Bytes of the block that have not landed and that an mbarrier will hear of: of bulk and tensor copies, and of `cp.async`
+    /// with an arrival behind it.
     pub bulk_bytes: u64,
-    /// Bytes of the warp's `cp.async` copies that have not landed: a number for each group, the oldest first, and last
+    /// Bytes of the warp's other `cp.async` copies that have not landed: a number for each group, the oldest first, and last
     /// those that are in no group yet.
     pub copies: Vec<u64>,
     /// The warp's `wgmma` products that have not been waited for.

@@ -6,6 +6,9 @@ use crate::{Address, Gpu, Launch, read_onto};
 use bytemuck::Pod;
 use std::marker::PhantomData;
 
+/// What memory holds until a kernel writes it: a NaN in bf16 and in f32, and no token.
+const POISON: [u8; 2] = 0x7fc0u16.to_le_bytes();
+
 /// So many elements in a device's memory.
 #[derive(Debug)]
 pub struct Buffer<T> {
@@ -51,13 +54,29 @@ impl<'a> Bench<'a> {
         Bench { device }
     }
 
-    /// Memory for so many elements; what is in them is not said.
+    fn room<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>, Problem> {
+        let address = self.device.alloc(len * size_of::<T>())?;
+        Ok(Buffer { address, len, of: PhantomData })
+    }
+
+    /// Memory for so many elements, poisoned.
     ///
     /// # Errors
     /// If the device has not so much.
     pub fn alloc<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>, Problem> {
-        let address = self.device.alloc(len * size_of::<T>())?;
-        Ok(Buffer { address, len, of: PhantomData })
+        let buffer = self.room(len)?;
+        self.poison(buffer)?;
+        Ok(buffer)
+    }
+
+    /// Makes an array such that nothing in it is a result, whatever was there before.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn poison<T: Pod>(&mut self, buffer: Buffer<T>) -> Result<(), Problem> {
+        let bytes: Vec<u8> =
+            POISON.iter().copied().cycle().take(buffer.len * size_of::<T>()).collect();
+        Ok(self.device.write(buffer.address, &bytes)?)
     }
 
     /// Memory with these elements.
@@ -65,7 +84,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If the device has not so much.
     pub fn upload<T: Pod>(&mut self, data: &[T]) -> Result<Address, Problem> {
-        let buffer = self.alloc::<T>(data.len())?;
+        let buffer = self.room::<T>(data.len())?;
         self.write(buffer, data)?;
         Ok(buffer.address)
     }
@@ -115,5 +134,20 @@ impl<'a> Bench<'a> {
     ) -> Result<(), Problem> {
         launches.into_iter().try_for_each(|launch| self.device.launch(launch))?;
         Ok(())
+    }
+
+    /// What kernels, run one after the other, write to an array. It is poisoned first: what another kernel has left there
+    /// would pass for what these should have written.
+    ///
+    /// # Errors
+    /// If the device refuses or fails.
+    pub fn written<'l, T: Pod + Send + Sync>(
+        &mut self,
+        out: Buffer<T>,
+        launches: impl IntoIterator<Item = &'l Launch>,
+    ) -> Result<Vec<T>, Problem> {
+        self.poison(out)?;
+        self.run(launches)?;
+        self.download(out)
     }
 }

@@ -96,23 +96,24 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
             let (right, sizes) = case.right();
             let out = gpu.alloc::<u16>(rows * outputs)?;
             let whole = gpu.alloc::<f32>(rows * outputs)?;
-            let parts = case.parts(gpu)?.address();
+            let parts = case.parts(gpu)?;
             let product = case.gemm(gpu, out.address())?;
             let what = format!("{rows} x {outputs} x {inputs}, in bytes: {int8}");
             // Each of `inputs` additions is off by so much of at most the sum of the terms' sizes.
             let sum = |i: usize| sizes[i] * inputs as f64 * ADDITION;
             let rounded = |i: usize| sum(i) + right[i].abs() * HALF_ULP * 1.01;
-            gpu.run([&product.prefill()?])?;
-            let prefill = gpu.download(out)?;
+            let prefill = gpu.written(out, [&product.prefill()?])?;
             let found: Vec<f32> = prefill.iter().copied().map(from_bf16).collect();
             near(&format!("products, {what}"), &found, &right, rounded)?;
             for shares in [Shares::Outputs, Shares::Splits] {
-                gpu.run(&product.decode_by(shares, parts)?)?;
+                let decode = gpu.written(out, &product.decode_by(shares, parts.address())?)?;
                 let what = format!("products by both kernels, {what}, blocks have {shares:?}");
-                same(&what, &gpu.download(out)?, &prefill)?;
+                same(&what, &decode, &prefill)?;
             }
-            gpu.run(&Gemm { out: whole.address(), ..product }.decode_f32(parts)?)?;
-            near(&format!("products in f32, {what}"), &gpu.download(whole)?, &right, sum)?;
+            // Its splits have been there, rounded or not.
+            gpu.poison(parts)?;
+            let in_f32 = Gemm { out: whole.address(), ..product }.decode_f32(parts.address())?;
+            near(&format!("products in f32, {what}"), &gpu.written(whole, &in_f32)?, &right, sum)?;
         }
     }
     Ok(())

@@ -139,16 +139,13 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
         let out = gpu.alloc::<u16>(case.rows() * case.outputs)?;
         let parts = case.parts(gpu)?.address();
         let blocks = case.gemm(gpu, out.address(), true)?;
-        gpu.run([&blocks.prefill()?])?;
-        let prefill = gpu.download(out)?;
+        let prefill = gpu.written(out, [&blocks.prefill()?])?;
         let mut decoded = Vec::new();
         for shares in [Shares::Outputs, Shares::Splits] {
-            gpu.run(&blocks.decode_by(shares, parts)?)?;
-            decoded.push((shares, gpu.download(out)?));
+            decoded.push((shares, gpu.written(out, &blocks.decode_by(shares, parts)?)?));
         }
         let in_bf16 = case.gemm(gpu, out.address(), false)?;
-        gpu.run([&in_bf16.prefill()?])?;
-        let plain = gpu.download(out)?;
+        let plain = gpu.written(out, [&in_bf16.prefill()?])?;
         let what = format!("{:?}, {} inputs", case.format, case.inputs);
         let (right, sizes) = case.right();
         // Each of `inputs` additions is off by so much of at most the sum of the terms' sizes; then once to bf16.

@@ -1,6 +1,6 @@
 //! The numbered steps of attention.
 
-use super::numbers::{HALF_ULP, Random, near};
+use super::numbers::{HALF_ULP, Random, from_bf16, near};
 use super::paged::textbook;
 use super::{Bench, Buffer, Problem};
 use crate::steps::{HEAD_DIM, Step, StepAttention};
@@ -76,8 +76,8 @@ pub(super) fn check(gpu: &mut Bench) -> Result<(), Problem> {
         let right = case.right();
         let (attention, out) = case.place(gpu)?;
         for step in Step::ALL {
-            gpu.run([&attention.launch(step)?])?;
-            let found = gpu.download_bf16(out)?;
+            let found = gpu.written(out, [&attention.launch(step)?])?;
+            let found: Vec<f32> = found.into_iter().map(from_bf16).collect();
             let what = format!("step {step:?} of {tokens} tokens");
             near(&what, &found, &right, |i| case.bound(step, right[i]))?;
         }

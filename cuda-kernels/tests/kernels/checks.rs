@@ -1,6 +1,6 @@
 //! Every kernel against its reference, and that none is left out.
 
-use cuda_kernels::check::{Check, all};
+use cuda_kernels::check::{Check, Problem, all};
 use cuda_kernels::{
     Address, DeviceError, DeviceResult, Gpu, Interpreter, Launch, Recording, Rows, forward_gpu,
     read_onto,
@@ -72,6 +72,58 @@ fn every_kernel_is_right_and_none_is_left_out() {
     }
     let missing: Vec<_> = there.iter().filter(|name| !launched.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "no check launches {missing:?}");
+}
+
+/// The interpreter, on which a kernel leaves something out in one of its launches.
+struct LeavesOut {
+    device: Interpreter,
+    entry: &'static str,
+    /// Its launches before that one; after it, more than there will be.
+    before: usize,
+    /// The store that is left out; everything, if none is named.
+    store: Option<&'static str>,
+}
+
+impl Gpu for LeavesOut {
+    forward_gpu!(device: is_hopper alloc write read copy prepare record replay finish);
+
+    fn launch(&mut self, launch: &Launch) -> DeviceResult<()> {
+        let before = self.before;
+        self.before = before.wrapping_sub(usize::from(launch.entry == self.entry));
+        if launch.entry != self.entry || before > 0 {
+            return self.device.launch(launch);
+        }
+        let Some(store) = self.store else { return Ok(()) };
+        let ptx = launch.ptx.replacen(store, "", 1);
+        assert_ne!(ptx, launch.ptx);
+        self.device.launch_text(&ptx, launch).map_err(|error| DeviceError(error.to_string()))
+    }
+}
+
+/// Others have written the right values to the same place before, or the place has been given them to begin with.
+#[test]
+fn a_kernel_that_writes_nothing_is_noticed() {
+    let cases = [
+        ("matrix products", "gemm_decode_16", 0, None),
+        ("matrix products", "gemm_decode_16", 1, None),
+        // The second case's splits, in f32, after those that were rounded.
+        ("matrix products", "gemm_decode_16", 5, None),
+        ("matrix products with weights in blocks", "gemm_decode_int4_16", 0, None),
+        ("matrix products with weights in blocks", "gemm_decode_int4_16", 1, None),
+        ("matrix products with weights in blocks", "gemm_prefill", 0, None),
+        ("multi-head latent attention", "mla_prefill", 0, None),
+        ("attention, steps 1 to 5", "attention_02_tiled", 0, None),
+        ("attention, steps 1 to 5", "attention_05_tensor_cores", 0, None),
+        ("norms and RoPE of products in splits", "add_splits", 0, None),
+        // Of what is no token.
+        ("norms, gate, embedding, argmax", "embedding", 0, Some("st.global.u16 \t[%rd57], %rs1;")),
+    ];
+    for (name, entry, before, store) in cases {
+        let check = all().into_iter().find(|check| check.name == name).unwrap();
+        let mut device = LeavesOut { device: Interpreter::new(), entry, before, store };
+        let found = check.run(&mut device);
+        assert!(matches!(found, Err(Problem::Wrong(_))), "{entry} after {before}: {found:?}");
+    }
 }
 
 /// A device on which one thing is not as it should be.

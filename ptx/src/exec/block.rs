@@ -5,9 +5,11 @@
 //! | `barrier.rs` | its barriers: who has come, who waits, and what they learn there |
 //! | `traced.rs` | a step that somebody looks at |
 //! | `deadlock.rs` | what is said when nobody can go on |
+//! | `leaving.rs` | what threads may not leave unfinished |
 
 mod barrier;
 mod deadlock;
+mod leaving;
 mod traced;
 
 use super::warp::{Waiting, Warp};
@@ -21,6 +23,7 @@ use crate::memory::Device;
 use crate::races::{AGENTS, Clock};
 use crate::trace::Trace;
 use barrier::{Barrier, Released};
+pub(super) use leaving::leave;
 
 /// Instructions that a warp executes before the next one has its turn.
 const TURN: usize = 1000;
@@ -111,10 +114,12 @@ impl<'a> Block<'a> {
                 progress |= self.turn(&mut warps, at, &mut trace)?;
             }
             if !alive {
-                return Ok(self.counts);
+                return self.end(&warps);
             }
             if !progress
-                && !self.land_one(&waited(&warps))
+                && !self
+                    .land_one(&waited(&warps))
+                    .map_err(|(at, why)| self.fault_of(&warps, at, why))?
                 && warps.iter().all(|warp| warp.is_done() || warp.waiting.is_some())
             {
                 return Err(self.deadlock(&warps));

@@ -134,7 +134,7 @@ fn from_integer(i: &Convert, value: i128) -> u64 {
             };
             float::bits(if i.saturate { float::saturate(found) } else { found })
         }
-        Type::F16 | Type::BF16 => u64::from(float::to_half(i.to, value as f64)),
+        Type::F16 | Type::BF16 => u64::from(float::to_half(i.to, float::odd_of_integer(value))),
         to => {
             let bits = to.bits();
             let (least, most) = match (i.saturate, to.is_signed()) {

@@ -180,6 +180,19 @@ fn odd(value: f64) -> f32 {
     }
 }
 
+/// As [`odd`], of an integer in double precision, which has not all of its bits.
+pub(super) fn odd_of_integer(value: i128) -> f64 {
+    let near = value as f64;
+    let off = value - near as i128;
+    if off == 0 || near.to_bits() & 1 == 1 {
+        near
+    } else if off > 0 {
+        near.next_up()
+    } else {
+        near.next_down()
+    }
+}
+
 /// To half precision, to nearest. The `half` crate's own way from double precision takes a detour through single
 /// precision on some processors, and forgets the lower half of the bits on others.
 pub(super) fn to_half(ty: Type, value: f64) -> u16 {

@@ -16,7 +16,7 @@ mod warp;
 pub(crate) use block::{Block, Flow};
 pub(crate) use matrix::{accumulate, element};
 pub(crate) use shared::Shared;
-pub(crate) use warp::{Until, Waiting, Warp, lanes};
+pub(crate) use warp::{Begun, Until, Waiting, Warp, lanes};
 
 use rayon::prelude::*;
 

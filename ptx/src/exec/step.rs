@@ -1,6 +1,6 @@
 //! One instruction of one warp.
 
-use super::block::{Block, Flow};
+use super::block::{Block, Flow, leave};
 use super::warp::{Waiting, Warp};
 use super::{alu, convert, lanes};
 use crate::error::{FaultKind, Problem};
@@ -184,7 +184,7 @@ impl<'a> Block<'a> {
                     warp.diverge(mask, *target, *reconverge);
                 }
             }
-            Op::Exit => warp.exit(mask),
+            Op::Exit => leave(warp, mask)?,
             Op::Trap => return Err(Problem::invalid("the kernel stops itself here")),
             Op::Nothing => {}
 

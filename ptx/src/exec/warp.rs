@@ -1,9 +1,9 @@
 //! A warp: registers of 32 lanes, and which of them are where in the code.
 
 use super::Lanes;
-use super::copies::{BulkGroups, Copies};
+use super::copies::Copies;
 use crate::cfg::NEVER;
-use crate::hopper::Products;
+use crate::hopper::{BulkGroups, Products};
 use crate::isa::{Address, Condition, Operand, Pred, Reg, Special};
 use crate::kernel::Kernel;
 use crate::races::{AGENTS, Agent, Clock};
@@ -36,6 +36,13 @@ pub(crate) enum Until {
     Parity(u32),
     /// The phase of this number is complete.
     Phase(u64),
+}
+
+/// The instruction that something began with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begun {
+    pub(super) warp: u32,
+    pub(super) pc: usize,
 }
 
 pub(crate) struct Warp<'k> {
@@ -99,6 +106,12 @@ impl<'k> Warp<'k> {
             tid,
             cluster_generation: 0,
         }
+    }
+
+    /// The instruction under way: the path is past it.
+    pub(crate) fn here(&self) -> Begun {
+        let next = self.paths.last().map_or(0, |path| path.pc);
+        Begun { warp: self.index, pc: next.saturating_sub(1) }
     }
 
     pub(super) fn is_done(&self) -> bool {

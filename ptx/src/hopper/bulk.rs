@@ -1,70 +1,14 @@
 //! Bulk copies: a box of a tensor, or bytes in a row, moved by one thread's word.
 //!
-//! A copy into shared memory lands as late as it can: when nobody in the block can go on, and somebody waits at its own
-//! mbarrier. Devices promise no order between copies, so waiting for one says nothing of another. Which of several lands
-//! first is drawn with a fixed seed. Until then its bytes belong to nobody, and from then on they are known to whoever waits at that
-//! mbarrier. A copy out of shared memory holds what
-//! it reads until its group is waited for.
+//! When a copy into shared memory lands is `landing.rs`'s matter. A copy out of shared memory holds what it reads until its
+//! thread has waited for its group: `groups.rs`.
 
+use super::groups::BulkRead;
+use super::landing::{Load, Piece, Report};
 use super::tensor_map::{self, TensorMap};
 use crate::error::{FaultKind, Problem};
 use crate::exec::{self, Block, Warp, lanes};
 use crate::isa::{Address, Bulk};
-use crate::races::{self, Clock};
-
-/// A copy into shared memory, under way.
-#[derive(Debug)]
-struct Load {
-    /// Where each piece goes, and its bytes.
-    pieces: Vec<(usize, Vec<u8>)>,
-    bytes: u64,
-    barrier: u64,
-    /// What the warp that began it knew.
-    known: Clock,
-}
-
-/// Bytes of shared memory that a copy out of it reads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BulkRead {
-    at: usize,
-    len: usize,
-}
-
-/// A block's copies into shared memory, under way.
-#[derive(Debug)]
-pub(crate) struct BulkCopies {
-    loads: Vec<Load>,
-    /// Mbarriers that copies have reported to, in order: their numbers give the copies' agents.
-    barriers: Vec<u64>,
-    /// How many copies have landed: the last one's clock.
-    landed: u32,
-    /// State of an xorshift generator, which decides what lands first.
-    random: u64,
-}
-
-impl Default for BulkCopies {
-    fn default() -> Self {
-        let random = 0x9e37_79b9_7f4a_7c15;
-        Self { loads: Vec::new(), barriers: Vec::new(), landed: 0, random }
-    }
-}
-
-impl BulkCopies {
-    /// Bytes that have not landed.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.loads.iter().map(|load| load.bytes).sum()
-    }
-
-    /// Who writes what reports to an mbarrier.
-    fn agent(&mut self, barrier: u64) -> u32 {
-        let known = self.barriers.iter().position(|&at| at == barrier);
-        let number = known.unwrap_or_else(|| {
-            self.barriers.push(barrier);
-            self.barriers.len() - 1
-        });
-        races::copies_agent(number)
-    }
-}
 
 /// One row of a box: where it lies in the tensor (`None`: outside), in the box, and which of its bytes are inside.
 struct Row {
@@ -113,26 +57,14 @@ impl<'a> Block<'a> {
     ) -> Result<(), Problem> {
         match bulk {
             Bulk::Commit => {
-                let group = std::mem::take(&mut warp.bulk.open);
-                warp.bulk.groups.push_back(group);
-                return Ok(());
+                warp.bulk.commit(mask);
+                Ok(())
             }
-            Bulk::Wait { most } => {
-                while warp.bulk.groups.len() > *most as usize {
-                    let Some(group) = warp.bulk.groups.pop_front() else { break };
-                    for read in group {
-                        self.shared.shadow.hold(read.at, read.len, false);
-                        self.shared.shadow.read(read.at, read.len, warp.agent())?;
-                    }
-                }
-                return Ok(());
-            }
-            _ => {}
+            Bulk::Wait { most } => self.wait_bulk(warp, mask, *most),
+            _ => lanes(mask).try_for_each(|lane| {
+                self.bulk_of_lane(warp, lane, bulk).map_err(|problem| problem.at(lane))
+            }),
         }
-        for lane in lanes(mask) {
-            self.bulk_of_lane(warp, lane, bulk).map_err(|problem| problem.at(lane))?;
-        }
-        Ok(())
     }
 
     fn bulk_of_lane(
@@ -160,7 +92,7 @@ impl<'a> Block<'a> {
                 let bytes = warp.value(*bytes, self.grid())[lane] as u32;
                 let (to, from) = (address(warp, to), shared(warp, from));
                 let from = self.bulk_place(from, bytes, to)?;
-                self.begin_store(warp, from, bytes as usize)?;
+                self.begin_store(warp, lane, from, bytes as usize)?;
                 let data = self.shared.slice(from, bytes as usize);
                 let (allocation, offset) = self.global(to, bytes.into())?;
                 allocation.write_bytes(offset, data);
@@ -203,7 +135,7 @@ impl<'a> Block<'a> {
                 let map = self.tensor_map(address(warp, map))?;
                 let at = self.coordinates(warp, lane, at, &map)?;
                 let base = self.box_place(from, &map)?;
-                self.begin_store(warp, base, map.box_bytes() as usize)?;
+                self.begin_store(warp, lane, base, map.box_bytes() as usize)?;
                 let mut touched = Vec::new();
                 for row in rows(&map, &at) {
                     let Some(to) = row.from else { continue };
@@ -313,49 +245,25 @@ impl<'a> Block<'a> {
         for (at, data) in &pieces {
             self.shared.shadow.begin_copy(*at, data.len(), warp.agent())?;
         }
-        let bytes = pieces.iter().map(|(_, data)| data.len() as u64).sum();
         let known = warp.release();
         // That there is a barrier, now and not when the copy lands.
         self.mbarriers.complete(barrier, 0, &known, &mut self.counts)?;
-        self.bulk.loads.push(Load { pieces, bytes, barrier, known });
+        let piece = |(at, data)| Piece { at, data, group: None };
+        let pieces = pieces.into_iter().map(piece).collect();
+        self.bulk.begin(Load { pieces, report: Report::Bytes, barrier, known, begun: warp.here() });
         Ok(())
     }
 
-    fn begin_store(&mut self, warp: &mut Warp<'a>, at: usize, len: usize) -> Result<(), Problem> {
+    fn begin_store(
+        &mut self,
+        warp: &mut Warp<'a>,
+        lane: usize,
+        at: usize,
+        len: usize,
+    ) -> Result<(), Problem> {
         self.shared.shadow.read(at, len, warp.agent())?;
         self.shared.shadow.hold(at, len, true);
-        warp.bulk.open.push(BulkRead { at, len });
+        warp.bulk.begin(lane, BulkRead { at, len });
         Ok(())
-    }
-
-    /// Lets one copy land: one of those whose mbarriers are waited at, or, if there is none, any. False if none is under
-    /// way.
-    pub(crate) fn land_one(&mut self, waited: &[u32]) -> bool {
-        let is_wanted = |load: &Load| waited.iter().any(|at| u64::from(*at) == load.barrier);
-        let all = 0..self.bulk.loads.len();
-        let mut choice: Vec<usize> =
-            all.clone().filter(|&index| is_wanted(&self.bulk.loads[index])).collect();
-        if choice.is_empty() {
-            choice = all.collect();
-        }
-        if choice.is_empty() {
-            return false;
-        }
-        let random = &mut self.bulk.random;
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        let index = choice[(*random % choice.len() as u64) as usize];
-        let mut load = self.bulk.loads.swap_remove(index);
-        let agent = self.bulk.agent(load.barrier);
-        self.bulk.landed += 1;
-        let clock = self.bulk.landed;
-        for (at, data) in &load.pieces {
-            self.shared.land(*at, data, agent, clock);
-        }
-        load.known[agent as usize] = clock;
-        // An mbarrier that has gone meanwhile has nobody waiting.
-        let _ = self.mbarriers.complete(load.barrier, load.bytes, &load.known, &mut self.counts);
-        true
     }
 }

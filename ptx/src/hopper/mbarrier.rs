@@ -75,6 +75,12 @@ impl Mbarriers {
         Ok(())
     }
 
+    /// So many threads will arrive, beside those that the phase under way waits for.
+    pub(crate) fn await_more(&mut self, at: u64, threads: u32) -> Result<(), Problem> {
+        self.get(at)?.pending += threads;
+        Ok(())
+    }
+
     /// Bytes have come, brought by somebody who knew `known` when the copy began.
     pub(crate) fn complete(
         &mut self,

@@ -78,7 +78,7 @@ fn that_a_copy_has_begun_does_not_make_what_it_brings_known() {
     };
     let (at_a, at_b) = (wait(a, "V"), wait(b, "Y"));
     run_words(&body(&format!("{at_b}{at_a}")), 96, &[0; 8], 1).unwrap();
-    let part = "reads byte 0x0 of shared memory, which a bulk copy wrote";
+    let part = "reads byte 0x0 of shared memory, which an asynchronous copy wrote";
     assert_fault(&body(&at_b), 96, FaultKind::Race, part);
 }
 
@@ -97,6 +97,79 @@ fn bytes_on_the_way_out_are_held_until_the_wait() {
     assert_eq!(found, (0..32).collect::<Vec<u32>>());
     assert_eq!((counts.global_store_sectors, counts.global_store_bytes), (4, 128));
     assert_fault(&body(""), 32, FaultKind::InFlight, "still reads");
+}
+
+/// 128 bytes of shared memory written, and a copy of them out by lane 0, behind which comes what is given.
+fn store_of_lane_0(rest: &str) -> String {
+    format!(
+        "mov.u32 %r1, smem; mad.lo.u32 %r2, %lane, 4, %r1; st.shared.u32 [%r2], %lane; bar.warp.sync -1;\n\
+         setp.eq.u32 %p1, %lane, 0; setp.eq.u32 %p2, %lane, 1;\n\
+         @%p1 cp.async.bulk.global.shared::cta.bulk_group [%out], [smem], 128; {rest}"
+    )
+}
+
+#[test]
+fn nobody_returns_before_its_bulk_copies_out_of_shared_memory() {
+    let (commit, wait) = ("cp.async.bulk.commit_group;", "cp.async.bulk.wait_group.read 0;");
+    run_words(&store_of_lane_0(&format!("{commit} {wait}")), 32, &[0], 32).unwrap();
+    let part =
+        |right: &str| format!("copies out of shared memory under way; right would be {right}");
+    let open = part("to commit them to a group, and to wait for it before");
+    // What is in no group is not waited for.
+    for rest in ["", wait] {
+        assert_fault(&store_of_lane_0(rest), 32, FaultKind::InFlight, &open);
+    }
+    let committed = part("to wait for their group before");
+    // Lane 0 returns alone; the others have nothing to wait for.
+    for rest in [commit.into(), format!("{commit} @%p1 ret; {wait}")] {
+        assert_fault(&store_of_lane_0(&rest), 32, FaultKind::InFlight, &committed);
+    }
+    run_words(&store_of_lane_0(&format!("{commit} @!%p1 ret; {wait}")), 32, &[0], 32).unwrap();
+}
+
+#[test]
+fn a_wait_is_for_the_own_lane_s_bulk_copies_alone() {
+    let body = |waits: &str| {
+        store_of_lane_0(&format!(
+            "@%p1 cp.async.bulk.commit_group; {waits} cp.async.bulk.wait_group.read 0; bar.warp.sync -1;\n\
+             st.shared.u32 [%r2], 0; cp.async.bulk.wait_group 0;"
+        ))
+    };
+    let (found, _) = run_words(&body("@%p1"), 32, &[0], 32).unwrap();
+    assert_eq!(found, (0..32).collect::<Vec<u32>>());
+    assert_fault(&body("@%p2"), 32, FaultKind::InFlight, "still reads");
+    // Groups are counted for each lane: lane 0 has two, an empty one last, and lane 1 none.
+    let one_more = |most: u32| {
+        store_of_lane_0(&format!(
+            "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.commit_group;\n\
+             cp.async.bulk.wait_group.read {most}; bar.warp.sync -1; st.shared.u32 [%r2], 0; cp.async.bulk.wait_group 0;"
+        ))
+    };
+    run_words(&one_more(1), 32, &[0], 32).unwrap();
+    assert_fault(&one_more(2), 32, FaultKind::InFlight, "still reads");
+}
+
+#[test]
+fn a_block_does_not_end_before_what_it_fetches_has_landed() {
+    let body = |wait: &str| {
+        format!(
+            "setp.eq.u32 %p1, %tid, 0; @!%p1 bra W; mbarrier.init.shared::cta.b64 [smem+16376], 1;\n\
+             mbarrier.arrive.expect_tx.shared::cta.b64 _, [smem+16376], 16;\n\
+             cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [smem], [%in], 16, [smem+16376];\n\
+             W: bar.sync 0; {wait}"
+        )
+    };
+    // Whoever waits need not be who has begun it.
+    let wait =
+        "@%p1 ret; V: mbarrier.try_wait.parity.shared::cta.b64 %p2, [smem+16376], 0; @!%p2 bra V;";
+    run_words(&body(wait), 64, &[0; 8], 1).unwrap();
+    let part = "before 16 bytes from here have landed, of which the mbarrier at 0x3ff8 would hear";
+    let fault = crate::kernel::fault_of(&body(""), 64);
+    assert_eq!((fault.kind, fault.warp), (FaultKind::InFlight, 0), "{fault}");
+    assert!(
+        fault.text.starts_with("cp.async.bulk.shared") && fault.problem.contains(part),
+        "{fault}"
+    );
 }
 
 #[test]

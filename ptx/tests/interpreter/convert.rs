@@ -37,6 +37,11 @@ fn from_integers() {
         ("cvt.rp.f32.s64 %r0, %rd1;", [16_777_217, 0, 0], f(16_777_218.0)),
         ("cvt.rn.f64.s32 %rd0, %r1;", [7, 0, 0], d(7.0)),
         ("cvt.rn.f16.s32 %h0, %r1;", [3, 0, 0], 0x4200),
+        // Beside a tie, by less than double precision has bits for; and the tie itself.
+        ("cvt.rn.bf16.u64 %h0, %rd1;", [(1 << 63) + (1 << 55) + 1, 0, 0], 0x5f01),
+        ("cvt.rn.bf16.u64 %h0, %rd1;", [(1 << 63) + (1 << 55), 0, 0], 0x5f00),
+        ("cvt.rn.bf16.u64 %h0, %rd1;", [(1 << 63) + (3 << 55) - 1, 0, 0], 0x5f01),
+        ("cvt.rn.bf16.s64 %h0, %rd1;", [-((1i64 << 62) + (1 << 54) + 1) as u64, 0, 0], 0xde81),
     ]);
 }
 

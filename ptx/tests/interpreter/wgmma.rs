@@ -220,6 +220,20 @@ fn what_a_product_has_hold_of_is_left_alone() {
 }
 
 #[test]
+fn nobody_returns_before_its_products() {
+    let product =
+        Product { n: 8, swizzle: Swizzle::Bytes32, a_in_registers: false, b_transposed: false };
+    for left in ["ret;", "wgmma.commit_group.sync.aligned; ret;"] {
+        let mut device = Device::new();
+        let (body, maps) = product.kernel(&mut device, left, "");
+        let out = device.alloc::<u32>(64 * 8);
+        let fault = Tensors { body: &body, threads: 128, maps }.fault(&mut device, out);
+        assert_eq!(fault.kind, FaultKind::InFlight, "{fault}");
+        assert!(fault.problem.contains("returns with `wgmma` products under way"), "{fault}");
+    }
+}
+
+#[test]
 fn a_warp_group_needs_all_four_of_its_warps() {
     let product =
         Product { n: 8, swizzle: Swizzle::Bytes32, a_in_registers: false, b_transposed: false };
