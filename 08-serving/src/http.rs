@@ -25,6 +25,7 @@
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
 //! | `http/responses.rs`, `responses/` | `POST /v1/responses` |
 //! | `http/conversation.rs` | a conversation, written down as the model wants it |
+//! | `http/conversation/telling.rs` | functions and calls, where its template has no place for any |
 //! | `http/completions.rs` | `POST /v1/completions` |
 //! | `http/embeddings.rs` | `POST /v1/embeddings` |
 //! | `http/share.rs` | embeddings' share of the engine |

@@ -7,6 +7,7 @@
 //! | `text/answer.rs` | the same from the engine's events, with why it ended and what it came to |
 //! | `text/thoughts.rs` | what a model thinks, told from what it answers |
 //! | `text/calls.rs` | calls of functions, found in what a model says |
+//! | `text/calls/open.rs`, `json.rs` | a call that is told while it comes; where its closing mark is none of a string |
 //! | `text/spoken.rs` | text and calls, in their order |
 
 mod answer;
