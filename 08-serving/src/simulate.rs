@@ -182,13 +182,19 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     };
     let Load { prompt_tokens, answer_tokens, .. } = args.load;
     let bounds = deployment.bounds(prompt_tokens, answer_tokens)?;
-    let longest = deployment.longest()?;
-    let workload = args.workload(longest)?;
+    // What cannot be asked is refused first. What does not fit is shown, and where it does not.
+    let run = match deployment.longest() {
+        Ok(longest) => {
+            let workload = args.workload(longest)?;
+            let drawn = Drawn::of(&workload.sizes, args.lengths.spread(), longest);
+            Ok((drawn, simulate(&deployment, &workload)?))
+        }
+        Err(does_not_fit) => Err(does_not_fit),
+    };
     if !args.json {
         report::print_bounds(&deployment, &bounds, prompt_tokens, answer_tokens)?;
     }
-    let drawn = Drawn::of(&workload.sizes, args.lengths.spread(), longest);
-    let outcome = simulate(&deployment, &workload)?;
+    let (drawn, outcome) = run?;
     match args.json {
         true => {
             let report = Report::new(&deployment, bounds, drawn, outcome);

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn models_version_and_health() {
@@ -192,17 +193,27 @@ fn embeddings_are_measured_as_requests() {
 #[test]
 fn a_text_to_embed_that_nobody_waits_for_any_more_is_counted() {
     let server = Server::start(|options| options.running = 1, &[]);
-    let running = server.engine.submit(EngineRequest::new(vec![5; 4], 500)).unwrap();
-    server.wait_until("it runs", |server| server.engine.state().running > 0);
-    let client = server.send("/v1/embeddings", &json!({"input": STORY}));
-    server.wait_until("the text waits", |server| server.engine.state().waiting > 0);
-    drop(client);
-    let is_counted = |server: &Server| {
-        let text = server.get("/metrics").text;
-        text.contains("finished_reason=\"abort\"} 1")
-    };
-    server.wait_until("it is counted", is_counted);
-    drop(running);
+    let before = |_| server.engine.submit(EngineRequest::new(vec![5; 4], 500)).unwrap();
+    let tickets: Vec<_> = (0..4).map(before).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A request of which nobody reads makes way for others.
+        for mut ticket in tickets {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) && ticket.blocking_recv().is_some() {}
+            });
+        }
+        let client = server.send("/v1/embeddings", &json!({"input": STORY}));
+        server.wait_until("the text waits", |server| server.engine.state().counters.submitted > 4);
+        drop(client);
+        let is_counted = |server: &Server| {
+            let text = server.get("/metrics").text;
+            text.contains("finished_reason=\"abort\"} 1")
+        };
+        server.wait_until("it is counted", is_counted);
+        is_over.store(true, Ordering::Relaxed);
+    });
     server.wait_until_idle();
 }
 

@@ -20,6 +20,7 @@ fn json(arguments: &str) -> Value {
 fn refused(arguments: &str) -> String {
     let output = ladder(arguments);
     assert!(!output.status.success(), "{arguments} was taken");
+    assert!(output.stdout.is_empty(), "{arguments}: it had begun");
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -116,6 +117,7 @@ fn what_is_wrong_is_said() {
         ("--shape gpt-5", "the shape is \"gpt-5\", expected smollm2-135m"),
         ("--shape llama-3-8b --hardware tpu", "the card is \"tpu\", expected l4"),
         ("--shape llama-3-8b --hardware h100 --per-second 0", "requests per second is 0"),
+        ("--shape llama-3-8b --hardware h100 --per-second -1", "requests per second is -1"),
         ("--shape llama-3-8b --hardware h100 --per-second NaN", "requests per second is NaN"),
         ("--shape llama-3-8b --hardware h100 --cards 0", "cards is 0"),
         ("--shape llama-3-8b --hardware h100 --bandwidth -1", "bytes a second is -1000000000"),
