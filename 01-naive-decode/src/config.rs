@@ -102,9 +102,12 @@ impl Raw {
         let told_theta = told.and_then(|parameters| parameters.get("rope_theta")?.as_f64());
         let scaling = self.rope_scaling.as_ref().or(told).filter(|scaling| {
             let kind = scaling.get("rope_type").or_else(|| scaling.get("type"));
-            // Parameters of type "default" stretch nothing. A base alone is of that type where configs keep both.
-            let is_base = || self.rope_scaling.is_none() && !is_by_layer(scaling);
-            !scaling.is_null() && kind.map_or_else(|| !is_base(), |kind| kind != "default")
+            // Parameters of type "default" stretch nothing. Where configs keep both, a base alone is of that type.
+            let is_plain = match kind {
+                Some(kind) => kind == "default",
+                None => self.rope_scaling.is_none() && !is_by_layer(scaling),
+            };
+            !scaling.is_null() && !is_plain
         });
         // The Llama configs that leave the base out were trained with this one.
         let theta = self.rope_theta.or(told_theta).unwrap_or(10_000.0);

@@ -76,9 +76,8 @@ pub fn read<T: DeserializeOwned>(
     match unknown(&request).iter().find(|(name, value)| !asks_for_nothing(name, value)) {
         None => Ok(request),
         Some((name, _)) => {
-            let mut elsewhere = ELSEWHERE.iter().filter(|(known, _)| known == name);
-            let here = elsewhere.next().map(|(_, here)| format!(", expected `{here}`"));
-            let here = here.unwrap_or_default();
+            let here = ELSEWHERE.iter().find(|(known, _)| known == name);
+            let here = here.map(|(_, here)| format!(", expected `{here}`")).unwrap_or_default();
             Err(ApiError::parameter(name, format!("no parameter is called `{name}` here{here}")))
         }
     }

@@ -16,7 +16,7 @@ pub(super) struct Outside {
 
 /// What JSON has begun.
 #[derive(Debug, Clone, Copy, Default)]
-enum Within {
+pub(super) enum Within {
     /// Nothing: white space so far.
     #[default]
     Nothing,
@@ -36,7 +36,7 @@ impl Outside {
         while !self.anywhere {
             let rest = &text.as_bytes()[self.read..];
             let byte = *rest.first()?;
-            if matches!(self.within, Within::Nothing | Within::Value) {
+            if !self.within.is_string() {
                 if rest.starts_with(mark.as_bytes()) {
                     self.within = Within::Nothing;
                     return Some(self.read);
@@ -73,6 +73,11 @@ impl Outside {
 }
 
 impl Within {
+    /// Whether it is in a string.
+    pub(super) fn is_string(self) -> bool {
+        matches!(self, Within::String | Within::Escape)
+    }
+
     /// What one byte more leaves open; none if there is no such JSON (RFC 8259, sections 2 and 7).
     fn after(self, byte: u8) -> Option<Self> {
         match (self, byte) {
@@ -84,5 +89,11 @@ impl Within {
             (Within::String | Within::Escape, ..b' ') => None,
             (Within::Value | Within::String, _) => Some(self),
         }
+    }
+
+    /// The same where there need be no such JSON: what is none is passed over.
+    pub(super) fn after_any(self, byte: u8) -> Self {
+        let passed_over = if self.is_string() { Within::String } else { self };
+        self.after(byte).unwrap_or(passed_over)
     }
 }

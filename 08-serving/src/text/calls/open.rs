@@ -1,5 +1,6 @@
 //! A call that is told while it comes: first its name, then its arguments, as they are written.
 
+use super::json::Within;
 use super::{Other, sign, word};
 use crate::api::tools::ToolCall;
 use crate::text::Found;
@@ -19,8 +20,7 @@ pub(super) fn begun(text: &str, names: &[String]) -> Result<(ToolCall, usize), O
 pub(super) struct Arguments {
     /// Objects and lists that are open.
     depth: usize,
-    is_string: bool,
-    is_escape: bool,
+    within: Within,
     is_over: bool,
 }
 
@@ -40,12 +40,11 @@ impl Arguments {
         if self.is_over {
             return false;
         }
-        match (self.is_string, byte) {
-            _ if self.is_escape => self.is_escape = false,
-            (true, b'\\') => self.is_escape = true,
-            (_, b'"') => self.is_string = !self.is_string,
-            (false, b'{' | b'[') => self.depth += 1,
-            (false, b'}' | b']') => {
+        let is_string = self.within.is_string();
+        self.within = self.within.after_any(byte);
+        match byte {
+            b'{' | b'[' if !is_string => self.depth += 1,
+            b'}' | b']' if !is_string => {
                 self.depth = self.depth.saturating_sub(1);
                 self.is_over = self.depth == 0;
             }

@@ -21,13 +21,8 @@ const PATTERN_3: usize = 6;
 /// Whatever does not go together.
 pub(in super::super) fn read_2(fields: &Fields) -> Result<Architecture> {
     let whole = fields.clone().or_usual([
-        ("num_attention_heads", json!(8)),
-        ("num_key_value_heads", json!(4)),
-        ("head_dim", json!(256)),
-        ("query_pre_attn_scalar", json!(256)),
         ("attn_logit_softcapping", json!(50.0)),
         ("final_logit_softcapping", json!(30.0)),
-        ("sliding_window", json!(4096)),
     ]);
     read(whole, PATTERN_2, None, "")
 }
@@ -56,13 +51,8 @@ pub(in super::super) fn read_text_of_3(fields: &Fields) -> Result<Architecture> 
 fn read_3_named(fields: &Fields, prefix: &'static str) -> Result<Architecture> {
     let fields = &fields.clone().or_usual([
         ("vocab_size", json!(262_208)),
-        ("num_attention_heads", json!(8)),
-        ("num_key_value_heads", json!(4)),
-        ("head_dim", json!(256)),
         ("max_position_embeddings", json!(131_072)),
         ("rms_norm_eps", json!(1e-6)),
-        ("sliding_window", json!(4096)),
-        ("query_pre_attn_scalar", json!(256)),
     ]);
     let pattern = fields.count("sliding_window_pattern")?.unwrap_or(PATTERN_3);
     // Newer configs keep RoPE by kind of layer.
@@ -106,6 +96,14 @@ fn read(
     local_theta: Option<f64>,
     prefix: &'static str,
 ) -> Result<Architecture> {
+    // The same in both classes of Hugging Face's.
+    let fields = fields.or_usual([
+        ("num_attention_heads", json!(8)),
+        ("num_key_value_heads", json!(4)),
+        ("head_dim", json!(256)),
+        ("query_pre_attn_scalar", json!(256)),
+        ("sliding_window", json!(4096)),
+    ]);
     // Two names of one thing, of which the newer counts.
     let newer = fields.value("hidden_activation").is_some();
     let gate = if newer { "hidden_activation" } else { "hidden_act" };
