@@ -52,6 +52,10 @@ pub trait Tier: Send {
     /// # Errors
     /// If it cannot be written that it is gone.
     fn remove(&mut self, key: Key) -> Result<bool>;
+    /// What it has yet to write of what it was given.
+    fn backlog(&self) -> Backlog {
+        Backlog::Nothing
+    }
     /// Whether what is kept is still there after the process has ended.
     fn outlives_process(&self) -> bool {
         false
@@ -62,6 +66,17 @@ pub trait Tier: Send {
     }
 }
 // ANCHOR_END: tier
+
+/// What a tier has yet to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backlog {
+    /// Nothing: what was put there is there.
+    Nothing,
+    /// Something, and it takes more.
+    Something,
+    /// So much that whoever puts a block now has to wait.
+    Full,
+}
 
 /// A tier that several use: one budget for all that they put there.
 impl<T: Tier> Tier for Arc<Mutex<T>> {
@@ -83,6 +98,10 @@ impl<T: Tier> Tier for Arc<Mutex<T>> {
 
     fn remove(&mut self, key: Key) -> Result<bool> {
         locked(self).remove(key)
+    }
+
+    fn backlog(&self) -> Backlog {
+        locked(self).backlog()
     }
 
     fn outlives_process(&self) -> bool {

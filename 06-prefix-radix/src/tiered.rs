@@ -26,7 +26,7 @@ pub use shelf::TierStatistics;
 use crate::{Chain, Prefix, PrefixCache, Salt};
 use changes::Changes;
 use naive_decode::Error;
-use paged_cache::offload::{BlockBytes, Key, Tier};
+use paged_cache::offload::{Backlog, BlockBytes, Key, Tier};
 use paged_cache::{BlockId, Blocks};
 use shelf::Shelf;
 use std::collections::HashMap;
@@ -213,10 +213,15 @@ impl<P: PrefixCache> Tiered<P> {
         self.tiers.outlives_process()
     }
 
+    /// What the tiers that outlive the process have yet to write.
+    pub fn backlog(&self) -> Backlog {
+        self.tiers.backlog()
+    }
+
     // ANCHOR: save
     /// Copies what the pool has of a text to the tiers that outlive the process, and leaves it in the pool: the
-    /// blocks from `from` back, or from the last, until `most` have been copied. Those that are there already cost
-    /// nothing. Gives where to go on from; none if the text is done.
+    /// blocks from `from` back, or from the last, until `most` have been copied or a tier is behind with its writing. Those
+    /// that are there already cost nothing. Gives where to go on from; none if the text is done.
     ///
     /// The end goes first, as when a text is evicted: a tier lets go of what was put there first, and nothing goes on
     /// without the beginning.
@@ -237,7 +242,7 @@ impl<P: PrefixCache> Tiered<P> {
         names.truncate(known.len());
         let mut copied = 0;
         while let Some(&name) = names.last() {
-            if copied == most {
+            if copied == most || self.backlog() == Backlog::Full {
                 return Some(SavePoint { names });
             }
             let block = known[names.len() - 1];

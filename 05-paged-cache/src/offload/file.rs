@@ -20,17 +20,21 @@
 //! | `header.rs` | what the file is, and whose |
 //! | `slot.rs` | one block with its name and checksum |
 //! | `disk.rs` | the file itself, locked |
+//! | `behind.rs` | a thread that writes what nobody has to wait for |
 
+mod behind;
 mod disk;
 mod header;
 mod slot;
 
 use super::directory::Directory;
-use super::{Key, Tier};
+use super::{Backlog, Key, Tier};
+use behind::{Behind, Content, Job};
 use disk::Disk;
 use naive_decode::{Error, Result};
 use slot::{Block, Slot};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a file of blocks is for.
 #[derive(Debug, Clone)]
@@ -49,7 +53,11 @@ pub struct FileOptions {
 /// One process at a time has the file: it is locked until the tier is dropped or the process ends.
 #[derive(Debug)]
 pub struct FileTier {
-    disk: Disk,
+    /// None where whoever puts a block waits until it is written. It ends before the file is closed.
+    behind: Option<Behind>,
+    /// What the last put did not know of: one before it was not written.
+    failure: Option<Error>,
+    disk: Arc<Disk>,
     block_bytes: usize,
     /// The most slots that the budget allows.
     limit: usize,
@@ -112,7 +120,9 @@ impl FileTier {
         }
         let limit = (options.budget - header::BYTES as u64) / slot_bytes as u64;
         let mut tier = FileTier {
-            disk: Disk::open(path)?,
+            behind: None,
+            failure: None,
+            disk: Arc::new(Disk::open(path)?),
             block_bytes: options.block_bytes,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             directory: Directory::new(),
@@ -135,6 +145,28 @@ impl FileTier {
             }
             header::Found::Foreign(problem) => Ok(Some(problem)),
         }
+    }
+
+    /// The same, with a thread of its own that writes, so that a slow disk holds nobody up: [`Tier::put`] waits only where
+    /// `most` bytes are not written yet, and tells of a write that failed when it is called the next time. Dropping the tier
+    /// waits until all is written; a process that is killed before loses what was not.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub fn writing_behind(mut self, most: usize) -> Result<Self> {
+        let (disk, mut buffer) = (self.disk.clone(), vec![0; self.buffer.len()]);
+        let write = move |job: &Job| match &job.content {
+            Some(Content { key, sequence, bytes }) => {
+                slot::encode(&Block { key: *key, sequence: *sequence, bytes }, &mut buffer);
+                disk.write_at(job.offset, &buffer)
+            }
+            None => disk.write_at(job.offset, &slot::EMPTY),
+        };
+        let behind = Behind::start(most, write).map_err(|error| {
+            self.disk.refused(format!("there is no thread to write it: {error}"))
+        })?;
+        self.behind = Some(behind);
+        Ok(self)
     }
 
     /// Reads every slot and keeps what is whole. A slot that cannot be read costs its block, not the file.
@@ -199,6 +231,14 @@ impl FileTier {
         (slot as u64).saturating_mul(self.buffer.len() as u64).saturating_add(header::BYTES as u64)
     }
 
+    /// Forgets blocks that were put, and then could not be written.
+    fn forget_failed(&mut self) {
+        for (key, failure) in self.behind.iter().flat_map(Behind::take_failed) {
+            self.directory.remove(key);
+            self.failure = Some(failure);
+        }
+    }
+
     fn read_slot(&mut self, slot: usize) -> Result<Slot<'_>> {
         let length = self.disk.read_at(self.offset(slot), &mut self.buffer)?;
         Ok(slot::decode(&self.buffer[..length]))
@@ -209,11 +249,16 @@ impl Tier for FileTier {
     // ANCHOR: put
     /// # Errors
     /// If there are no bytes, or more than a slot has room for: nothing is then changed. If they cannot be
-    /// written: the block is then not there.
+    /// written, or some before them could not: the block is then not there.
     fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() || bytes.len() > self.block_bytes {
             let expected = format!("1 to {}, what a slot of the file holds", self.block_bytes);
             return Err(Error::invalid("bytes of a block", bytes.len(), expected));
+        }
+        self.forget_failed();
+        if let Some(failure) = self.failure.take() {
+            self.directory.remove(key);
+            return Err(failure);
         }
         let slot = self.directory.find(key).unwrap_or_else(|| {
             if self.directory.len() == self.limit {
@@ -223,10 +268,15 @@ impl Tier for FileTier {
             self.directory.insert(key)
         });
         self.directory.touch(slot);
-        let block = Block { key, sequence: self.written, bytes };
-        slot::encode(&block, &mut self.buffer);
+        let (offset, sequence) = (self.offset(slot), self.written);
         self.written = self.written.saturating_add(1);
-        let written = self.disk.write_at(self.offset(slot), &self.buffer);
+        if let Some(behind) = &self.behind {
+            let content = Content { key, sequence, bytes: bytes.to_vec() };
+            behind.add(Job { offset, content: Some(content) });
+            return Ok(());
+        }
+        slot::encode(&Block { key, sequence, bytes }, &mut self.buffer);
+        let written = self.disk.write_at(offset, &self.buffer);
         if written.is_err() {
             self.directory.remove(key);
         }
@@ -237,8 +287,16 @@ impl Tier for FileTier {
     // ANCHOR: get
     fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool> {
         bytes.clear();
+        self.forget_failed();
         let Some(slot) = self.directory.find(key) else { return Ok(false) };
         self.directory.touch(slot);
+        let unwritten = self.behind.as_ref().and_then(|behind| behind.unwritten(self.offset(slot)));
+        if let Some(content) = unwritten.as_ref().and_then(|job| job.content.as_ref())
+            && content.key == key
+        {
+            bytes.extend_from_slice(&content.bytes);
+            return Ok(true);
+        }
         match self.read_slot(slot)? {
             Slot::Whole(block) if block.key == key => {
                 bytes.extend_from_slice(block.bytes);
@@ -266,8 +324,16 @@ impl Tier for FileTier {
     fn remove(&mut self, key: Key) -> Result<bool> {
         let Some(slot) = self.directory.remove(key) else { return Ok(false) };
         // Without its checksum a slot is empty for whoever opens the file next.
-        self.disk.write_at(self.offset(slot), &slot::EMPTY)?;
+        let offset = self.offset(slot);
+        match &self.behind {
+            Some(behind) => behind.add(Job { offset, content: None }),
+            None => self.disk.write_at(offset, &slot::EMPTY)?,
+        }
         Ok(true)
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.behind.as_ref().map_or(Backlog::Nothing, |behind| behind.backlog(self.block_bytes))
     }
 
     fn outlives_process(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A process that is killed while it writes, and one that the disk has no room for.
 
 use super::{HEADER, content, get, key, open, options};
-use paged_cache::offload::{FileTier, Tier};
+use paged_cache::offload::{Backlog, FileTier, Tier};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -124,6 +124,59 @@ fn a_full_disk_is_an_error_and_loses_nothing_else() {
     run_on_a_full_disk("killed::a_full_disk_is_an_error_and_loses_nothing_else", &path);
     // What was written of the block that did not fit.
     assert_eq!(open(&path, &options(BLOCK, slots)).damaged(), 1);
+}
+
+/// As above, where a thread writes: it is known later, and nothing that is not written is taken for written.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_told_of_later_where_nobody_waits_for_it() {
+    let slots = 16;
+    if let Some(path) = file_to_write() {
+        let mut tier = FileTier::open(path, &options(BLOCK, slots)).unwrap();
+        tier = tier.writing_behind(slots * BLOCK).unwrap();
+        let mut said = Vec::new();
+        for number in 0..slots as u64 {
+            said.extend(tier.put(key(number), &content(number, BLOCK)).err());
+        }
+        until_written(&tier);
+        let kept = |tier: &mut FileTier| {
+            let found = |&number: &u64| {
+                let bytes = get(tier, key(number));
+                bytes.inspect(|bytes| assert!(*bytes == content(number, BLOCK))).is_some()
+            };
+            (0..slots as u64).filter(found).collect::<Vec<_>>()
+        };
+        let first = kept(&mut tier);
+        assert!((2..slots).contains(&first.len()), "{first:?}");
+        tier.check_integrity().unwrap();
+        // What failed last may still have to be told of.
+        said.extend(tier.put(key(99), &content(99, BLOCK)).err());
+        assert!(!said.is_empty(), "nobody was told");
+        assert!(said.iter().all(|error| error.to_string().contains("blocks: cannot be written: ")));
+        until_written(&tier);
+        assert!(get(&mut tier, key(99)).is_none());
+        while tier.put(key(99), &content(99, BLOCK)).is_err() {}
+        until_written(&tier);
+        assert!(get(&mut tier, key(99)).is_none());
+        // There is room where a block has been.
+        tier.remove(key(first[0])).unwrap();
+        while tier.put(key(99), &content(99, BLOCK)).is_err() {}
+        until_written(&tier);
+        assert_eq!(get(&mut tier, key(99)).unwrap(), content(99, BLOCK));
+        assert_eq!(kept(&mut tier), first[1..]);
+        println!("\nrefused and carried on");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blocks");
+    run_on_a_full_disk("killed::a_full_disk_is_told_of_later_where_nobody_waits_for_it", &path);
+}
+
+#[cfg(unix)]
+fn until_written(tier: &FileTier) {
+    while tier.backlog() != Backlog::Nothing {
+        std::thread::yield_now();
+    }
 }
 
 /// Of a file without an empty slot, one block has to make room before it is known that the new one cannot be written.

@@ -1,7 +1,7 @@
 //! Tiers in a row, none of which is relied on; and what was brought from elsewhere.
 
 use naive_decode::{Error, Result};
-use paged_cache::offload::{Key, Tier};
+use paged_cache::offload::{Backlog, Key, Tier};
 use std::collections::HashMap;
 
 /// What has gone to a tier and come back from it.
@@ -13,6 +13,8 @@ pub struct TierStatistics {
     pub got: u64,
     /// Times that it could not be written or read, or gave something that is no block.
     pub failed: u64,
+    /// Blocks that left the pool while it had too many others to write: it did not get them.
+    pub late: u64,
 }
 
 /// Tiers from the fastest to the slowest.
@@ -21,6 +23,15 @@ pub(super) struct Shelf {
     /// Blocks that are no tier's: somebody has computed them elsewhere, for the next lookup.
     brought: HashMap<Key, Vec<u8>>,
     last_failure: Option<Error>,
+}
+
+/// Which tiers get a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Those that take it at once.
+    Prompt,
+    /// Those that outlive the process.
+    Lasting,
 }
 
 impl Shelf {
@@ -74,29 +85,45 @@ impl Shelf {
     }
 
     /// Puts a block's bytes, copied once at most, where they are not yet. Each tier lets go of its own
-    /// oldest and tells nobody, so the slow ones get their copy at once.
+    /// oldest and tells nobody, so the slow ones get their copy at once. One that is behind gets none: whoever makes
+    /// room for the next pass does not wait for a disk.
     pub(super) fn put(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>) -> Result<()>) {
-        self.put_where(|_| true, key, copy_out);
+        self.put_to(Wanted::Prompt, key, copy_out);
     }
 
-    /// The same for those tiers only that outlive the process. Says whether there was anything to put.
+    /// The same for those tiers only that outlive the process, and these are waited for. Says whether there was anything
+    /// to put.
     pub(super) fn save(&mut self, key: Key, copy_out: impl Fn(&mut Vec<u8>) -> Result<()>) -> bool {
-        self.put_where(|tier| tier.outlives_process(), key, copy_out)
+        self.put_to(Wanted::Lasting, key, copy_out)
     }
 
-    fn put_where(
+    /// The most that one of those that outlive the process has yet to write.
+    pub(super) fn backlog(&self) -> Backlog {
+        let lasting = self.tiers.iter().filter(|(tier, _)| tier.outlives_process());
+        lasting.map(|(tier, _)| tier.backlog()).max().unwrap_or(Backlog::Nothing)
+    }
+
+    fn put_to(
         &mut self,
-        wanted: impl Fn(&dyn Tier) -> bool,
+        wanted: Wanted,
         key: Key,
         copy_out: impl Fn(&mut Vec<u8>) -> Result<()>,
     ) -> bool {
         let mut bytes = Vec::new();
-        for (tier, statistics) in &mut self.tiers {
-            if !wanted(&**tier) {
+        for (number, (tier, statistics)) in self.tiers.iter_mut().enumerate() {
+            if wanted == Wanted::Lasting && !tier.outlives_process() {
                 continue;
             }
             if tier.contains(key) {
                 tier.touch(key);
+                continue;
+            }
+            if wanted == Wanted::Prompt && tier.backlog() == Backlog::Full {
+                statistics.late += 1;
+                let what = format!("what tier {} has to write", number + 1);
+                let found = "too much for it to take more now";
+                let expected = "written as fast as blocks leave the pool";
+                self.last_failure = Some(Error::invalid(what, found, expected));
                 continue;
             }
             if bytes.is_empty()

@@ -3,7 +3,7 @@
 use crate::BYTES;
 use naive_decode::{Error, Result};
 use paged_cache::BlockId;
-use paged_cache::offload::{BlockBytes, Key, Tier};
+use paged_cache::offload::{Backlog, BlockBytes, Key, Tier};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -55,6 +55,8 @@ pub(crate) struct Inside {
     pub(crate) damaged: Vec<Key>,
     /// Stays after the process.
     pub(crate) outlives: bool,
+    /// Has as much to write as it can.
+    pub(crate) full: bool,
 }
 
 impl Fake {
@@ -108,6 +110,10 @@ impl Tier for Fake {
         let mut inside = self.inside();
         inside.damaged.retain(|&damaged| damaged != key);
         Ok(inside.kept.remove(&key).is_some())
+    }
+
+    fn backlog(&self) -> Backlog {
+        if self.inside().full { Backlog::Full } else { Backlog::Nothing }
     }
 
     fn outlives_process(&self) -> bool {

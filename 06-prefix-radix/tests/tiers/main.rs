@@ -152,6 +152,35 @@ fn what_is_saved_stays_in_the_pool_and_goes_only_where_it_outlives_the_process()
 }
 
 #[test]
+fn a_tier_that_is_behind_with_its_writing_is_waited_for_by_nobody() {
+    for cache in caches() {
+        let (host, file) = (Fake::default(), Fake::default());
+        (file.inside().outlives, file.inside().full) = (true, true);
+        let mut server = Server::new(cache, 16, &[host.clone(), file.clone()]);
+        let prompt = text(0, 13);
+        server.read(Salt::NONE, &prompt);
+        // What is saved stays in the pool, so it can wait.
+        let point = server.save(Salt::NONE, &prompt, None, 9);
+        assert_eq!((point.as_ref().unwrap().names.len(), file.inside().kept.len()), (3, 0));
+        file.inside().full = false;
+        let point = server.save(Salt::NONE, &prompt, point, 1);
+        assert_eq!((point.unwrap().names.len(), file.inside().kept.len()), (2, 1));
+        // What is to leave the pool cannot.
+        file.inside().full = true;
+        server.evict_all();
+        let [of_host, of_file] = server.cache.tier_statistics()[..] else { unreachable!() };
+        assert_eq!((of_host.put, of_host.late), (3, 0));
+        assert_eq!((of_file.put, of_file.late, of_file.failed), (1, 2, 0));
+        let said = server.cache.last_failure().unwrap().to_string();
+        assert!(
+            said.starts_with("what tier 2 has to write is too much for it to take more"),
+            "{said}"
+        );
+        assert_eq!(server.read(Salt::NONE, &prompt), 12, "from the host's memory");
+    }
+}
+
+#[test]
 fn saving_goes_on_with_the_names_that_it_had() {
     for cache in caches() {
         let file = Fake::default();

@@ -72,7 +72,7 @@ impl Engine {
         if decided.pass.spans.is_empty() {
             self.save(true);
             self.tell(true);
-            let until = if self.is_saving() { Some(began) } else { self.next_alarm() };
+            let until = [self.next_save(), self.next_alarm()].into_iter().flatten().min();
             return Ok(Step::Idle(until));
         }
         let executed = Instant::now();
@@ -255,7 +255,7 @@ impl Engine {
         }
         self.tell_listeners();
         let is_empty = self.members.is_empty() && self.unsaved.is_empty();
-        self.inbox.report(is_empty, self.unsaved.is_put_away());
+        self.inbox.report(is_empty, self.has_put_away());
         self.report_failure();
     }
 

@@ -3,16 +3,18 @@
 //! What is evicted goes to both ([`Tiered`](prefix_radix::Tiered)), and at a peaceful end all goes to the file. A server
 //! that is killed evicts nothing any more, so the file gets a copy of what the pool still has, too: of each text that is
 //! done, a block after each pass, and several while there is nothing to run. So where texts come no faster than they are
-//! saved, a kill loses the last few.
+//! saved, a kill loses the last few. A thread writes the file, so that no pass waits for a
+//! disk to write.
 
 use super::{Engine, EngineOptions, KvFile, Target};
 use crate::say::tell;
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{Error, Executor, Pass, Result, Span, Want};
-use paged_cache::offload::{FileOptions, FileTier, HostTier, Tier};
+use paged_cache::offload::{Backlog, FileOptions, FileTier, HostTier, Tier};
 use prefix_radix::{Chain, Salt, SavePoint, Session};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Texts that wait to be saved, at most. The oldest is let go of: it is the first to be evicted, too, at the latest at the
 /// end, which saves it as well.
@@ -21,6 +23,13 @@ const MOST_UNSAVED: usize = 256;
 /// Blocks that are saved after a pass, and before the engine next looks who has come while nothing runs.
 const AFTER_PASS: usize = 1;
 const AT_REST: usize = 8;
+
+/// Bytes that the file's thread may have to write: the engine waits for no disk. What leaves the pool while there is more
+/// to write is not kept.
+const UNWRITTEN: usize = 64 << 20;
+
+/// When the engine looks again what the file's thread has written, while nothing runs.
+const LATER: Duration = Duration::from_millis(10);
 
 /// The host's memory, for prefixes and for requests that were preempted.
 pub(super) type Host = Arc<Mutex<HostTier>>;
@@ -105,7 +114,7 @@ fn open(file: &KvFile, fingerprint: [u8; 32], block_bytes: usize) -> Result<File
     if tier.damaged() > 0 {
         tell!("{}: {} damaged blocks are dropped", path.display(), tier.damaged());
     }
-    Ok(tier)
+    tier.writing_behind(UNWRITTEN)
 }
 
 /// Texts that are done and may not be in the file yet, oldest first.
@@ -122,10 +131,6 @@ impl Unsaved {
     /// Whether no text waits.
     pub(super) fn is_empty(&self) -> bool {
         self.texts.is_empty()
-    }
-
-    pub(super) fn is_put_away(&self) -> bool {
-        self.is_put_away
     }
 }
 
@@ -155,15 +160,25 @@ impl Engine {
             if self.unsaved.saved.is_none() {
                 self.unsaved.texts.pop_front();
             }
-        } else if is_idle && self.puts_away() {
+        } else if is_idle && self.puts_away() && self.pool.prefixes().backlog() < Backlog::Full {
             self.unsaved.is_put_away = self.pool.put_away(most) == 0;
         }
     }
     // ANCHOR_END: save
 
-    /// Whether something is to be saved that is not yet.
-    pub(super) fn is_saving(&self) -> bool {
-        !self.unsaved.is_empty() || self.puts_away()
+    /// When to go on with saving, if anything is not saved yet.
+    pub(super) fn next_save(&self) -> Option<Instant> {
+        match self.pool.prefixes().backlog() {
+            Backlog::Full => Some(Instant::now() + LATER),
+            _ if !self.unsaved.is_empty() || self.puts_away() => Some(Instant::now()),
+            Backlog::Something => Some(Instant::now() + LATER),
+            Backlog::Nothing => None,
+        }
+    }
+
+    /// Whether all is where it outlives the process: nothing in the pool is left, and all is written.
+    pub(super) fn has_put_away(&self) -> bool {
+        self.unsaved.is_put_away && self.pool.prefixes().backlog() == Backlog::Nothing
     }
 
     /// Whether the pool is to be put away now.

@@ -8,6 +8,8 @@ use naive_decode::Element;
 use serving::engine::{Engine, EngineHandle, EngineOptions, Event, KvFile, Step};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Instant;
 
 /// An engine with a file in a directory.
 fn with_file(directory: &Path, pool_tokens: usize) -> EngineOptions {
@@ -19,8 +21,10 @@ fn with_file(directory: &Path, pool_tokens: usize) -> EngineOptions {
 /// Runs until all that is to be in the file is there.
 fn rest(engine: &mut Engine) {
     for _ in 0..10_000 {
-        if let Step::Idle(None) = engine.step().unwrap() {
-            return;
+        match engine.step().unwrap() {
+            Step::Idle(None) => return,
+            Step::Idle(Some(until)) => sleep(until.saturating_duration_since(Instant::now())),
+            Step::Ran(_) => {}
         }
     }
     panic!("the engine saves for ever");

@@ -2,12 +2,12 @@
 
 use naive_decode::{Error, Result};
 use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// An open, locked file.
 ///
-/// The lock ends with it, or with the process.
+/// The lock ends with it, or with the process. One thread may read where another writes elsewhere.
 #[derive(Debug)]
 pub(super) struct Disk {
     path: PathBuf,
@@ -49,36 +49,36 @@ impl Disk {
     }
 
     /// Cuts the file off at a length.
-    pub(super) fn truncate(&mut self, length: u64) -> Result<()> {
+    pub(super) fn truncate(&self, length: u64) -> Result<()> {
         self.file.set_len(length).map_err(|error| self.unwritable(&error))
     }
 
     /// Reads from an offset until the buffer is full or the file ends; returns how much there was.
-    pub(super) fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut length = 0;
-        let mut read = || {
-            self.file.seek(SeekFrom::Start(offset))?;
-            while length < buffer.len() {
-                match self.file.read(&mut buffer[length..]) {
-                    Ok(0) => break,
-                    Ok(more) => length += more,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
+        while length < buffer.len() {
+            match positioned::read(&self.file, &mut buffer[length..], offset + length as u64) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.unreadable(source)),
             }
-            Ok(())
-        };
-        read().map_err(|source| self.unreadable(source))?;
+        }
         Ok(length)
     }
 
     /// Writes all bytes at an offset.
-    pub(super) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut write = || {
-            self.file.seek(SeekFrom::Start(offset))?;
-            self.file.write_all(bytes)
-        };
-        write().map_err(|error| self.unwritable(&error))
+    pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut length = 0;
+        while length < bytes.len() {
+            match positioned::write(&self.file, &bytes[length..], offset + length as u64) {
+                Ok(0) => return Err(self.unwritable(&ErrorKind::WriteZero.into())),
+                Ok(more) => length += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.unwritable(&error)),
+            }
+        }
+        Ok(())
     }
 
     fn unreadable(&self, source: std::io::Error) -> Error {
@@ -87,6 +87,30 @@ impl Disk {
 
     fn unwritable(&self, error: &std::io::Error) -> Error {
         self.refused(format!("cannot be written: {error}"))
+    }
+}
+
+/// Reads and writes at an offset, wherever another thread reads or writes.
+mod positioned {
+    use std::fs::File;
+    use std::io::Result;
+    #[cfg(unix)]
+    use std::os::unix::fs::FileExt;
+    #[cfg(windows)]
+    use std::os::windows::fs::FileExt;
+
+    pub(super) fn read(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        #[cfg(unix)]
+        return file.read_at(buffer, offset);
+        #[cfg(windows)]
+        return file.seek_read(buffer, offset);
+    }
+
+    pub(super) fn write(file: &File, bytes: &[u8], offset: u64) -> Result<usize> {
+        #[cfg(unix)]
+        return file.write_at(bytes, offset);
+        #[cfg(windows)]
+        return file.seek_write(bytes, offset);
     }
 }
 
