@@ -19,7 +19,7 @@ pub use file::{FileOptions, FileTier};
 pub use host::HostTier;
 
 use crate::blocks::BlockId;
-use naive_decode::Result;
+use naive_decode::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Name of a block's content. Equal content may have several; different content never shares one.
@@ -52,6 +52,10 @@ pub trait Tier: Send {
     /// # Errors
     /// If it cannot be written that it is gone.
     fn remove(&mut self, key: Key) -> Result<bool>;
+    /// Forgets what was put and, as has turned out since, could not be written; says what went wrong.
+    fn settle(&mut self) -> Vec<Error> {
+        Vec::new()
+    }
     /// What it has yet to write of what it was given.
     fn backlog(&self) -> Backlog {
         Backlog::Nothing
@@ -98,6 +102,10 @@ impl<T: Tier> Tier for Arc<Mutex<T>> {
 
     fn remove(&mut self, key: Key) -> Result<bool> {
         locked(self).remove(key)
+    }
+
+    fn settle(&mut self) -> Vec<Error> {
+        locked(self).settle()
     }
 
     fn backlog(&self) -> Backlog {

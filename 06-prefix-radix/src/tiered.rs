@@ -213,6 +213,16 @@ impl<P: PrefixCache> Tiered<P> {
         self.tiers.outlives_process()
     }
 
+    /// Has tiers forget what they were given and could not write: [`Tiered::last_failure`] says why.
+    pub fn settle(&mut self) {
+        self.tiers.settle();
+    }
+
+    /// Lets go of all tiers. What they had yet to write is written, or has failed, when this returns.
+    pub fn close_tiers(&mut self) {
+        self.tiers = Shelf::new(Vec::new());
+    }
+
     /// What the tiers that outlive the process have yet to write.
     pub fn backlog(&self) -> Backlog {
         self.tiers.backlog()
@@ -238,7 +248,7 @@ impl<P: PrefixCache> Tiered<P> {
             Some(point) => point.names,
             None => self.touch(salt, text),
         };
-        // What the pool has no more went to the tiers when it left.
+        // What the pool has no more went to the tiers when it left, but for those that were behind.
         names.truncate(known.len());
         let mut copied = 0;
         while let Some(&name) = names.last() {

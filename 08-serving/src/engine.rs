@@ -111,6 +111,8 @@ pub struct Engine {
     listeners: Vec<Listener>,
     /// Whether it was said that a tier fails.
     has_reported: bool,
+    /// Whether it was said that one is slow.
+    has_reported_late: bool,
     options: EngineOptions,
     inbox: Arc<Inbox>,
     /// Who holds which block, as it was when it was last counted.
@@ -207,6 +209,7 @@ impl Engine {
             borrowers: Vec::new(),
             listeners: Vec::new(),
             has_reported: false,
+            has_reported_late: false,
             inbox: Inbox::new(limits, options.events, exchanged, puts_away),
             options,
             members: Vec::new(),
@@ -299,5 +302,8 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.inbox.end();
+        // Whoever waits for the end waits for the file, too.
+        self.pool.prefixes_mut().close_tiers();
+        self.inbox.report(true, true);
     }
 }

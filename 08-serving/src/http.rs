@@ -15,6 +15,7 @@
 //! | `http/in_process.rs` | a server inside a program |
 //! | `http/auth.rs` | API keys |
 //! | `http/hosts.rs` | names that a server is called by |
+//! | `http/request_id.rs` | what a request is called, in the log and in its answer |
 //! | `http/origins.rs` | pages of others, and what their browsers let them ask |
 //! | `http/bodies.rs` | bodies of requests, as they are read |
 //! | `http/prepare.rs` | from a request to what the engine is asked |
@@ -67,6 +68,7 @@ mod pieces;
 mod places;
 mod prefill;
 mod prepare;
+mod request_id;
 mod responses;
 mod routes;
 mod runtime;

@@ -22,6 +22,9 @@ use std::sync::Arc;
 pub struct EngineArgs {
     #[command(flatten)]
     model: ModelArgs,
+    /// The same as --model
+    #[arg(value_name = "WHAT", conflicts_with = "model")]
+    what: Option<String>,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -100,7 +103,8 @@ impl EngineArgs {
     /// Whatever is wrong with the files, or a pool that cannot be had.
     pub fn start(&self, exchange: Exchanging) -> Result<Served> {
         self.capacity.check()?;
-        let files = self.model.files()?;
+        let asked = ModelArgs { model: self.model.model.clone().or_else(|| self.what.clone()) };
+        let files = asked.files()?;
         let options = |llama: &PlainLlama| {
             let token_bytes = kv_bytes_per_token(&llama.config)?;
             let options = engine_options(llama)?;
@@ -134,7 +138,7 @@ impl EngineArgs {
         let cut = self.capacity.check_context(&engine.limits(), token_bytes)?;
         let engine = EngineHandle::start(engine)?;
         let end_tokens = files.config.end_tokens.clone();
-        let name = name(&self.model, &files);
+        let name = name(&asked, &files);
         let ModelFiles { tokenizer, chat_template: template, sampling, .. } = files;
         Ok(Served { name, tokenizer, template, end_tokens, device, weights, cut, sampling, engine })
     }

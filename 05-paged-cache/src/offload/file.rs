@@ -3,7 +3,7 @@
 //! The file is a header and then slots of one size, each for one block. There is no index in it that could
 //! disagree with the blocks: whoever opens the file reads every slot and keeps what its checksum says is
 //! whole. That makes every moment a good moment to be killed: at worst the slot that was being
-//! written is lost, and what was in it is computed again.
+//! written is lost, and what was in it is computed again. Where a thread writes, so is what waits for it.
 //!
 //! Two things keep one model's bytes from another: the header has a fingerprint that the caller gives, and nothing
 //! is read of a file with another one; and a block is checked each time that it is read, against a checksum of its
@@ -55,14 +55,12 @@ pub struct FileOptions {
 pub struct FileTier {
     /// None where whoever puts a block waits until it is written. It ends before the file is closed.
     behind: Option<Behind>,
-    /// What the last put did not know of: one before it was not written.
-    failure: Option<Error>,
     disk: Arc<Disk>,
     block_bytes: usize,
     /// The most slots that the budget allows.
     limit: usize,
     directory: Directory,
-    /// How many blocks have been written to the file, in all its life.
+    /// How many blocks have been given to the file, in all its life.
     written: u64,
     damaged: usize,
     /// As long as one slot.
@@ -121,7 +119,6 @@ impl FileTier {
         let limit = (options.budget - header::BYTES as u64) / slot_bytes as u64;
         let mut tier = FileTier {
             behind: None,
-            failure: None,
             disk: Arc::new(Disk::open(path)?),
             block_bytes: options.block_bytes,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
@@ -147,9 +144,9 @@ impl FileTier {
         }
     }
 
-    /// The same, with a thread of its own that writes, so that a slow disk holds nobody up: [`Tier::put`] waits only where
-    /// `most` bytes are not written yet, and tells of a write that failed when it is called the next time. Dropping the tier
-    /// waits until all is written; a process that is killed before loses what was not.
+    /// The same, with a thread of its own that writes: [`Tier::put`] waits for the disk only where `most` bytes are not
+    /// written yet, and what could not be written [`Tier::settle`] tells of. Dropping the tier waits until all is written;
+    /// a process that is killed before loses what was not.
     ///
     /// # Errors
     /// If the system has no thread to give.
@@ -231,14 +228,6 @@ impl FileTier {
         (slot as u64).saturating_mul(self.buffer.len() as u64).saturating_add(header::BYTES as u64)
     }
 
-    /// Forgets blocks that were put, and then could not be written.
-    fn forget_failed(&mut self) {
-        for (key, failure) in self.behind.iter().flat_map(Behind::take_failed) {
-            self.directory.remove(key);
-            self.failure = Some(failure);
-        }
-    }
-
     fn read_slot(&mut self, slot: usize) -> Result<Slot<'_>> {
         let length = self.disk.read_at(self.offset(slot), &mut self.buffer)?;
         Ok(slot::decode(&self.buffer[..length]))
@@ -249,16 +238,11 @@ impl Tier for FileTier {
     // ANCHOR: put
     /// # Errors
     /// If there are no bytes, or more than a slot has room for: nothing is then changed. If they cannot be
-    /// written, or some before them could not: the block is then not there.
+    /// written: the block is then not there.
     fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() || bytes.len() > self.block_bytes {
             let expected = format!("1 to {}, what a slot of the file holds", self.block_bytes);
             return Err(Error::invalid("bytes of a block", bytes.len(), expected));
-        }
-        self.forget_failed();
-        if let Some(failure) = self.failure.take() {
-            self.directory.remove(key);
-            return Err(failure);
         }
         let slot = self.directory.find(key).unwrap_or_else(|| {
             if self.directory.len() == self.limit {
@@ -287,7 +271,6 @@ impl Tier for FileTier {
     // ANCHOR: get
     fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool> {
         bytes.clear();
-        self.forget_failed();
         let Some(slot) = self.directory.find(key) else { return Ok(false) };
         self.directory.touch(slot);
         let unwritten = self.behind.as_ref().and_then(|behind| behind.unwritten(self.offset(slot)));
@@ -330,6 +313,20 @@ impl Tier for FileTier {
             None => self.disk.write_at(offset, &slot::EMPTY)?,
         }
         Ok(true)
+    }
+
+    fn settle(&mut self) -> Vec<Error> {
+        let failed: Vec<_> = self.behind.iter().flat_map(Behind::take_failed).collect();
+        for failed in &failed {
+            // Unless it is in another slot by now.
+            if let Some(Content { key, .. }) = &failed.job.content
+                && self.directory.find(*key).map(|slot| self.offset(slot))
+                    == Some(failed.job.offset)
+            {
+                self.directory.remove(*key);
+            }
+        }
+        failed.into_iter().map(|failed| failed.error).collect()
     }
 
     fn backlog(&self) -> Backlog {

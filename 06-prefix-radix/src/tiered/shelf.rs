@@ -109,8 +109,9 @@ impl Shelf {
         key: Key,
         copy_out: impl Fn(&mut Vec<u8>) -> Result<()>,
     ) -> bool {
+        self.settle();
         let mut bytes = Vec::new();
-        for (number, (tier, statistics)) in self.tiers.iter_mut().enumerate() {
+        for (tier, statistics) in &mut self.tiers {
             if wanted == Wanted::Lasting && !tier.outlives_process() {
                 continue;
             }
@@ -120,10 +121,6 @@ impl Shelf {
             }
             if wanted == Wanted::Prompt && tier.backlog() == Backlog::Full {
                 statistics.late += 1;
-                let what = format!("what tier {} has to write", number + 1);
-                let found = "too much for it to take more now";
-                let expected = "written as fast as blocks leave the pool";
-                self.last_failure = Some(Error::invalid(what, found, expected));
                 continue;
             }
             if bytes.is_empty()
@@ -143,6 +140,16 @@ impl Shelf {
         !bytes.is_empty()
     }
 
+    /// Has tiers forget what they could not write, and notes why.
+    pub(super) fn settle(&mut self) {
+        for (tier, statistics) in &mut self.tiers {
+            for failure in tier.settle() {
+                statistics.failed += 1;
+                self.last_failure = Some(failure);
+            }
+        }
+    }
+
     /// Notes that blocks were used, in this order.
     pub(super) fn touch(&mut self, names: impl Iterator<Item = Key>) {
         for name in names {
@@ -155,6 +162,7 @@ impl Shelf {
         if let Some(bytes) = self.brought.remove(&key).filter(|bytes| bytes.len() == length) {
             return Some(bytes);
         }
+        self.settle();
         let mut bytes = Vec::with_capacity(length);
         for (number, (tier, statistics)) in self.tiers.iter_mut().enumerate() {
             bytes.clear();

@@ -57,6 +57,8 @@ pub(crate) struct Inside {
     pub(crate) outlives: bool,
     /// Has as much to write as it can.
     pub(crate) full: bool,
+    /// What was put and will turn out not to be written.
+    pub(crate) unwritten: Vec<Key>,
 }
 
 impl Fake {
@@ -110,6 +112,16 @@ impl Tier for Fake {
         let mut inside = self.inside();
         inside.damaged.retain(|&damaged| damaged != key);
         Ok(inside.kept.remove(&key).is_some())
+    }
+
+    fn settle(&mut self) -> Vec<Error> {
+        let mut inside = self.inside();
+        let unwritten = std::mem::take(&mut inside.unwritten);
+        let failure = |key| {
+            inside.kept.remove(&key);
+            Error::file("a disk", "is full of holes")
+        };
+        unwritten.into_iter().map(failure).collect()
     }
 
     fn backlog(&self) -> Backlog {

@@ -171,12 +171,30 @@ fn a_tier_that_is_behind_with_its_writing_is_waited_for_by_nobody() {
         let [of_host, of_file] = server.cache.tier_statistics()[..] else { unreachable!() };
         assert_eq!((of_host.put, of_host.late), (3, 0));
         assert_eq!((of_file.put, of_file.late, of_file.failed), (1, 2, 0));
-        let said = server.cache.last_failure().unwrap().to_string();
-        assert!(
-            said.starts_with("what tier 2 has to write is too much for it to take more"),
-            "{said}"
-        );
         assert_eq!(server.read(Salt::NONE, &prompt), 12, "from the host's memory");
+    }
+}
+
+#[test]
+fn what_turns_out_not_to_be_written_is_put_again() {
+    for cache in caches() {
+        let file = Fake::default();
+        file.inside().outlives = true;
+        let mut server = Server::new(cache, 16, std::slice::from_ref(&file));
+        let prompt = text(0, 13);
+        server.read(Salt::NONE, &prompt);
+        assert_eq!(server.save(Salt::NONE, &prompt, None, 9), None);
+        let names: Vec<Key> = chain().names(Salt::NONE, &prompt, SIZE).collect();
+        file.inside().unwritten = names[1..].to_vec();
+        server.evict_all();
+        assert_eq!(file.inside().kept.len(), 3, "those that were not there have come once more");
+        let of_file = server.cache.tier_statistics()[0];
+        assert_eq!((of_file.put, of_file.failed), (5, 2));
+        assert!(server.cache.last_failure().unwrap().to_string().contains("full of holes"));
+        // Nor is one taken for damaged.
+        file.inside().unwritten = names[..1].to_vec();
+        assert_eq!(server.read(Salt::NONE, &prompt), 0);
+        assert!(server.cache.last_failure().unwrap().to_string().contains("full of holes"));
     }
 }
 

@@ -344,7 +344,6 @@ impl Inbox {
         self.collect(0, 0);
         self.borrowers();
         self.listeners();
-        self.report(true, true);
     }
 
     pub(super) fn publish(&self, mut state: EngineState) {

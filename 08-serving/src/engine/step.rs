@@ -71,9 +71,10 @@ impl Engine {
         let mut decided = self.decide()?;
         if decided.pass.spans.is_empty() {
             self.save(true);
+            // Before it is told what is left to do: what is written meanwhile is told of at the next look.
+            let next_save = self.next_save();
             self.tell(true);
-            let until = [self.next_save(), self.next_alarm()].into_iter().flatten().min();
-            return Ok(Step::Idle(until));
+            return Ok(Step::Idle([next_save, self.next_alarm()].into_iter().flatten().min()));
         }
         let executed = Instant::now();
         let mut rows = self.execute(&decided.pass, &decided.indices)?;
@@ -254,9 +255,9 @@ impl Engine {
             member.tell_end(end);
         }
         self.tell_listeners();
-        let is_empty = self.members.is_empty() && self.unsaved.is_empty();
-        self.inbox.report(is_empty, self.has_put_away());
+        let is_empty = self.members.is_empty() && self.is_saved();
         self.report_failure();
+        self.inbox.report(is_empty, self.unsaved.is_put_away());
     }
 
     fn give_up(mut self, error: &Error) {

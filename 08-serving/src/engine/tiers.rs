@@ -3,21 +3,23 @@
 //! What is evicted goes to both ([`Tiered`](prefix_radix::Tiered)), and at a peaceful end all goes to the file. A server
 //! that is killed evicts nothing any more, so the file gets a copy of what the pool still has, too: of each text that is
 //! done, a block after each pass, and several while there is nothing to run. So where texts come no faster than they are
-//! saved, a kill loses the last few. A thread writes the file, so that no pass waits for a
-//! disk to write.
+//! saved, a kill loses the last few.
+//!
+//! A thread writes the file, so that no pass waits for a disk to write. What leaves the pool while that thread has too much
+//! to do already is not kept; what is saved waits its turn. A kill loses what is not written, too.
 
 use super::{Engine, EngineOptions, KvFile, Target};
 use crate::say::tell;
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{Error, Executor, Pass, Result, Span, Want};
 use paged_cache::offload::{Backlog, FileOptions, FileTier, HostTier, Tier};
-use prefix_radix::{Chain, Salt, SavePoint, Session};
+use prefix_radix::{Chain, Salt, SavePoint, Session, TierStatistics};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Texts that wait to be saved, at most. The oldest is let go of: it is the first to be evicted, too, at the latest at the
-/// end, which saves it as well.
+/// end, which puts it where saving would.
 const MOST_UNSAVED: usize = 256;
 
 /// Blocks that are saved after a pass, and before the engine next looks who has come while nothing runs.
@@ -129,8 +131,13 @@ pub(super) struct Unsaved {
 
 impl Unsaved {
     /// Whether no text waits.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.texts.is_empty()
+    }
+
+    /// Whether the pool has been put away.
+    pub(super) fn is_put_away(&self) -> bool {
+        self.is_put_away
     }
 }
 
@@ -160,8 +167,14 @@ impl Engine {
             if self.unsaved.saved.is_none() {
                 self.unsaved.texts.pop_front();
             }
-        } else if is_idle && self.puts_away() && self.pool.prefixes().backlog() < Backlog::Full {
-            self.unsaved.is_put_away = self.pool.put_away(most) == 0;
+        } else if is_idle {
+            for _ in 0..most {
+                // One at a time, so that none has to wait for the disk.
+                if !self.puts_away() || self.pool.prefixes().backlog() == Backlog::Full {
+                    break;
+                }
+                self.unsaved.is_put_away = self.pool.put_away(1) == 0;
+            }
         }
     }
     // ANCHOR_END: save
@@ -176,9 +189,9 @@ impl Engine {
         }
     }
 
-    /// Whether all is where it outlives the process: nothing in the pool is left, and all is written.
-    pub(super) fn has_put_away(&self) -> bool {
-        self.unsaved.is_put_away && self.pool.prefixes().backlog() == Backlog::Nothing
+    /// Whether every text that is done is where it outlives the process.
+    pub(super) fn is_saved(&self) -> bool {
+        self.unsaved.is_empty() && self.pool.prefixes().backlog() == Backlog::Nothing
     }
 
     /// Whether the pool is to be put away now.
@@ -186,13 +199,159 @@ impl Engine {
         !self.unsaved.is_put_away && self.inbox.is_time_to_put_away()
     }
 
-    /// Says once what a tier fails with. It is gone on without what it lacks.
+    /// Says once what a tier fails with, and once that one is slow. It is gone on without what it lacks.
     pub(super) fn report_failure(&mut self) {
+        self.pool.prefixes_mut().settle();
+        let is_late = |tier: &TierStatistics| tier.late > 0;
+        if !self.has_reported_late && self.pool.prefixes().tier_statistics().iter().any(is_late) {
+            tell!(
+                "keys and values leave the pool faster than they can be written: some are not kept"
+            );
+            self.has_reported_late = true;
+        }
         if let Some(failure) = self.pool.prefixes().last_failure()
             && !self.has_reported
         {
             tell!("keys and values are not kept, or not found: {failure}");
             self.has_reported = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineRequest, Event, Step, Ticket};
+    use embedded_models::DRAFT;
+    use naive_decode::{LoadOptions, Model};
+    use paged_cache::offload::Key;
+    use prefix_radix::{RadixTree, Tiered};
+    use std::collections::HashSet;
+    use std::sync::MutexGuard;
+
+    /// A tier that writes when it is told to.
+    #[derive(Clone, Default)]
+    struct Told(Arc<Mutex<Inside>>);
+
+    struct Inside {
+        backlog: Backlog,
+        put: HashSet<Key>,
+        failures: Vec<Error>,
+    }
+
+    impl Default for Inside {
+        fn default() -> Self {
+            Inside { backlog: Backlog::Nothing, put: HashSet::new(), failures: Vec::new() }
+        }
+    }
+
+    impl Told {
+        fn inside(&self) -> MutexGuard<'_, Inside> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    impl Tier for Told {
+        fn put(&mut self, key: Key, _: &[u8]) -> Result<()> {
+            let mut inside = self.inside();
+            assert!(inside.backlog < Backlog::Full, "the engine waits for the disk");
+            inside.put.insert(key);
+            Ok(())
+        }
+
+        fn get(&mut self, _: Key, _: &mut Vec<u8>) -> Result<bool> {
+            Ok(false)
+        }
+
+        fn contains(&self, key: Key) -> bool {
+            self.inside().put.contains(&key)
+        }
+
+        fn remove(&mut self, key: Key) -> Result<bool> {
+            Ok(self.inside().put.remove(&key))
+        }
+
+        fn settle(&mut self) -> Vec<Error> {
+            std::mem::take(&mut self.inside().failures)
+        }
+
+        fn backlog(&self) -> Backlog {
+            self.inside().backlog
+        }
+
+        fn outlives_process(&self) -> bool {
+            true
+        }
+    }
+
+    /// An engine over such a tier, and a request for a text of nine whole blocks.
+    fn told() -> (Engine, Told, Ticket) {
+        let folder = tempfile::tempdir().unwrap();
+        let model =
+            Model::embedded(DRAFT.name, DRAFT.config, DRAFT.weights, LoadOptions::default());
+        let model = Arc::new(model.unwrap());
+        let kv_file = KvFile { directory: folder.path().into(), bytes: 1 << 24, model: [3; 32] };
+        let usual = EngineOptions::for_model(&model).unwrap();
+        let options = EngineOptions { kv_file: Some(kv_file), block: 4, ..usual };
+        let mut engine = Engine::new(model, options).unwrap();
+        let (tier, chain) = (Told::default(), Chain::new(b"told"));
+        let cache = Box::new(RadixTree::new(4, chain).unwrap());
+        *engine.pool.prefixes_mut() = Tiered::new(cache, chain, vec![Box::new(tier.clone())]);
+        let ticket = engine.submit(EngineRequest::new((1..30).collect(), 8)).unwrap();
+        (engine, tier, ticket)
+    }
+
+    /// Steps until the request is done.
+    fn finish(engine: &mut Engine, ticket: &mut Ticket) {
+        loop {
+            engine.step().unwrap();
+            while let Ok(event) = ticket.try_recv() {
+                if matches!(event, Event::Finished { .. }) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A few steps, of which none runs anything; whether the last says to come again.
+    fn idles(engine: &mut Engine) -> bool {
+        let mut comes_again = false;
+        for _ in 0..20 {
+            let Step::Idle(until) = engine.step().unwrap() else { panic!("nothing is to run") };
+            comes_again = until.is_some();
+        }
+        comes_again
+    }
+
+    #[test]
+    fn nobody_waits_for_the_disk_but_whoever_waits_for_the_end() {
+        let (mut engine, tier, mut ticket) = told();
+        tier.inside().backlog = Backlog::Full;
+        finish(&mut engine, &mut ticket);
+        assert!(idles(&mut engine) && tier.inside().put.is_empty(), "it is to be saved later");
+        engine.inbox().drain();
+        assert!(idles(&mut engine) && tier.inside().put.is_empty());
+        assert!(!engine.inbox().is_drained());
+        tier.inside().backlog = Backlog::Something;
+        assert!(idles(&mut engine), "it is not written yet");
+        assert_eq!((tier.inside().put.len(), engine.inbox().is_drained()), (9, false));
+        tier.inside().backlog = Backlog::Nothing;
+        assert!(!idles(&mut engine) && engine.inbox().is_drained());
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_said_before_the_end_is() {
+        let (mut engine, tier, mut ticket) = told();
+        finish(&mut engine, &mut ticket);
+        engine.inbox().drain();
+        tier.inside().backlog = Backlog::Something;
+        idles(&mut engine);
+        assert!(!engine.has_reported);
+        let mut inside = tier.inside();
+        (inside.backlog, inside.failures) =
+            (Backlog::Nothing, vec![Error::file("a disk", "is full")]);
+        drop(inside);
+        engine.step().unwrap();
+        assert!(engine.has_reported && engine.inbox().is_drained());
     }
 }

@@ -1,5 +1,6 @@
 //! Pages of others, and what their browsers let them ask (CORS).
 
+use super::request_id::REQUEST_ID;
 use axum::http::uri::Scheme;
 use axum::http::{HeaderValue, Method, Uri, header};
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub(super) fn layer(origins: &[Origin]) -> Option<CorsLayer> {
         .allow_methods([Method::GET, Method::POST])
         // Clients have headers of their own, and `*` would leave out the one that a key comes in.
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([header::RETRY_AFTER])
+        .expose_headers([header::RETRY_AFTER, REQUEST_ID])
         .max_age(KNOWN_FOR);
     Some(layer)
 }

@@ -1,8 +1,9 @@
 //! Paths and what answers them.
 
+use super::request_id::REQUEST_ID;
 use super::{
     App, auth, bodies, chat, completions, embeddings, hosts, kv_events, metrics, openapi, origins,
-    page, prefill, responses, small, watch,
+    page, prefill, request_id, responses, small, watch,
 };
 use crate::api::ApiError;
 use axum::Router;
@@ -108,14 +109,16 @@ async fn wrong_method(request: Request) -> ApiError {
     ApiError::refused(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-/// Writes a line for each answer, and counts it.
+/// Writes a line for each answer, and counts it. Line and answer have the request's name.
 async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
+    let id = request_id::of_request(request.headers());
     let begun = Instant::now();
-    let response = next.run(request).await.into_response();
+    let mut response = next.run(request).await.into_response();
+    response.headers_mut().insert(REQUEST_ID, request_id::value(&id));
     app.metrics.answered(route.as_ref().map(MatchedPath::as_str), response.status());
     let (status, ms) = (response.status().as_u16(), begun.elapsed().as_millis() as u64);
-    info!(%method, path, status, ms, "answered");
+    info!(%method, path, status, ms, id, "answered");
     response
 }

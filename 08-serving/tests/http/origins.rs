@@ -110,3 +110,22 @@ fn nor_may_a_page_that_has_its_name_lead_here() {
         assert!(head.starts_with("http/1.1 200"), "{head}");
     }
 }
+
+#[test]
+fn a_request_has_a_name_that_its_answer_has_too() {
+    let server = server(&["https://page.example"]);
+    let name = |request: &str, more: &[&str]| {
+        let (head, _) = said(&server, request, more, "{}");
+        assert!(head.contains("access-control-expose-headers: retry-after,x-request-id"), "{head}");
+        let named = head.lines().filter_map(|line| line.strip_prefix("x-request-id: "));
+        let names: Vec<String> = named.map(str::to_owned).collect();
+        assert_eq!(names.len(), 1, "{head}");
+        names[0].clone()
+    };
+    let sent = [&POST[..], &["x-request-id: 7f3c-2a"]].concat();
+    for request in ["GET /v1/models", "POST /v1/completions", "POST /nowhere"] {
+        assert_eq!(name(request, &sent), "7f3c-2a");
+        let (one, other) = (name(request, &[]), name(request, &POST));
+        assert!(one.starts_with("req_") && other.starts_with("req_") && one != other);
+    }
+}

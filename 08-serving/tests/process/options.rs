@@ -42,6 +42,7 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--kv-dir", "/dev/null/x"], "/dev/null/x: cannot be made"),
         (["--host", "nobody.invalid"], "cannot listen on nobody.invalid:8000"),
         (["--model", "/dev/null/x"], "\"/dev/null/x\", which is not there"),
+        (["--device=cpu", "/dev/null/x"], "\"/dev/null/x\", which is not there"),
         (["--max-model-len", "513"], "--max-model-len is 513, expected at most 512"),
     ] {
         let output = serve(&arguments);
@@ -63,6 +64,7 @@ fn what_cannot_be_had_is_said_in_one_line() {
         (["--kv", "q3"], "f32, bf16, bf16-fast, f16 or int8"),
         (["--kv-dir-bytes", "1"], "--kv-dir"),
         (["--weights", "q9"], "q8_0"),
+        (["--model=draft", "target"], "'--model <WHAT>' cannot be used with '[WHAT]'"),
         (
             ["--max-model-len", "0"],
             "'--max-model-len <TOKENS>': expected a whole number, at least 1",
@@ -156,7 +158,7 @@ fn what_a_model_s_files_say_of_sampling_is_taken_and_told() {
     let server = Server::start(&["--model", path]);
     assert!(server.said.concat().contains("temperature=0 top_k=20"), "{:?}", server.said);
     assert_eq!(texts(&server).len(), 1, "the likeliest token, each time");
-    let server = Server::start(&["--model", path, "--generation-config", "none"]);
+    let server = Server::start(&[path, "--generation-config", "none"]);
     assert!(server.said.is_empty(), "{:?}", server.said);
     assert!(texts(&server).len() > 1, "OpenAI's temperature is 1");
     write("generation_config.json", br#"{"top_p": 0}"#).unwrap();

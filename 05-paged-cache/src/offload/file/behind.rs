@@ -28,6 +28,12 @@ pub(super) struct Content {
     pub(super) bytes: Vec<u8>,
 }
 
+/// A slot that could not be written, and why.
+pub(super) struct Failed {
+    pub(super) job: Arc<Job>,
+    pub(super) error: Error,
+}
+
 /// Slots that wait for a thread that writes them.
 pub(super) struct Behind {
     shared: Arc<Shared>,
@@ -48,8 +54,8 @@ struct Shared {
 struct Waiting {
     /// Oldest first; the first is being written, and stays here until it is.
     jobs: VecDeque<Arc<Job>>,
-    /// What could not be written, and why.
-    failed: Vec<(Key, Error)>,
+    /// What has left these, and is not written all the same.
+    failed: Vec<Failed>,
     is_over: bool,
 }
 
@@ -96,7 +102,7 @@ impl Behind {
     }
 
     /// What could not be written since this was asked last.
-    pub(super) fn take_failed(&self) -> Vec<(Key, Error)> {
+    pub(super) fn take_failed(&self) -> Vec<Failed> {
         std::mem::take(&mut self.shared.lock().failed)
     }
 }
@@ -144,8 +150,8 @@ impl Shared {
             let written = write(&job);
             waiting = self.lock();
             waiting.jobs.pop_front();
-            if let (Err(error), Some(content)) = (written, &job.content) {
-                waiting.failed.push((content.key, error));
+            if let Err(error) = written {
+                waiting.failed.push(Failed { job, error });
             }
             self.changed.notify_all();
         }
@@ -209,7 +215,7 @@ mod tests {
         assert_eq!(behind.backlog(4), Backlog::Full);
         go.send(true).unwrap();
         assert_eq!(written.recv().unwrap(), 0);
-        // One more has room, and is not waited with.
+        // What empties a slot needs no room.
         behind.add(Job { offset: 8, content: None });
         assert_eq!(fill(&behind, 8), None, "it is to be empty");
         drop(go);
@@ -242,8 +248,9 @@ mod tests {
     fn what_cannot_be_written_is_told_of_once() {
         let (go, written, write) = told_disk();
         let behind = Behind::start(100, write).unwrap();
-        for works in [true, false] {
-            behind.add(block(0, works.into()));
+        let empty = Job { offset: 16, content: None };
+        for (job, works) in [(block(0, 1), true), (block(8, 2), false), (empty, false)] {
+            behind.add(job);
             go.send(works).unwrap();
             written.recv().unwrap();
         }
@@ -251,8 +258,8 @@ mod tests {
             std::thread::yield_now();
         }
         let failed = behind.take_failed();
-        assert_eq!(failed.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [Key([0; 32])]);
-        assert!(failed[0].1.to_string().contains("full of holes"));
+        assert_eq!(failed.iter().map(|failed| failed.job.offset).collect::<Vec<_>>(), [8, 16]);
+        assert!(failed.iter().all(|failed| failed.error.to_string().contains("full of holes")));
         assert!(behind.take_failed().is_empty());
     }
 }
