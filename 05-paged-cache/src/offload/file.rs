@@ -317,14 +317,8 @@ impl Tier for FileTier {
 
     fn settle(&mut self) -> Vec<Error> {
         let failed: Vec<_> = self.behind.iter().flat_map(Behind::take_failed).collect();
-        for failed in &failed {
-            // Unless it is in another slot by now.
-            if let Some(Content { key, .. }) = &failed.job.content
-                && self.directory.find(*key).map(|slot| self.offset(slot))
-                    == Some(failed.job.offset)
-            {
-                self.directory.remove(*key);
-            }
+        for key in failed.iter().filter_map(|failed| failed.key) {
+            self.directory.remove(key);
         }
         failed.into_iter().map(|failed| failed.error).collect()
     }

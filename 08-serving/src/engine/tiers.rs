@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Texts that wait to be saved, at most. The oldest is let go of: it is the first to be evicted, too, at the latest at the
-/// end, which puts it where saving would.
+/// end, which puts it where saving would, unless the file's thread is behind.
 const MOST_UNSAVED: usize = 256;
 
 /// Blocks that are saved after a pass, and before the engine next looks who has come while nothing runs.
 const AFTER_PASS: usize = 1;
 const AT_REST: usize = 8;
 
-/// Bytes that the file's thread may have to write: the engine waits for no disk. What leaves the pool while there is more
+/// Bytes that the file's thread may have to write: the engine waits for no write. What leaves the pool while there is more
 /// to write is not kept.
 const UNWRITTEN: usize = 64 << 20;
 
@@ -221,6 +221,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::inbox::Inbox;
     use crate::engine::{EngineRequest, Event, Step, Ticket};
     use embedded_models::DRAFT;
     use naive_decode::{LoadOptions, Model};
@@ -237,11 +238,14 @@ mod tests {
         backlog: Backlog,
         put: HashSet<Key>,
         failures: Vec<Error>,
+        /// Nothing may have been told of its engine's end when failures are.
+        inbox: Option<Arc<Inbox>>,
     }
 
     impl Default for Inside {
         fn default() -> Self {
-            Inside { backlog: Backlog::Nothing, put: HashSet::new(), failures: Vec::new() }
+            let (backlog, put) = (Backlog::Nothing, HashSet::new());
+            Inside { backlog, put, failures: Vec::new(), inbox: None }
         }
     }
 
@@ -272,7 +276,11 @@ mod tests {
         }
 
         fn settle(&mut self) -> Vec<Error> {
-            std::mem::take(&mut self.inside().failures)
+            let mut inside = self.inside();
+            let failures = std::mem::take(&mut inside.failures);
+            let is_over = inside.inbox.as_ref().is_some_and(|inbox| inbox.is_drained());
+            assert!(failures.is_empty() || !is_over, "the end was told of before");
+            failures
         }
 
         fn backlog(&self) -> Backlog {
@@ -348,6 +356,7 @@ mod tests {
         idles(&mut engine);
         assert!(!engine.has_reported);
         let mut inside = tier.inside();
+        inside.inbox = Some(engine.inbox().clone());
         (inside.backlog, inside.failures) =
             (Backlog::Nothing, vec![Error::file("a disk", "is full")]);
         drop(inside);

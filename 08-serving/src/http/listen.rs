@@ -17,6 +17,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
@@ -112,8 +113,10 @@ impl Listening {
         app.drain();
         places.hurry(HEADERS_AT_LAST);
         info!("finishing what is under way, for {} seconds at most", app.drain_in.as_secs_f64());
+        let are_closed = AtomicBool::new(false);
         let done = async {
             graceful.shutdown().await;
+            are_closed.store(true, Ordering::Relaxed);
             app.engine.drained().await;
         };
         let mut done = std::pin::pin!(done);
@@ -121,13 +124,19 @@ impl Listening {
             return;
         }
         let state = app.engine.state();
-        match state.running + state.waiting == 0 && !app.engine.is_drained() {
-            true => warn!("not all that the pool has is in the file of keys and values"),
+        let not_all = || warn!("not all that the pool has is in the file of keys and values");
+        let is_saving = state.running + state.waiting == 0 && !app.engine.is_drained();
+        match is_saving {
+            true => not_all(),
             false => warn!("some answers end before they are done"),
         }
         app.engine.cut_off();
         if timeout(LAST_IN, done).await.is_err() {
-            warn!("some connections were cut off");
+            match are_closed.load(Ordering::Relaxed) {
+                true if is_saving => {} // It has been said.
+                true => not_all(),
+                false => warn!("some connections were cut off"),
+            }
         }
     }
 }

@@ -29,8 +29,11 @@ pub(super) struct Content {
 }
 
 /// A slot that could not be written, and why.
+#[derive(Debug)]
 pub(super) struct Failed {
-    pub(super) job: Arc<Job>,
+    offset: u64,
+    /// What it was to hold; none if it was to be empty, or has something else since.
+    pub(super) key: Option<Key>,
     pub(super) error: Error,
 }
 
@@ -103,7 +106,14 @@ impl Behind {
 
     /// What could not be written since this was asked last.
     pub(super) fn take_failed(&self) -> Vec<Failed> {
-        std::mem::take(&mut self.shared.lock().failed)
+        let mut waiting = self.shared.lock();
+        let mut failed = std::mem::take(&mut waiting.failed);
+        for failed in &mut failed {
+            if waiting.jobs.iter().any(|job| job.offset == failed.offset) {
+                failed.key = None;
+            }
+        }
+        failed
     }
 }
 
@@ -150,8 +160,12 @@ impl Shared {
             let written = write(&job);
             waiting = self.lock();
             waiting.jobs.pop_front();
-            if let Err(error) = written {
-                waiting.failed.push(Failed { job, error });
+            match written {
+                Ok(()) => waiting.overwritten(job.offset),
+                Err(error) => {
+                    let key = job.content.as_ref().map(|content| content.key);
+                    waiting.failed.push(Failed { offset: job.offset, key, error });
+                }
             }
             self.changed.notify_all();
         }
@@ -159,6 +173,12 @@ impl Shared {
 }
 
 impl Waiting {
+    /// A slot has been written: what could not be written there before is not to be there any more.
+    fn overwritten(&mut self, offset: u64) {
+        let there = self.failed.iter_mut().filter(|failed| failed.offset == offset);
+        there.for_each(|failed| failed.key = None);
+    }
+
     fn is_full(&self, bytes: usize, most: usize) -> bool {
         let waiting: usize = self.jobs.iter().map(|job| job.bytes()).sum();
         waiting > 0 && waiting.saturating_add(bytes) > most
@@ -249,7 +269,10 @@ mod tests {
         let (go, written, write) = told_disk();
         let behind = Behind::start(100, write).unwrap();
         let empty = Job { offset: 16, content: None };
-        for (job, works) in [(block(0, 1), true), (block(8, 2), false), (empty, false)] {
+        // The last slot fails, and is written then.
+        let jobs =
+            [(block(0, 1), true), (block(8, 2), false), (empty, false), (block(24, 3), false)];
+        for (job, works) in jobs.into_iter().chain([(block(24, 3), true)]) {
             behind.add(job);
             go.send(works).unwrap();
             written.recv().unwrap();
@@ -258,8 +281,23 @@ mod tests {
             std::thread::yield_now();
         }
         let failed = behind.take_failed();
-        assert_eq!(failed.iter().map(|failed| failed.job.offset).collect::<Vec<_>>(), [8, 16]);
+        let keys: Vec<_> = failed.iter().map(|failed| failed.key).collect();
+        assert_eq!(keys, [Some(Key([2; 32])), None, None]);
         assert!(failed.iter().all(|failed| failed.error.to_string().contains("full of holes")));
         assert!(behind.take_failed().is_empty());
+        // One fails while the next for the same slot waits.
+        for fill in [4, 5] {
+            behind.add(block(32, fill));
+        }
+        go.send(false).unwrap();
+        assert_eq!(written.recv().unwrap(), 32);
+        let failed = loop {
+            let failed = behind.take_failed();
+            if !failed.is_empty() {
+                break failed;
+            }
+        };
+        assert_eq!((failed.len(), failed[0].key), (1, None));
+        drop(go);
     }
 }
