@@ -19,6 +19,7 @@ whole = client.chat.completions.create(model=model, messages=asked, temperature=
 text = whole.choices[0].message.content
 assert text and whole.choices[0].finish_reason == "stop", whole
 assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
+assert whole._request_id.startswith("req_"), whole._request_id
 assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 2
 stream = client.chat.completions.create(
     model=model, messages=asked, temperature=0, stream=True, stream_options={"include_usage": True})
