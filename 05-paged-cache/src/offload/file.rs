@@ -105,6 +105,28 @@ impl FileTier {
         Ok((tier, problem))
     }
 
+    /// This tier with a thread of its own that writes: [`Tier::put`] waits for the disk only where `most` bytes are not
+    /// written yet, and what could not be written [`Tier::settle`] tells of. Dropping the tier waits until all is written;
+    /// a process that is killed before loses what was not.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub fn writing_behind(mut self, most: usize) -> Result<Self> {
+        let (disk, mut buffer) = (self.disk.clone(), vec![0; self.buffer.len()]);
+        let write = move |job: &Job| match &job.content {
+            Some(Content { key, sequence, bytes }) => {
+                slot::encode(&Block { key: *key, sequence: *sequence, bytes }, &mut buffer);
+                disk.write_at(job.offset, &buffer)
+            }
+            None => disk.write_at(job.offset, &slot::EMPTY),
+        };
+        let behind = Behind::start(most, write).map_err(|error| {
+            self.disk.refused(format!("there is no thread to write it: {error}"))
+        })?;
+        self.behind = Some(behind);
+        Ok(self)
+    }
+
     /// The file, opened and locked, and what says that it is not ours, if it is not.
     fn over(path: &Path, options: &FileOptions) -> Result<(Self, Option<String>)> {
         let slot_bytes = slot::HEADER.saturating_add(options.block_bytes);
@@ -142,28 +164,6 @@ impl FileTier {
             }
             header::Found::Foreign(problem) => Ok(Some(problem)),
         }
-    }
-
-    /// The same, with a thread of its own that writes: [`Tier::put`] waits for the disk only where `most` bytes are not
-    /// written yet, and what could not be written [`Tier::settle`] tells of. Dropping the tier waits until all is written;
-    /// a process that is killed before loses what was not.
-    ///
-    /// # Errors
-    /// If the system has no thread to give.
-    pub fn writing_behind(mut self, most: usize) -> Result<Self> {
-        let (disk, mut buffer) = (self.disk.clone(), vec![0; self.buffer.len()]);
-        let write = move |job: &Job| match &job.content {
-            Some(Content { key, sequence, bytes }) => {
-                slot::encode(&Block { key: *key, sequence: *sequence, bytes }, &mut buffer);
-                disk.write_at(job.offset, &buffer)
-            }
-            None => disk.write_at(job.offset, &slot::EMPTY),
-        };
-        let behind = Behind::start(most, write).map_err(|error| {
-            self.disk.refused(format!("there is no thread to write it: {error}"))
-        })?;
-        self.behind = Some(behind);
-        Ok(self)
     }
 
     /// Reads every slot and keeps what is whole. A slot that cannot be read costs its block, not the file.

@@ -57,6 +57,8 @@ struct Shared {
 struct Waiting {
     /// Oldest first; the first is being written, and stays here until it is.
     jobs: VecDeque<Arc<Job>>,
+    /// Of all these. It is asked for with each block, and small blocks are many.
+    bytes: usize,
     /// What has left these, and is not written all the same.
     failed: Vec<Failed>,
     is_over: bool,
@@ -94,6 +96,7 @@ impl Behind {
         while waiting.is_full(bytes, self.most) {
             waiting = self.shared.wait(waiting);
         }
+        waiting.bytes += bytes;
         waiting.jobs.push_back(Arc::new(job));
         self.shared.changed.notify_all();
     }
@@ -160,6 +163,7 @@ impl Shared {
             let written = write(&job);
             waiting = self.lock();
             waiting.jobs.pop_front();
+            waiting.bytes -= job.bytes();
             match written {
                 Ok(()) => waiting.overwritten(job.offset),
                 Err(error) => {
@@ -180,8 +184,7 @@ impl Waiting {
     }
 
     fn is_full(&self, bytes: usize, most: usize) -> bool {
-        let waiting: usize = self.jobs.iter().map(|job| job.bytes()).sum();
-        waiting > 0 && waiting.saturating_add(bytes) > most
+        self.bytes > 0 && self.bytes.saturating_add(bytes) > most
     }
 }
 
