@@ -9,17 +9,21 @@
 //! |---|---|
 //! | `host.rs` | [`HostTier`]: blocks in ordinary memory |
 //! | `file.rs` | [`FileTier`]: blocks in a file that outlives the process, each with a checksum |
+//! | `reading.rs` | [`Reading`]: blocks on their way, for whoever does not wait for a disk |
 //! | `directory.rs` | which name is in which slot, and which was used longest ago |
 
 mod directory;
 mod file;
 mod host;
+mod reading;
 
 pub use file::{FileOptions, FileTier};
 pub use host::HostTier;
+pub use reading::{Reader, Reading, Ring};
 
 use crate::blocks::BlockId;
 use naive_decode::{Error, Result};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Name of a block's content. Equal content may have several; different content never shares one.
@@ -59,6 +63,18 @@ pub trait Tier: Send {
     /// What it has yet to write of what it was given.
     fn backlog(&self) -> Backlog {
         Backlog::Nothing
+    }
+    /// Whether [`Tier::get`] may wait for a disk, and [`Tier::read_aside`] does not.
+    fn reads_aside(&self) -> bool {
+        false
+    }
+    /// Begins to read blocks, in this order up to the first that is not there, and comes back at once.
+    fn read_aside(&mut self, _keys: &[Key]) -> Option<Reading> {
+        None
+    }
+    /// What has been read so far of those, and what is wrong with the next. That one is forgotten.
+    fn take_read(&mut self, reading: Reading) -> (HashMap<Key, Vec<u8>>, Option<Error>) {
+        (reading.into_blocks(), None)
     }
     /// Whether what is kept is still there after the process has ended.
     fn outlives_process(&self) -> bool {
@@ -110,6 +126,18 @@ impl<T: Tier> Tier for Arc<Mutex<T>> {
 
     fn backlog(&self) -> Backlog {
         locked(self).backlog()
+    }
+
+    fn reads_aside(&self) -> bool {
+        locked(self).reads_aside()
+    }
+
+    fn read_aside(&mut self, keys: &[Key]) -> Option<Reading> {
+        locked(self).read_aside(keys)
+    }
+
+    fn take_read(&mut self, reading: Reading) -> (HashMap<Key, Vec<u8>>, Option<Error>) {
+        locked(self).take_read(reading)
     }
 
     fn outlives_process(&self) -> bool {

@@ -45,4 +45,4 @@ pub use radix::{Branch, RadixTree};
 pub use rung::SHARED;
 pub use salt::Salt;
 pub use shared_pool::{ParkedSession, Session, SharedPool};
-pub use tiered::{KvEvent, SavePoint, TierStatistics, Tiered};
+pub use tiered::{Aside, KvEvent, SavePoint, TierStatistics, Tiered};

@@ -13,6 +13,9 @@
 //! **Nothing is relied on.** A tier that has lost a block, finds it damaged or cannot be read has not got it,
 //! and the tokens are read again. What fails is counted, and the last error is there to be shown.
 //!
+//! **Nobody waits for a disk** who has something else to do: a tier that reads aside ([`Tier::reads_aside`]) is asked beforehand
+//! ([`Tiered::read_aside`]), and a lookup finds of it what has come by then.
+//!
 //! **A restart** loses the pool and keeps the file. Whoever ends in peace calls [`Tiered::put_away`] before, which
 //! puts what is not in use into the file, as far as there is room. Whoever may be killed at any moment
 //! calls [`Tiered::save`] now and then, for a text that is done.
@@ -21,7 +24,7 @@ mod changes;
 mod shelf;
 
 pub use changes::KvEvent;
-pub use shelf::TierStatistics;
+pub use shelf::{Aside, TierStatistics};
 
 use crate::{Chain, Prefix, PrefixCache, Salt};
 use changes::Changes;
@@ -76,6 +79,42 @@ impl<P: PrefixCache> Tiered<P> {
         self.tiers.last_failure()
     }
 
+    /// Begins to read the blocks of a prompt that neither the pool nor a tier has at hand, and comes back at once, with the
+    /// number of tokens before the first of them; none if there are none. What [`Tiered::take_read`] gives of it is for
+    /// [`Tiered::bring`].
+    pub fn read_aside(&mut self, salt: Salt, prompt: &[u32]) -> Option<(Aside, usize)> {
+        if !self.tiers.reads_aside() {
+            return None;
+        }
+        let known = self.cache.known(salt, prompt).len();
+        let names = self.chain.names(salt, prompt, self.cache.block_tokens()).skip(known);
+        let names: Vec<Key> = names.take_while(|&name| self.tiers.contains(name)).collect();
+        self.tiers.touch(names.iter().rev().copied());
+        let (aside, place) = self.tiers.read_aside(&names)?;
+        Some((aside, (known + place) * self.cache.block_tokens()))
+    }
+
+    /// The blocks that have been read so far.
+    pub fn take_read(&mut self, aside: Aside) -> HashMap<Key, Vec<u8>> {
+        self.tiers.take_read(aside)
+    }
+
+    /// Whether a lookup brings back nothing from one of the tiers by itself, as that would be to wait for a disk.
+    pub fn reads_aside(&self) -> bool {
+        self.tiers.reads_aside()
+    }
+
+    /// Whether something of a prompt is in a tier that is read aside, and nowhere nearer.
+    pub fn is_aside(&self, salt: Salt, prompt: &[u32]) -> bool {
+        if !self.tiers.reads_aside() {
+            return false;
+        }
+        let known = self.cache.known(salt, prompt).len();
+        let mut names = self.chain.names(salt, prompt, self.cache.block_tokens()).skip(known);
+        let next = names.find(|&name| !self.tiers.has_at_hand(name));
+        next.is_some_and(|name| self.tiers.contains(name))
+    }
+
     /// Blocks by name that somebody has computed elsewhere. The next lookup may have them as it has those of tiers; they
     /// take the place of any that were brought before. Whoever brings them has made sure of what they are.
     pub fn bring(&mut self, brought: HashMap<Key, Vec<u8>>) {
@@ -102,7 +141,7 @@ impl<P: PrefixCache> Tiered<P> {
         // A block that agrees in part stays as it is if no tier has the right one.
         let partial = prefix.blocks.split_off(known);
         let names = self.chain.names(salt, prompt, size).skip(known);
-        let names: Vec<Key> = names.take_while(|&name| self.tiers.contains(name)).collect();
+        let names: Vec<Key> = names.take_while(|&name| self.tiers.has_at_hand(name)).collect();
         // What has to go for these must not push out of a tier what is about to be read there.
         self.tiers.touch(names.iter().rev().copied());
         for key in names {

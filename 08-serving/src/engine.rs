@@ -8,6 +8,7 @@
 //!
 //! | File | Holds |
 //! |---|---|
+//! | `aside.rs` | keys and values that only the file has, read while others run |
 //! | `elsewhere.rs` | prompts that other engines read |
 //! | `lending.rs` | blocks for other engines |
 //! | `kv_events.rs` | what is known of earlier texts, told as it changes |
@@ -36,6 +37,7 @@
 //! | `tiers.rs` | what leaves the pool: the host's memory, and a file that outlives the process |
 
 mod arrivals;
+mod aside;
 mod choose;
 mod costs;
 mod elsewhere;
@@ -89,7 +91,7 @@ use speculative::PassTimes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tiers::{Below, Host, Unsaved};
+use tiers::{Bell, Below, Host, Unsaved};
 use tokio::sync::oneshot;
 
 /// The least that a client may leave unread: what one pass may send without a guess, and the end.
@@ -113,6 +115,8 @@ pub struct Engine {
     has_reported: bool,
     /// Whether it was said that one is slow.
     has_reported_late: bool,
+    /// Until when the file is asked for nothing, as its disk did not answer.
+    disk_rests_until: Option<Instant>,
     options: EngineOptions,
     inbox: Arc<Inbox>,
     /// Who holds which block, as it was when it was last counted.
@@ -175,7 +179,9 @@ impl Engine {
         if let Some(what) = what.filter(|_| !options.prefixes) {
             return Err(Error::invalid(what, "asked for", expected));
         }
-        let Below { host, tiers, chain, fingerprint } = Below::new(&mut target, &options)?;
+        let bell = Bell::default();
+        let Below { host, tiers, chain, fingerprint } =
+            Below::new(&mut target, &options, bell.ring())?;
         let block_bytes = target.cache().layout().block_bytes();
         let exchanged = fingerprint.filter(|_| options.exchange.is_some());
         let exchanged = exchanged.map(|fingerprint| Exchanged {
@@ -210,6 +216,7 @@ impl Engine {
             listeners: Vec::new(),
             has_reported: false,
             has_reported_late: false,
+            disk_rests_until: None,
             inbox: Inbox::new(limits, options.events, exchanged, puts_away),
             options,
             members: Vec::new(),
@@ -223,6 +230,7 @@ impl Engine {
             published: None,
             guesser: Sampler::new(Sampling::default())?,
         };
+        bell.tie(&engine.inbox);
         let state = engine.snapshot();
         engine.inbox.publish(state);
         Ok(engine)

@@ -21,18 +21,22 @@
 //! | `slot.rs` | one block with its name and checksum |
 //! | `disk.rs` | the file itself, locked |
 //! | `behind.rs` | a thread that writes what nobody has to wait for |
+//! | `aside.rs` | a thread that reads what somebody will want, and does not wait for |
 
+mod aside;
 mod behind;
 mod disk;
 mod header;
 mod slot;
 
 use super::directory::Directory;
-use super::{Backlog, Key, Tier};
+use super::{Backlog, Key, Reading, Ring, Tier};
+use aside::{Aside, Source, Wanted};
 use behind::{Behind, Content, Job};
 use disk::Disk;
 use naive_decode::{Error, Result};
 use slot::{Block, Slot};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,6 +59,8 @@ pub struct FileOptions {
 pub struct FileTier {
     /// None where whoever puts a block waits until it is written. It ends before the file is closed.
     behind: Option<Behind>,
+    /// None where whoever wants a block waits until it is read. It ends before the file is closed, too.
+    aside: Option<Aside>,
     disk: Arc<Disk>,
     block_bytes: usize,
     /// The most slots that the budget allows.
@@ -127,6 +133,20 @@ impl FileTier {
         Ok(self)
     }
 
+    /// This tier with a thread of its own that reads: see [`Tier::read_aside`]. When a reading is at its end it calls `ring`.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub fn reading_aside(mut self, ring: Ring) -> Result<Self> {
+        let disk = self.disk.clone();
+        let read = move |offset, buffer: &mut [u8]| disk.read_at(offset, buffer);
+        let aside = Aside::start(self.buffer.len(), ring, read).map_err(|error| {
+            self.disk.refused(format!("there is no thread to read it: {error}"))
+        })?;
+        self.aside = Some(aside);
+        Ok(self)
+    }
+
     /// The file, opened and locked, and what says that it is not ours, if it is not.
     fn over(path: &Path, options: &FileOptions) -> Result<(Self, Option<String>)> {
         let slot_bytes = slot::HEADER.saturating_add(options.block_bytes);
@@ -141,6 +161,7 @@ impl FileTier {
         let limit = (options.budget - header::BYTES as u64) / slot_bytes as u64;
         let mut tier = FileTier {
             behind: None,
+            aside: None,
             disk: Arc::new(Disk::open(path)?),
             block_bytes: options.block_bytes,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
@@ -228,6 +249,12 @@ impl FileTier {
         (slot as u64).saturating_mul(self.buffer.len() as u64).saturating_add(header::BYTES as u64)
     }
 
+    /// What a slot is to hold, if that is a block of this name and not in the file yet.
+    fn unwritten(&self, slot: usize, key: Key) -> Option<Arc<Job>> {
+        let job = self.behind.as_ref()?.unwritten(self.offset(slot))?;
+        job.content.as_ref().is_some_and(|content| content.key == key).then_some(job)
+    }
+
     fn read_slot(&mut self, slot: usize) -> Result<Slot<'_>> {
         let length = self.disk.read_at(self.offset(slot), &mut self.buffer)?;
         Ok(slot::decode(&self.buffer[..length]))
@@ -273,11 +300,8 @@ impl Tier for FileTier {
         bytes.clear();
         let Some(slot) = self.directory.find(key) else { return Ok(false) };
         self.directory.touch(slot);
-        let unwritten = self.behind.as_ref().and_then(|behind| behind.unwritten(self.offset(slot)));
-        if let Some(content) = unwritten.as_ref().and_then(|job| job.content.as_ref())
-            && content.key == key
-        {
-            bytes.extend_from_slice(&content.bytes);
+        if let Some(job) = self.unwritten(slot, key) {
+            bytes.extend(job.content.iter().flat_map(|content| &content.bytes));
             return Ok(true);
         }
         match self.read_slot(slot)? {
@@ -293,6 +317,38 @@ impl Tier for FileTier {
         }
     }
     // ANCHOR_END: get
+
+    fn reads_aside(&self) -> bool {
+        self.aside.is_some()
+    }
+
+    // ANCHOR: aside
+    fn read_aside(&mut self, keys: &[Key]) -> Option<Reading> {
+        let source = |&key: &Key| {
+            let slot = self.directory.find(key)?;
+            let source = match self.unwritten(slot, key) {
+                Some(job) => Source::Unwritten(job),
+                None => Source::At(self.offset(slot)),
+            };
+            Some(Wanted { key, source })
+        };
+        let wanted = keys.iter().map_while(source).collect();
+        Some(self.aside.as_ref()?.begin(wanted))
+    }
+    // ANCHOR_END: aside
+
+    /// A block whose slot has something else by now was let go of meanwhile, and is no loss.
+    fn take_read(&mut self, reading: Reading) -> (HashMap<Key, Vec<u8>>, Option<Error>) {
+        let progress = reading.finish();
+        let lost = progress.lost.filter(|&(key, _)| self.directory.remove(key).is_some());
+        let problem = lost.map(|(_, why)| {
+            why.unwrap_or_else(|| {
+                self.damaged += 1;
+                self.disk.refused("a block in it is damaged; it is computed again")
+            })
+        });
+        (progress.blocks, problem)
+    }
 
     fn contains(&self, key: Key) -> bool {
         self.directory.find(key).is_some()

@@ -1,6 +1,7 @@
 //! Tiers keep what they are given or lose it, and never hand out anything else: whatever is done to them,
 //! to their file, or to their process.
 
+mod aside;
 mod damage;
 mod foreign;
 mod killed;

@@ -2,9 +2,11 @@
 //! what was used longest ago, and its integrity holds after each.
 
 use super::{get, key, open, options};
-use paged_cache::offload::{HostTier, Tier};
+use paged_cache::offload::{FileTier, HostTier, Tier};
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 const NAMES: u64 = 12;
 const BLOCK: usize = 10;
@@ -103,6 +105,20 @@ fn apply(
     }
 }
 
+/// Reads everything that is there aside: as the model has it, and unharmed by what is written meanwhile.
+fn read_aside(tier: &mut FileTier, model: &Model, rings: &Receiver<()>) {
+    let names: Vec<u64> = (0..NAMES).filter(|name| model.blocks.contains_key(name)).collect();
+    let keys: Vec<_> = names.iter().map(|&name| key(name)).collect();
+    let reading = tier.read_aside(&keys).unwrap();
+    rings.recv().unwrap();
+    let (found, problem) = tier.take_read(reading);
+    assert!(problem.is_none(), "{problem:?}");
+    assert_eq!(found.len(), names.len());
+    for name in names {
+        assert_eq!(found[&key(name)], model.blocks[&name].0, "name {name}");
+    }
+}
+
 /// Reads everything: the bytes too must be the model's.
 fn compare(tier: &mut dyn Tier, model: &mut Model) {
     for name in 0..NAMES {
@@ -130,10 +146,15 @@ proptest! {
         let path = folder.path().join("blocks");
         let options = options(BLOCK, SLOTS);
         for writes_behind in [false, true] {
-            // Room for a block or two that are not written.
-            let open = || match writes_behind {
-                true => open(&path, &options).writing_behind(BLOCK * 3 / 2).unwrap(),
-                false => open(&path, &options),
+            let (to, rings) = channel();
+            let open = || {
+                let to = to.clone();
+                let tier = open(&path, &options).reading_aside(Arc::new(move || _ = to.send(())));
+                match writes_behind {
+                    // Room for a block or two that are not written.
+                    true => tier.unwrap().writing_behind(BLOCK * 3 / 2).unwrap(),
+                    false => tier.unwrap(),
+                }
             };
             let (mut tier, mut model) = (open(), Model::default());
             for operation in &operations {
@@ -143,6 +164,7 @@ proptest! {
                     model.reopen();
                 }
                 apply(&mut tier, &mut model, operation, BLOCK, |model| model.blocks.len() <= SLOTS);
+                read_aside(&mut tier, &model, &rings);
                 tier.check_integrity().unwrap();
                 assert_eq!((tier.len(), tier.damaged()), (model.blocks.len(), 0));
             }

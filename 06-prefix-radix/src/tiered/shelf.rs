@@ -1,7 +1,7 @@
 //! Tiers in a row, none of which is relied on; and what was brought from elsewhere.
 
 use naive_decode::{Error, Result};
-use paged_cache::offload::{Backlog, Key, Tier};
+use paged_cache::offload::{Backlog, Key, Reading, Tier};
 use std::collections::HashMap;
 
 /// What has gone to a tier and come back from it.
@@ -17,12 +17,29 @@ pub struct TierStatistics {
     pub late: u64,
 }
 
+/// Bytes of blocks by name.
+pub(super) type Brought = HashMap<Key, Vec<u8>>;
+
 /// Tiers from the fastest to the slowest.
 pub(super) struct Shelf {
     tiers: Vec<(Box<dyn Tier>, TierStatistics)>,
-    /// Blocks that are no tier's: somebody has computed them elsewhere, for the next lookup.
-    brought: HashMap<Key, Vec<u8>>,
+    /// Blocks for the next lookup: somebody has computed them elsewhere, or a tier has read them aside.
+    brought: Brought,
     last_failure: Option<Error>,
+}
+
+/// Blocks that a tier reads while others run: [`Tiered::read_aside`](super::Tiered::read_aside). Dropped, it calls off the rest.
+#[derive(Debug)]
+pub struct Aside {
+    tier: usize,
+    reading: Reading,
+}
+
+impl Aside {
+    /// Whether nothing more will come.
+    pub fn is_over(&self) -> bool {
+        self.reading.is_over()
+    }
 }
 
 /// Which tiers get a block.
@@ -50,13 +67,49 @@ impl Shelf {
         self.brought.contains_key(&key) || self.tiers.iter().any(|(tier, _)| tier.contains(key))
     }
 
+    /// Whether [`Shelf::get`] would find it: it waits for no disk where somebody reads for it.
+    pub(super) fn has_at_hand(&self, key: Key) -> bool {
+        let mut prompt = self.tiers.iter().filter(|(tier, _)| !tier.reads_aside());
+        self.brought.contains_key(&key) || prompt.any(|(tier, _)| tier.contains(key))
+    }
+
+    /// Whether one of them reads for whoever does not wait for it.
+    pub(super) fn reads_aside(&self) -> bool {
+        self.tiers.iter().any(|(tier, _)| tier.reads_aside())
+    }
+
+    /// Begins to read those of the blocks that only a tier that reads aside has, and says which is the first of them; none if
+    /// there are none.
+    pub(super) fn read_aside(&mut self, names: &[Key]) -> Option<(Aside, usize)> {
+        let missing = |name: &Key| !self.has_at_hand(*name);
+        let place = names.iter().position(missing)?;
+        let first = names[place];
+        let missing: Vec<Key> = names[place..].iter().copied().filter(missing).collect();
+        let holds = |(tier, _): &(Box<dyn Tier>, _)| tier.reads_aside() && tier.contains(first);
+        let number = self.tiers.iter().position(holds)?;
+        let reading = self.tiers[number].0.read_aside(&missing)?;
+        Some((Aside { tier: number, reading }, place))
+    }
+
+    /// What has been read, for the next lookup besides what was brought.
+    pub(super) fn take_read(&mut self, Aside { tier: number, reading }: Aside) -> Brought {
+        let (tier, statistics) = &mut self.tiers[number];
+        let (blocks, problem) = tier.take_read(reading);
+        statistics.got += blocks.len() as u64;
+        if problem.is_some() {
+            statistics.failed += 1;
+            self.last_failure = problem;
+        }
+        blocks
+    }
+
     /// Whether nothing can be had here.
     pub(super) fn has_nothing(&self) -> bool {
         self.tiers.is_empty() && self.brought.is_empty()
     }
 
     /// Blocks that the next lookup may have, in place of those that were brought before.
-    pub(super) fn bring(&mut self, brought: HashMap<Key, Vec<u8>>) {
+    pub(super) fn bring(&mut self, brought: Brought) {
         self.brought = brought;
     }
 
@@ -157,7 +210,7 @@ impl Shelf {
         }
     }
 
-    /// A block's bytes, as they were brought or from the first tier that has them: so many, or they are not a block's.
+    /// A block's bytes, as they were brought or from the first tier that has them at hand: so many, or they are not a block's.
     pub(super) fn get(&mut self, key: Key, length: usize) -> Option<Vec<u8>> {
         if let Some(bytes) = self.brought.remove(&key).filter(|bytes| bytes.len() == length) {
             return Some(bytes);
@@ -165,6 +218,9 @@ impl Shelf {
         self.settle();
         let mut bytes = Vec::with_capacity(length);
         for (number, (tier, statistics)) in self.tiers.iter_mut().enumerate() {
+            if tier.reads_aside() {
+                continue;
+            }
             bytes.clear();
             let is_known = tier.contains(key);
             let problem = match tier.get(key, &mut bytes) {

@@ -3,7 +3,7 @@
 use crate::BYTES;
 use naive_decode::{Error, Result};
 use paged_cache::BlockId;
-use paged_cache::offload::{Backlog, BlockBytes, Key, Tier};
+use paged_cache::offload::{Backlog, BlockBytes, Key, Reading, Tier};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -57,6 +57,8 @@ pub(crate) struct Inside {
     pub(crate) outlives: bool,
     /// Has as much to write as it can.
     pub(crate) full: bool,
+    /// Waits for a disk, and reads aside for whoever does not.
+    pub(crate) aside: bool,
     /// What was put and will turn out not to be written.
     pub(crate) unwritten: Vec<Key>,
 }
@@ -89,6 +91,7 @@ impl Tier for Fake {
     fn get(&mut self, key: Key, bytes: &mut Vec<u8>) -> Result<bool> {
         self.check()?;
         let inside = self.inside();
+        assert!(!inside.aside, "a lookup waits for the disk");
         let Some(kept) = inside.kept.get(&key) else { return Ok(false) };
         if inside.damaged.contains(&key) {
             return Ok(false);
@@ -122,6 +125,20 @@ impl Tier for Fake {
             Error::file("a disk", "is full of holes")
         };
         unwritten.into_iter().map(failure).collect()
+    }
+
+    fn reads_aside(&self) -> bool {
+        self.inside().aside
+    }
+
+    fn read_aside(&mut self, keys: &[Key]) -> Option<Reading> {
+        let inside = self.inside();
+        let (reading, reader) = Reading::begin(Arc::new(|| ()));
+        let there = |&&key: &&Key| !inside.damaged.contains(&key);
+        for key in keys.iter().take_while(there) {
+            reader.give(*key, inside.kept[key].clone());
+        }
+        Some(reading)
     }
 
     fn backlog(&self) -> Backlog {

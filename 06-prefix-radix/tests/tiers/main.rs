@@ -176,6 +176,38 @@ fn a_tier_that_is_behind_with_its_writing_is_waited_for_by_nobody() {
 }
 
 #[test]
+fn what_is_read_aside_is_found_when_it_has_come() {
+    for cache in caches() {
+        let (host, file) = (Fake::default(), Fake::default());
+        (file.inside().outlives, file.inside().aside) = (true, true);
+        let mut server = Server::new(cache, 16, &[host.clone(), file.clone()]);
+        let prompt = text(0, 22);
+        server.read(Salt::NONE, &prompt);
+        assert!(server.cache.read_aside(Salt::NONE, &prompt).is_none(), "all is in the pool");
+        server.evict_all();
+        assert!(!server.cache.is_aside(Salt::NONE, &prompt), "the host has it at hand");
+        assert!(server.cache.read_aside(Salt::NONE, &prompt).is_none());
+        // The host loses the third block and the last of five: these alone are read.
+        let names: Vec<Key> = chain().names(Salt::NONE, &prompt, SIZE).collect();
+        host.inside().kept.retain(|key, _| *key != names[2] && *key != names[4]);
+        assert!(server.cache.is_aside(Salt::NONE, &prompt));
+        assert!(!server.cache.is_aside(Salt::of(b"ada"), &prompt));
+        // Whoever does not ask finds what is at hand.
+        let prefix = server.find(Salt::NONE, &prompt);
+        assert_eq!(prefix.tokens, 8);
+        prefix.release(&mut server.blocks);
+        let (aside, known) = server.cache.read_aside(Salt::NONE, &prompt).unwrap();
+        assert!(aside.is_over());
+        let read = server.cache.take_read(aside);
+        assert_eq!((known, read.len()), (8, 2));
+        assert!(read.contains_key(&names[2]) && read.contains_key(&names[4]));
+        server.cache.bring(read);
+        assert_eq!(server.read(Salt::NONE, &prompt), 20);
+        assert_eq!(server.got(), [3, 2]);
+    }
+}
+
+#[test]
 fn what_turns_out_not_to_be_written_is_put_again() {
     for cache in caches() {
         let file = Fake::default();

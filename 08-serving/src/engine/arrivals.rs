@@ -44,6 +44,7 @@ impl Engine {
         self.lend();
         self.take_in_listeners();
         self.ask_elsewhere();
+        self.read_aside();
         Ok(())
     }
 

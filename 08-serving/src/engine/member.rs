@@ -1,5 +1,6 @@
 //! A request inside the engine.
 
+use super::aside::FromFile;
 use super::elsewhere::Elsewhere;
 use super::event::{Event, TokenEvent, Usage};
 use super::form::Form;
@@ -50,6 +51,8 @@ pub(super) struct Member {
     pub(super) reads_only: bool,
     /// How it stands with those who read prompts elsewhere.
     pub(super) elsewhere: Elsewhere,
+    /// How it stands with the file of keys and values.
+    pub(super) from_file: FromFile,
     pub(super) rank: Rank,
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
@@ -108,6 +111,7 @@ impl Member {
             embeds: request.embedding,
             reads_only: request.reads_only,
             elsewhere: Elsewhere::default(),
+            from_file: FromFile::default(),
             rank: Rank::new(priority, arrived, id),
             priority,
             deadline: request.deadline,

@@ -1,6 +1,7 @@
 //! Coming in, giving up a place, being done.
 
 use super::Engine;
+use super::aside::FromFile;
 use super::event::{Event, FinishReason};
 use super::member::{Member, Place};
 use naive_decode::{Error, Result};
@@ -76,13 +77,14 @@ impl Engine {
 
     /// What is known of its text; and how many tokens of it another engine has read for this request.
     fn open(&mut self, index: usize) -> Result<(Session, usize)> {
-        let (brought, known_before) = self.unpack(index);
+        let (mut brought, known_before) = self.unpack(index);
+        let is_brought = !brought.is_empty();
+        brought.extend(self.take_from_file(index));
         let member = &self.members[index];
         // Where all is to be read, one token is all that is looked up, and it is never found alone.
         let looked_up = if member.reads_all() { 1 } else { member.text.len() };
         let text = &member.text[..looked_up];
         let in_pool = self.pool.known(member.salt, text).len() * self.options.block;
-        let is_brought = !brought.is_empty();
         let mut session = self.pool.open_with(member.salt, text, brought)?;
         let block = self.options.block;
         let whole = session.text().len() / block * block;
@@ -117,6 +119,7 @@ impl Engine {
             return Err(Error::invalid("a request to preempt", id, "one that has a place"));
         };
         member.usage.preemptions += 1;
+        member.from_file = FromFile::default();
         self.counters.preemptions += 1;
         let tokens = session.text().len();
         let tables = self.pool.pool().tables(session.sequence())?;

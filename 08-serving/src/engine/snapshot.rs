@@ -25,6 +25,7 @@ impl Engine {
             waiting: count(is_queued),
             stalled: count(Member::is_stalled),
             paused: count(Member::is_paused),
+            fetching: count(|member| member.from_file.is_awaited()),
             draining: false, // the inbox knows
             blocks,
             cells: self.cells(),

@@ -14,6 +14,8 @@ pub struct EngineState {
     pub stalled: usize,
     /// Requests that passes go on without until it is known what their form allows next.
     pub paused: usize,
+    /// Requests that wait for what the file of keys and values has of their text.
+    pub fetching: usize,
     /// Whether no more requests are taken.
     pub draining: bool,
     /// Blocks of the pool.

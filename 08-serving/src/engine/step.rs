@@ -74,7 +74,8 @@ impl Engine {
             // Before it is told what is left to do: what is written meanwhile is told of at the next look.
             let next_save = self.next_save();
             self.tell(true);
-            return Ok(Step::Idle([next_save, self.next_alarm()].into_iter().flatten().min()));
+            let next = [next_save, self.next_read(), self.next_alarm()];
+            return Ok(Step::Idle(next.into_iter().flatten().min()));
         }
         let executed = Instant::now();
         let mut rows = self.execute(&decided.pass, &decided.indices)?;

@@ -5,17 +5,20 @@
 //! done, a block after each pass, and several while there is nothing to run. So where texts come no faster than they are
 //! saved, a kill loses the last few.
 //!
+//! What the file has of a request that comes is read on a thread, too (`aside.rs`).
+//!
 //! A thread writes the file, so that no pass waits for a disk to write. What leaves the pool while that thread has too much
 //! to do already is not kept; what is saved waits its turn. A kill loses what is not written, too.
 
+use super::inbox::Inbox;
 use super::{Engine, EngineOptions, KvFile, Target};
 use crate::say::tell;
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{Error, Executor, Pass, Result, Span, Want};
-use paged_cache::offload::{Backlog, FileOptions, FileTier, HostTier, Tier};
+use paged_cache::offload::{Backlog, FileOptions, FileTier, HostTier, Ring, Tier};
 use prefix_radix::{Chain, Salt, SavePoint, Session, TierStatistics};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Texts that wait to be saved, at most. The oldest is let go of: it is the first to be evicted, too, at the latest at the
@@ -36,6 +39,27 @@ const LATER: Duration = Duration::from_millis(10);
 /// The host's memory, for prefixes and for requests that were preempted.
 pub(super) type Host = Arc<Mutex<HostTier>>;
 
+/// Rings for an engine whose inbox is yet to be made.
+#[derive(Clone, Default)]
+pub(super) struct Bell(Arc<OnceLock<Weak<Inbox>>>);
+
+impl Bell {
+    /// What rings it.
+    pub(super) fn ring(&self) -> Ring {
+        let Bell(inbox) = self.clone();
+        Arc::new(move || {
+            if let Some(inbox) = inbox.get().and_then(Weak::upgrade) {
+                inbox.ring();
+            }
+        })
+    }
+
+    /// From now on it wakes whoever sleeps there.
+    pub(super) fn tie(&self, inbox: &Arc<Inbox>) {
+        self.0.get_or_init(|| Arc::downgrade(inbox));
+    }
+}
+
 /// What there is below the pool.
 pub(super) struct Below {
     pub(super) host: Option<Host>,
@@ -47,13 +71,13 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Opens what the options ask for, for blocks as the target's pool has them. What is wrong with a file is said in a
+    /// Opens what the options ask for, for blocks as the target's pool has them; `ring` is called when something has been read. What is wrong with a file is said in a
     /// line on standard error, and it is begun anew.
     ///
     /// # Errors
     /// If the file cannot be had: no such directory can be made, another process uses it, or its bytes have no
     /// room for a block.
-    pub(super) fn new(target: &mut Target, options: &EngineOptions) -> Result<Self> {
+    pub(super) fn new(target: &mut Target, options: &EngineOptions, ring: Ring) -> Result<Self> {
         let block_bytes = target.cache().layout().block_bytes();
         let mut tiers: Vec<Box<dyn Tier>> = Vec::new();
         let host = (options.host_bytes >= block_bytes)
@@ -63,7 +87,8 @@ impl Below {
         let model = of_file.or(options.exchange.as_ref().map(|exchange| &exchange.model));
         let fingerprint = model.map(|model| fingerprint(target, model)).transpose()?;
         if let (Some(file), Some(fingerprint)) = (&options.kv_file, fingerprint) {
-            tiers.push(Box::new(open(file, fingerprint, block_bytes)?));
+            let tier = open(file, fingerprint, block_bytes)?;
+            tiers.push(Box::new(tier.writing_behind(UNWRITTEN)?.reading_aside(ring)?));
         }
         let chain = match &fingerprint {
             Some(fingerprint) => Chain::new(fingerprint),
@@ -116,7 +141,7 @@ fn open(file: &KvFile, fingerprint: [u8; 32], block_bytes: usize) -> Result<File
     if tier.damaged() > 0 {
         tell!("{}: {} damaged blocks are dropped", path.display(), tier.damaged());
     }
-    tier.writing_behind(UNWRITTEN)
+    Ok(tier)
 }
 
 /// Texts that are done and may not be in the file yet, oldest first.
@@ -221,7 +246,6 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::inbox::Inbox;
     use crate::engine::{EngineRequest, Event, Step, Ticket};
     use embedded_models::DRAFT;
     use naive_decode::{LoadOptions, Model};

@@ -146,7 +146,9 @@ impl Member {
             rank: self.rank,
             priority: self.priority,
             is_running: self.is_running(),
-            is_stalled: self.is_stalled() || self.elsewhere.is_awaited(),
+            is_stalled: self.is_stalled()
+                || self.elsewhere.is_awaited()
+                || self.from_file.is_awaited(),
             is_paused: self.is_paused(),
             text: self.text.len(),
             held,

@@ -209,8 +209,8 @@ pub(crate) fn run(engine: &mut Engine, answers: &mut [Answer]) -> Vec<PassRecord
         answers.iter_mut().for_each(Answer::read);
         match step {
             Step::Ran(record) => records.push(record),
-            // Nothing runs until somebody else has found what may come next.
-            Step::Idle(_) if engine.state().paused > 0 => {
+            // Nothing runs until somebody else has found what may come next, or read what the file has.
+            Step::Idle(_) if engine.state().paused + engine.state().fetching > 0 => {
                 assert!(began.elapsed() < Duration::from_secs(60), "nobody finds it");
                 sleep(Duration::from_millis(1));
             }
