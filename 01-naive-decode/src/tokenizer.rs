@@ -12,7 +12,7 @@ mod stream;
 pub use disguise::Disguise;
 pub use stream::TokenStream;
 
-use disguise::Masked;
+use disguise::{Masked, Spelled};
 use spelling::Spelling;
 use std::sync::{Arc, OnceLock};
 use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
@@ -33,6 +33,8 @@ pub struct Tokenizer {
     spelling: Spelling,
     /// Made when the first text has to be disguised, which is seldom.
     masked: Arc<OnceLock<Masked>>,
+    /// Made when the first conversation comes.
+    spelled: Arc<OnceLock<Arc<Spelled>>>,
 }
 
 impl Tokenizer {
@@ -62,7 +64,13 @@ impl Tokenizer {
         inner.with_truncation(None).map_err(|e| Error::file(name, e))?;
         inner.with_padding(None);
         let spelling = Spelling::of(&inner);
-        Ok(Tokenizer { inner, name: name.into(), spelling, masked: Arc::default() })
+        Ok(Tokenizer {
+            inner,
+            name: name.into(),
+            spelling,
+            masked: Arc::default(),
+            spelled: Arc::default(),
+        })
     }
 
     /// The same with these tokens, and no others, before and behind a text in [`Tokenizer::encode_with_special`].

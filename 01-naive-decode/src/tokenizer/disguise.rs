@@ -6,14 +6,20 @@
 //!
 //! So the first letter of each special token that a message spells out is replaced by a stand-in,
 //! a letter that is found nowhere in the messages, before the template runs. Whatever special
-//! tokens the text then has are the template's own. Each of those is written in a way that nobody
-//! else writes, for a copy of the tokenizer that knows special tokens by that way only; the
-//! stand-ins become the letters that they stood for; and the copy encodes the whole text at once,
-//! so that all rules of the tokenizer (spaces at the start, words across the seams) apply as ever.
+//! tokens the text then has are the template's own, unless the template has put one together: of
+//! `<|e/think nd|>` it may take the middle out. Whether it has, a second run shows, in which every
+//! letter that a special token begins with has a stand-in, so that it could not.
+//!
+//! Each special token is then written in a way that nobody else writes, for a copy of the tokenizer
+//! that knows special tokens by that way only; the stand-ins become the letters that they stood for;
+//! and the copy encodes the whole text at once, so that all rules of the tokenizer (spaces at the
+//! start, words across the seams) apply as ever.
 
 use super::Tokenizer;
 use crate::error::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType};
 
 /// Unicode's last code point, which is no character and never will be. Between two of these stands
@@ -26,10 +32,19 @@ const STAND_INS: std::ops::RangeInclusive<char> = '\u{100000}'..='\u{10FFFD}';
 /// Stand-ins for the first letters of special tokens. Made by [`Tokenizer::disguise`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disguise {
-    /// Special tokens as they are written.
-    spellings: Vec<String>,
+    spelled: Arc<Spelled>,
     /// A letter, and what stands for it.
     stand_ins: Vec<(char, char)>,
+    is_needed: bool,
+}
+
+/// Special tokens as they are written, to be looked for in texts: a vocabulary may have thousands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Spelled {
+    /// In order, so that those that begin alike stand together.
+    spellings: Vec<String>,
+    /// Their first letters, and which of them begin so.
+    letters: Vec<(char, Range<usize>)>,
 }
 
 /// A tokenizer that knows special tokens only as an id between two [`MARK`]s.
@@ -41,8 +56,8 @@ pub(super) struct Masked {
 }
 
 impl Tokenizer {
-    /// What it takes to keep `texts` from being read as special tokens; none if they spell out no
-    /// special token, nor begin one at their end: then they are safe as they are.
+    /// What it takes to keep `texts` from being read as special tokens; none if they have no letter
+    /// that one begins with: then they are safe as they are.
     ///
     /// # Errors
     /// If the texts leave no letter to stand in for others.
@@ -50,30 +65,46 @@ impl Tokenizer {
         &self,
         texts: impl Iterator<Item = &'t str> + Clone,
     ) -> Result<Option<Disguise>> {
-        let spellings: BTreeSet<&str> =
-            self.special().map(|(_, token)| token.content.as_str()).collect();
+        let spelled = self.spelled.get_or_init(|| Arc::new(Spelled::new(self)));
         let is_safe = |text: &str| {
-            spellings.iter().all(|spelling| starts(text, spelling).is_empty())
+            spelled.starts(text).next().is_none()
                 // Some are found in other spellings too: in wide letters, for one.
                 && self.special_in(text).is_empty()
         };
-        if texts.clone().all(is_safe) {
+        let is_needed = !texts.clone().all(is_safe);
+        let has_letter =
+            |text: &str| text.chars().any(|letter| spelled.that_begin(letter).is_some());
+        if !is_needed && !texts.clone().any(has_letter) {
             return Ok(None);
         }
-        let letters: BTreeSet<char> = spellings.iter().filter_map(|s| s.chars().next()).collect();
+        let letters = &spelled.letters;
         let used: BTreeSet<char> =
             texts.flat_map(str::chars).filter(|letter| STAND_INS.contains(letter)).collect();
         let stand_ins: Vec<(char, char)> = letters
             .iter()
-            .copied()
+            .map(|(letter, _)| *letter)
             .zip(STAND_INS.filter(|letter| !used.contains(letter)))
             .collect();
         if stand_ins.len() < letters.len() {
             let expected = format!("some of {STAND_INS:?} left unused");
             return Err(Error::invalid("text of a conversation", "all of Unicode", expected));
         }
-        let spellings = spellings.into_iter().map(str::to_owned).collect();
-        Ok(Some(Disguise { spellings, stand_ins }))
+        Ok(Some(Disguise { spelled: spelled.clone(), stand_ins, is_needed }))
+    }
+
+    /// Whether a template has put special tokens together of what went through [`Disguise::hide`], or of
+    /// what did not have to. `without` is what it makes of the same where all went through
+    /// [`Disguise::hide_all`].
+    pub fn puts_together(&self, text: &str, without: &str, disguise: &Disguise) -> bool {
+        let in_text = self.special_in(text).into_iter();
+        // What is spelled otherwise than the vocabulary has it is never taken for a token of a disguised text.
+        let is_found = |&(start, end, _, written): &(usize, usize, u32, &str)| {
+            !disguise.is_needed || text[start..end].contains(written)
+        };
+        let found = in_text.filter(is_found).map(|(_, _, id, _)| id);
+        let own = self.special_in(without).into_iter();
+        let own = own.filter(|&(start, end, _, written)| without[start..end].contains(written));
+        !found.eq(own.map(|(_, _, id, _)| id))
     }
 
     /// The tokens of `text` and no others, as [`Tokenizer::encode`]; parts of it that went through
@@ -133,21 +164,30 @@ impl Tokenizer {
 }
 
 impl Disguise {
+    /// Whether the texts that it was made for spell out a special token, or begin one at their end.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed
+    }
+
     /// `text` with a stand-in for the first letter of each special token that it spells out, or
     /// begins at its end.
     pub fn hide(&self, text: &str) -> String {
-        let mut at: Vec<usize> =
-            self.spellings.iter().flat_map(|spelling| starts(text, spelling)).collect();
-        at.sort_unstable();
-        let mut hidden = String::with_capacity(text.len() + 4 * at.len());
-        for (i, letter) in text.char_indices() {
-            let stand_in = self.stand_ins.iter().find(|(known, _)| *known == letter);
-            match stand_in.filter(|_| at.binary_search(&i).is_ok()) {
-                Some((_, stand_in)) => hidden.push(*stand_in),
-                None => hidden.push(letter),
-            }
-        }
-        hidden
+        let mut starts = self.spelled.starts(text).peekable();
+        let hide = |(at, letter)| match starts.next_if_eq(&at) {
+            Some(_) => self.stand_in(letter),
+            None => letter,
+        };
+        text.char_indices().map(hide).collect()
+    }
+
+    /// `text` with a stand-in for each letter that a special token begins with.
+    pub fn hide_all(&self, text: &str) -> String {
+        text.chars().map(|letter| self.stand_in(letter)).collect()
+    }
+
+    fn stand_in(&self, letter: char) -> char {
+        let stands = self.stand_ins.iter().find(|(known, _)| *known == letter);
+        stands.map_or(letter, |(_, stand_in)| *stand_in)
     }
 
     /// `text` as it was before [`Disguise::hide`].
@@ -160,17 +200,59 @@ impl Disguise {
     }
 }
 
-/// Where `text` spells out `special`, or begins to at its end (white space after it aside: templates
-/// take that away), so that what follows could complete it.
-fn starts(text: &str, special: &str) -> Vec<usize> {
-    let Some(first) = special.chars().next() else { return Vec::new() };
-    let trimmed = text.trim_end();
-    let at = text.match_indices(first).map(|(at, _)| at).filter(|&at| {
-        let rest = &text[at..];
-        let ends_in_it = at < trimmed.len() && special.starts_with(&trimmed[at..]);
-        rest.starts_with(special) || special.starts_with(rest) || ends_in_it
-    });
-    at.collect()
+impl Spelled {
+    fn new(tokenizer: &Tokenizer) -> Self {
+        let contents = tokenizer.special().map(|(_, token)| token.content.clone());
+        let spellings: BTreeSet<String> = contents.filter(|content| !content.is_empty()).collect();
+        let spellings: Vec<String> = spellings.into_iter().collect();
+        let mut letters: Vec<(char, Range<usize>)> = Vec::new();
+        for (place, spelling) in spellings.iter().enumerate() {
+            let letter = spelling.chars().next().expect("a spelling that is not empty");
+            match letters.last_mut() {
+                Some((last, range)) if *last == letter => range.end += 1,
+                _ => letters.push((letter, place..place + 1)),
+            }
+        }
+        Spelled { spellings, letters }
+    }
+
+    /// The spellings that begin with a letter.
+    fn that_begin(&self, letter: char) -> Option<&[String]> {
+        let (_, range) = self.letters.iter().find(|(first, _)| *first == letter)?;
+        Some(&self.spellings[range.clone()])
+    }
+
+    /// Where `text` spells out a special token, or begins to at its end (white space after it aside: templates
+    /// take that away), so that what follows could complete it.
+    fn starts<'t>(&'t self, text: &'t str) -> impl Iterator<Item = usize> + 't {
+        let trimmed = text.trim_end().len();
+        let at = text.char_indices().filter(move |&(at, letter)| {
+            let alike = self.that_begin(letter);
+            alike.is_some_and(|alike| {
+                begins(alike, letter.len_utf8(), &text.as_bytes()[at..], trimmed.saturating_sub(at))
+            })
+        });
+        at.map(|(at, _)| at)
+    }
+}
+
+/// Whether one of the spellings, whose first `known` bytes are those of `rest`, goes on as `rest` does to its own end, or to the
+/// end of `rest`, or to where white space ends it.
+fn begins(mut alike: &[String], known: usize, rest: &[u8], trimmed: usize) -> bool {
+    for place in known..rest.len() {
+        // Those that are at their end stand first.
+        if place == trimmed || alike[0].len() == place {
+            return true;
+        }
+        let byte = Some(&rest[place]);
+        let first = alike.partition_point(|spelling| spelling.as_bytes().get(place) < byte);
+        let last = alike.partition_point(|spelling| spelling.as_bytes().get(place) <= byte);
+        alike = &alike[first..last];
+        if alike.is_empty() {
+            return false;
+        }
+    }
+    true
 }
 
 /// How the copy of the tokenizer knows a special token.

@@ -78,9 +78,12 @@ proptest! {
 #[test]
 fn texts_that_spell_out_nothing_need_no_disguise() {
     let tokenizer = embedded();
-    let needs = |text: &str| tokenizer.disguise([text].into_iter()).unwrap().is_some();
+    let disguise = |text: &str| tokenizer.disguise([text].into_iter()).unwrap();
+    let needs = |text: &str| disguise(text).is_some_and(|disguise| disguise.is_needed());
     for safe in ["", "1 < 2", "a <b> c", "|>", "<end|>", "end|>"] {
         assert!(!needs(safe), "{safe}");
+        // Of those with the letter that they begin with a template could make one.
+        assert_eq!(disguise(safe).is_some(), safe.contains('<'), "{safe}");
     }
     // The last three begin a special token that what follows could complete.
     for unsafe_text in ["<|end|>", "a <|endoftext|> b", "<", "1 <|", "<|assista \n"] {

@@ -3,7 +3,7 @@
 use super::ChatTemplate;
 use minijinja::context;
 use minijinja::value::{Serde, Value, ValueKind};
-use naive_decode::{Disguise, Error, Result, Tokenizer};
+use naive_decode::{Error, Result, Tokenizer};
 use serde::ser::{Error as _, SerializeMap};
 use serde::{Serialize, Serializer};
 
@@ -65,9 +65,20 @@ impl ChatTemplate {
         match tokenizer.disguise(found.iter().filter_map(Value::as_str))? {
             None => tokenizer.encode(&self.write_up_to(said, ends)?),
             Some(disguise) => {
-                let hidden = Hidden { value: &said, disguise: &disguise, is_outermost: true };
-                let text = self.write_up_to(Value::from(Serde(hidden)), ends)?;
-                tokenizer.encode_disguised(&text, &disguise)
+                let hide = |text: &str| disguise.hide(text);
+                let hide_all = |text: &str| disguise.hide_all(text);
+                let text = match disguise.is_needed() {
+                    true => self.write_up_to(hidden(&said, &hide), ends)?,
+                    false => self.write_up_to(said.clone(), ends)?,
+                };
+                let without = self.write_up_to(hidden(&said, &hide_all), ends)?;
+                if tokenizer.puts_together(&text, &without, &disguise) {
+                    tokenizer.encode_disguised(&without, &disguise)
+                } else if disguise.is_needed() {
+                    tokenizer.encode_disguised(&text, &disguise)
+                } else {
+                    tokenizer.encode(&text)
+                }
             }
         }
     }
@@ -158,16 +169,21 @@ fn each(value: &Value) -> impl Iterator<Item = Value> {
     value.try_iter().into_iter().flatten()
 }
 
+/// A template's variables, whose texts are in disguise.
+fn hidden(said: &Value, disguise: &dyn Fn(&str) -> String) -> Value {
+    Value::from(Serde(Hidden { value: said, disguise, is_outermost: true }))
+}
+
 /// A value whose texts are in disguise, to be serialised.
 struct Hidden<'a> {
     value: &'a Value,
-    disguise: &'a Disguise,
+    disguise: &'a dyn Fn(&str) -> String,
     /// Whether its keys are the template's variables, which keep their names.
     is_outermost: bool,
 }
 
 impl<'a> Hidden<'a> {
-    fn inner(value: &'a Value, disguise: &'a Disguise) -> Self {
+    fn inner(value: &'a Value, disguise: &'a dyn Fn(&str) -> String) -> Self {
         Hidden { value, disguise, is_outermost: false }
     }
 }
@@ -176,7 +192,7 @@ impl Serialize for Hidden<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let Hidden { value, disguise, is_outermost } = *self;
         match (value.as_str(), value.kind()) {
-            (Some(text), _) => serializer.serialize_str(&disguise.hide(text)),
+            (Some(text), _) => serializer.serialize_str(&disguise(text)),
             (_, ValueKind::Seq | ValueKind::Iterable) => {
                 let items: Vec<Value> = each(value).collect();
                 serializer.collect_seq(items.iter().map(|value| Hidden::inner(value, disguise)))
