@@ -64,6 +64,12 @@ impl RopeScaling {
         RopeScaling::Yarn { factor, trained, beta_fast: 32.0, beta_slow: 1.0, attention_factor }
     }
 
+    /// What YaRN's authors found queries and keys have to be multiplied by (Peng et al. 2023, section 3.4): scores over a longer
+    /// text are sharper then.
+    fn sharpening(factor: f64) -> f64 {
+        0.1 * libm::log(factor) + 1.0
+    }
+
     /// How many times the trained length.
     pub fn factor(&self) -> f64 {
         match *self {
@@ -105,7 +111,7 @@ impl RopeScaling {
                     let interpolated = ((j as f64 - low) / width).clamp(0.0, 1.0);
                     f / factor * interpolated + f * (1.0 - interpolated)
                 });
-                let magnitude = attention_factor.unwrap_or(0.1 * libm::log(factor) + 1.0);
+                let magnitude = attention_factor.unwrap_or(RopeScaling::sharpening(factor));
                 Rope::with_frequencies(mixed.collect(), magnitude, positions)
             }
             RopeScaling::Llama3 { factor, trained, low_turns, high_turns } => {

@@ -42,6 +42,8 @@ impl Message {
 pub struct ChatTemplate {
     file: String,
     source: String,
+    /// What goes before it where there are tools to call, if the model has a template for that.
+    with_tools: Option<String>,
     beginning: Option<String>,
     end: Option<String>,
 }
@@ -102,12 +104,24 @@ impl ChatTemplate {
             return Err(Error::file(file, problem));
         }
         let source = without_marks(source);
-        let template = ChatTemplate { file: file.to_owned(), source, beginning, end };
+        let with_tools = None;
+        let template = ChatTemplate { file: file.to_owned(), source, with_tools, beginning, end };
         environment().template_from_str(&template.source).map_err(|e| template.refusal(&e))?;
         Ok(template)
     }
 
-    /// The template of a tokenizer_config.json, if it has one: of several, the one named "default".
+    /// The same with another template that is taken where there are tools to call.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::new`].
+    pub fn with_tools(self, source: &str) -> Result<Self> {
+        let ChatTemplate { file, beginning, end, .. } = self.clone();
+        let other = ChatTemplate::new(&file, source, beginning, end)?;
+        Ok(ChatTemplate { with_tools: Some(other.source), ..self })
+    }
+
+    /// The template of a tokenizer_config.json, if it has one: of several, the one named "default", and "tool_use" where there are
+    /// tools to call.
     /// `own_file` is the name and contents of a chat_template.jinja, which goes before it.
     ///
     /// # Errors
@@ -128,11 +142,18 @@ impl ChatTemplate {
             None => return Ok(None),
             Some(Templates::One(source)) => source,
             Some(Templates::Named(several)) => {
-                let names: Vec<String> = several.iter().map(|one| one.name.clone()).collect();
-                let default = several.into_iter().find(|one| one.name == "default");
-                let problem =
-                    format!("chat_template has {names:?}, expected one named \"default\"");
-                default.ok_or_else(|| Error::file(file, problem))?.template
+                let named = |name: &str| several.iter().find(|one| one.name == name);
+                let Some(default) = named("default") else {
+                    let names: Vec<&String> = several.iter().map(|one| &one.name).collect();
+                    let problem =
+                        format!("chat_template has {names:?}, expected one named \"default\"");
+                    return Err(Error::file(file, problem));
+                };
+                let template = ChatTemplate::new(file, &default.template, beginning, end)?;
+                return match named("tool_use") {
+                    Some(other) => template.with_tools(&other.template).map(Some),
+                    None => Ok(Some(template)),
+                };
             }
         };
         ChatTemplate::new(file, &source, beginning, end).map(Some)
@@ -152,13 +173,13 @@ impl ChatTemplate {
         add_generation_prompt: bool,
     ) -> Result<String> {
         let messages = Value::from(Serde(messages));
-        self.write(context! { messages, tools => () }, add_generation_prompt)
+        self.write(&self.source, context! { messages, tools => () }, add_generation_prompt)
     }
 
     /// `said` is what comes from the caller; what the template knows of its own goes before it.
-    fn write(&self, said: Value, add_generation_prompt: bool) -> Result<String> {
+    fn write(&self, source: &str, said: Value, add_generation_prompt: bool) -> Result<String> {
         let environment = environment();
-        let template = environment.template_from_str(&self.source).map_err(|e| self.refusal(&e))?;
+        let template = environment.template_from_str(source).map_err(|e| self.refusal(&e))?;
         // Templates ask `is none` of documents, and `is defined` of tokens.
         let context = context! {
             add_generation_prompt,
@@ -170,16 +191,21 @@ impl ChatTemplate {
         template.render(context).map_err(|e| self.refusal(&e))
     }
 
+    /// What is run where there are tools to call, or none.
+    fn source(&self, has_tools: bool) -> &str {
+        self.with_tools.as_ref().filter(|_| has_tools).unwrap_or(&self.source)
+    }
+
     /// Whether it writes down the tools that the assistant may call.
     pub fn writes_tools(&self) -> bool {
         let environment = environment();
-        let template = environment.template_from_str(&self.source);
+        let template = environment.template_from_str(self.source(true));
         template.is_ok_and(|template| template.undeclared_variables(false).contains("tools"))
     }
 
-    /// Whether it writes down tools that the assistant has called.
-    pub fn writes_calls(&self) -> bool {
-        self.source.contains("tool_calls")
+    /// Whether it writes down tools that the assistant has called, where there are some to call now, or none.
+    pub fn writes_calls(&self, has_tools: bool) -> bool {
+        self.source(has_tools).contains("tool_calls")
     }
 
     /// Whether it knows that its model thinks before it answers, between `<think>` and `</think>`.

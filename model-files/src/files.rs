@@ -112,7 +112,11 @@ impl ModelFiles {
                 let tokens = [gguf.special_token("bos")?, gguf.special_token("eos")?];
                 let [beginning, end] = tokens.map(|token| token.map(str::to_owned));
                 let file = format!("{}, tokenizer.chat_template", gguf.file());
-                Some(ChatTemplate::new(&file, source, beginning, end)?)
+                let template = ChatTemplate::new(&file, source, beginning, end)?;
+                Some(match metadata.text("tokenizer.chat_template.tool_use")? {
+                    Some(source) => template.with_tools(source)?,
+                    None => template,
+                })
             }
         };
         let config_file = format!("{}, metadata", gguf.file());

@@ -48,10 +48,11 @@ pub fn open(what: &str) -> Result<ModelFiles> {
     open_path(path)
 }
 
-/// Whether a file is a GGUF model, or the first part of one: what [`open`] opens by itself.
+/// Whether a file is a GGUF model, or the first part of one, and not the encoder of pictures that comes beside some: what [`open`]
+/// opens by itself.
 pub fn is_gguf_model(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.is_file() && is_gguf(path) && is_first(&name)
+    path.is_file() && is_gguf(path) && !is_of_pictures(&name) && is_first(&name)
 }
 
 /// Everything that can be said after `--model`.
@@ -145,7 +146,12 @@ impl Wanted {
 /// Whether a file is a GGUF model or the first part of one, and not the encoder of pictures that comes beside some.
 fn is_model(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
-    file.ends_with(".gguf") && !file.starts_with("mmproj") && is_first(file)
+    file.ends_with(".gguf") && !is_of_pictures(file) && is_first(file)
+}
+
+/// Whether a file has the encoder of pictures that comes beside some models.
+fn is_of_pictures(file: &str) -> bool {
+    file.starts_with("mmproj")
 }
 
 /// Whether a file is the only one of its model by its name, or the first.

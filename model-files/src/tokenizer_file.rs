@@ -8,7 +8,7 @@ mod doubted;
 use crate::chat::Written;
 use crate::text_file::{TextFile, read};
 use naive_decode::{Error, Result, Tokenizer};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
 /// Reads a directory's `tokenizer.json`, and what its settings (`tokenizer_config.json`) say of the tokens around a text.
@@ -33,8 +33,17 @@ struct Surroundings {
     #[serde(default = "yes")]
     add_bos_token: Option<bool>,
     add_eos_token: Option<bool>,
-    bos_token: Option<Written>,
-    eos_token: Option<Written>,
+    // None where nothing is said, and none in it where `null` is.
+    #[serde(default, deserialize_with = "said")]
+    bos_token: Option<Option<Written>>,
+    #[serde(default, deserialize_with = "said")]
+    eos_token: Option<Option<Written>>,
+}
+
+fn said<'d, D: Deserializer<'d>>(
+    field: D,
+) -> std::result::Result<Option<Option<Written>>, D::Error> {
+    Option::deserialize(field).map(Some)
 }
 
 fn yes() -> Option<bool> {
@@ -44,21 +53,28 @@ fn yes() -> Option<bool> {
 /// A tokenizer with the tokens around every text that its settings name.
 ///
 /// Hugging Face's classes for Llama's tokenizer take those from the settings, whatever `tokenizer.json` says: that of
-/// DeepSeek-R1-Distill-Qwen has no rule for a beginning, though the model wants one. Other classes take the file's rule.
+/// DeepSeek-R1-Distill-Qwen has no rule for a beginning, though the model wants one. Other classes take the file's rule. Where the
+/// settings do not say what the tokens are, they are Llama's own.
 fn surrounded(tokenizer: Tokenizer, file: &str, json: &[u8]) -> Result<Tokenizer> {
     let settings: Surroundings = serde_json::from_slice(json).map_err(|e| Error::json(file, &e))?;
     let class = settings.tokenizer_class.as_deref();
     if !matches!(class, Some("LlamaTokenizer" | "LlamaTokenizerFast")) {
         return Ok(tokenizer);
     }
-    let id = |name: &str, wanted: Option<bool>, token: Option<Written>| {
+    let id = |name: &str, wanted: Option<bool>, token: Option<Option<Written>>, usual: &str| {
+        let token = match token {
+            None => tokenizer.token_id(usual).map(|_| usual.to_owned()),
+            Some(token) => token.map(Written::into_text),
+        };
         let Some(token) = token.filter(|_| wanted == Some(true)) else { return Ok(None) };
-        let token = token.into_text();
         let missing = || format!("{name} is `{token}`, expected a token of tokenizer.json");
         tokenizer.token_id(&token).map(Some).ok_or_else(|| Error::file(file, missing()))
     };
-    let beginning = id("bos_token", settings.add_bos_token, settings.bos_token)?;
-    let end = id("eos_token", settings.add_eos_token, settings.eos_token)?;
+    if settings.bos_token.is_none() && tokenizer.token_id("<s>").is_none() {
+        return Ok(tokenizer); // none of Llama's
+    }
+    let beginning = id("bos_token", settings.add_bos_token, settings.bos_token, "<s>")?;
+    let end = id("eos_token", settings.add_eos_token, settings.eos_token, "</s>")?;
     tokenizer.surrounded_by(beginning, end)
 }
 
@@ -104,6 +120,26 @@ mod tests {
         assert_eq!(llama(json!({"add_bos_token": false})).unwrap(), plain);
         assert_eq!(llama(json!({"add_bos_token": null})).unwrap(), plain);
         assert_eq!(llama(json!({"bos_token": null})).unwrap(), plain);
+        // What is not said is as Llama's own tokenizer has it, if this vocabulary does.
+        let silent = |settings: Value| {
+            let mut file: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
+            let token = |id: u32, content: &str| {
+                json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                       "normalized": false, "special": true})
+            };
+            let added = file["added_tokens"].as_array_mut().unwrap();
+            added.extend([token(2_048, "<s>"), token(2_049, "</s>")]);
+            let file = serde_json::to_vec(&file).unwrap();
+            let tokenizer = from_bytes("a/tokenizer.json", &file).unwrap();
+            let settings = settings.to_string();
+            surrounded(tokenizer, "a/tokenizer_config.json", settings.as_bytes())
+                .unwrap()
+                .encode_with_special("Ada")
+                .unwrap()
+        };
+        let class = json!({"tokenizer_class": "LlamaTokenizer", "add_eos_token": true});
+        assert_eq!(silent(class), [vec![2_048], plain.clone(), vec![2_049]].concat());
+        assert_eq!(tokens(json!({"tokenizer_class": "LlamaTokenizer"})).unwrap(), own);
         let ended = [began, vec![id(ends)]].concat();
         assert_eq!(llama(json!({"add_eos_token": true})).unwrap(), ended);
         let said = llama(json!({"bos_token": "<nobody>"})).unwrap_err().to_string();

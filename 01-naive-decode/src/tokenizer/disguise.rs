@@ -239,12 +239,12 @@ impl Spelled {
 /// Whether one of the spellings, whose first `known` bytes are those of `rest`, goes on as `rest` does to its own end, or to the
 /// end of `rest`, or to where white space ends it.
 fn begins(mut alike: &[String], known: usize, rest: &[u8], trimmed: usize) -> bool {
-    for place in known..rest.len() {
+    for (place, byte) in rest.iter().enumerate().skip(known) {
         // Those that are at their end stand first.
         if place == trimmed || alike[0].len() == place {
             return true;
         }
-        let byte = Some(&rest[place]);
+        let byte = Some(byte);
         let first = alike.partition_point(|spelling| spelling.as_bytes().get(place) < byte);
         let last = alike.partition_point(|spelling| spelling.as_bytes().get(place) <= byte);
         alike = &alike[first..last];

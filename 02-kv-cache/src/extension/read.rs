@@ -10,10 +10,9 @@ const COMMON: [&str; 6] =
     ["rope_type", "type", "factor", "original_max_position_embeddings", "rope_theta", "finetuned"];
 
 /// Fields that change nothing as long as they are what they are here, and what that is.
-const PLAIN: [(&str, IsPlain, &str); 4] = [
+const PLAIN: [(&str, IsPlain, &str); 3] = [
     ("truncate", |value| *value == Value::Bool(true), "true: a ramp between whole pairs"),
     ("partial_rotary_factor", is_one, "1: all of a head is turned"),
-    ("attn_factor", is_one, "1: scores are sharpened by attention_factor"),
     ("extrapolation_factor", is_one, "1: fast pairs are left alone"),
 ];
 
@@ -102,7 +101,7 @@ impl RopeScaling {
         let kind = fields.value(key).and_then(Value::as_str);
         let own: &[&str] = match kind {
             Some("linear" | "ntk") => &[],
-            Some("yarn") => &["beta_fast", "beta_slow", "attention_factor"],
+            Some("yarn") => &["beta_fast", "beta_slow", "attention_factor", "attn_factor"],
             Some("llama3") => &["low_freq_factor", "high_freq_factor"],
             _ => {
                 let (found, expected) = (kind.unwrap_or("missing"), "linear, ntk, yarn or llama3");
@@ -128,6 +127,16 @@ impl RopeScaling {
                     return Err(fields.refusal("beta_fast", &expected));
                 }
                 let attention_factor = fields.number("attention_factor", positive, above_0)?;
+                // vLLM's and llama.cpp's name for what the usual factor is times.
+                let times = fields.number("attn_factor", positive, above_0)?;
+                let attention_factor = match (attention_factor, times) {
+                    (None, Some(times)) => Some(times * RopeScaling::sharpening(factor)),
+                    (Some(_), Some(times)) if times != 1.0 => {
+                        let expected = "1, or no attention_factor beside it";
+                        return Err(fields.refusal("attn_factor", expected));
+                    }
+                    (said, _) => said,
+                };
                 RopeScaling::Yarn { factor, trained, beta_fast, beta_slow, attention_factor }
             }
             _ => {
@@ -201,7 +210,11 @@ mod tests {
             (json!({ "low_freq_factor": 1.0 }), ["low_freq_factor is 1.0", "no such field"]),
             (json!({ "rope_theta": 1e6 }), ["rope_theta is 1000000.0", "10000, as in the config"]),
             (json!({ "partial_rotary_factor": 0.5 }), ["partial_rotary_factor is 0.5", "1: all"]),
-            (json!({ "attn_factor": 0.8 }), ["attn_factor is 0.8", "attention_factor"]),
+            (json!({ "attn_factor": 0 }), ["attn_factor is 0", "above 0"]),
+            (
+                json!({ "attn_factor": 0.8, "attention_factor": 1.5 }),
+                ["attn_factor is 0.8", "no attention_factor"],
+            ),
             (json!({ "factor": "4" }), ["factor is \"4\"", "a number"]),
             (json!({ "beta_fast": "32" }), ["beta_fast is \"32\"", "a number"]),
             (json!({ "beta_slow": "1" }), ["beta_slow is \"1\"", "a number"]),
@@ -242,6 +255,11 @@ mod tests {
                 json!({ "type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1 }),
                 original(4_096),
             ),
+            // DeepSeek-R1-0528-Qwen3-8B, whose scores are as sharp as without YaRN.
+            (
+                json!({ "rope_type": "yarn", "factor": 4.0, "attn_factor": 0.8782488562869419 }),
+                original(32_768),
+            ),
             // Both names of the type, as some tools write them.
             (json!({ "type": "linear", "rope_type": "linear", "factor": 8.0 }), json!({})),
         ] {
@@ -249,5 +267,16 @@ mod tests {
             json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             RopeScaling::from_json(&json, &config()).unwrap();
         }
+    }
+
+    #[test]
+    fn what_sharpens_scores_may_be_said_as_a_part_of_the_usual() {
+        let json = json!({ "rope_type": "yarn", "factor": 4.0, "attn_factor": 0.8782488562869419 });
+        let RopeScaling::Yarn { attention_factor: Some(factor), .. } =
+            RopeScaling::from_json(&json, &config()).unwrap()
+        else {
+            panic!("it is YaRN's, and says how much")
+        };
+        assert!((factor - 1.0).abs() < 1e-12, "{factor}");
     }
 }

@@ -39,11 +39,11 @@ impl Conversation<'_> {
         let ends = ends(messages.last(), self.add_generation_prompt, self.continue_final_message)?;
         let tools = self.tools.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
         let tools = tools.map_err(ApiError::failed)?;
-        let mut written = match template.writes_calls() {
+        let has_tools = !tools.is_empty();
+        let mut written = match template.writes_calls(has_tools) {
             true => written,
             false => telling::spoken(written),
         };
-        let has_tools = !tools.is_empty();
         if has_tools && !template.writes_tools() {
             telling::tell(&mut written, &tools);
         }

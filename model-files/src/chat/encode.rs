@@ -60,18 +60,20 @@ impl ChatTemplate {
             tools => Value::from(Serde(&extras.tools)),
             ..Value::from(Serde(&extras.values))
         };
+        let source = self.source(extras.tools.is_some());
+        let write = |said: Value| self.write_up_to(source, said, ends);
         let mut found = Vec::new();
         texts(&said, &mut found);
         match tokenizer.disguise(found.iter().filter_map(Value::as_str))? {
-            None => tokenizer.encode(&self.write_up_to(said, ends)?),
+            None => tokenizer.encode(&write(said)?),
             Some(disguise) => {
                 let hide = |text: &str| disguise.hide(text);
                 let hide_all = |text: &str| disguise.hide_all(text);
                 let text = match disguise.is_needed() {
-                    true => self.write_up_to(hidden(&said, &hide), ends)?,
-                    false => self.write_up_to(said.clone(), ends)?,
+                    true => write(hidden(&said, &hide))?,
+                    false => write(said.clone())?,
                 };
-                let without = self.write_up_to(hidden(&said, &hide_all), ends)?;
+                let without = write(hidden(&said, &hide_all))?;
                 if tokenizer.puts_together(&text, &without, &disguise) {
                     tokenizer.encode_disguised(&without, &disguise)
                 } else if disguise.is_needed() {
@@ -83,8 +85,8 @@ impl ChatTemplate {
         }
     }
 
-    fn write_up_to(&self, said: Value, ends: Ends) -> Result<String> {
-        let mut text = self.write(said, ends == Ends::BeforeAnswer)?;
+    fn write_up_to(&self, source: &str, said: Value, ends: Ends) -> Result<String> {
+        let mut text = self.write(source, said, ends == Ends::BeforeAnswer)?;
         if ends == Ends::InLastMessage {
             let Some(at) = text.rfind(END.trim_end()) else {
                 let problem = "chat template does not write the last message down, expected one to go on with";

@@ -1,7 +1,7 @@
 //! Chat templates: what is written down, to the letter.
 
 use embedded_models::{TARGET, tales};
-use model_files::{ChatTemplate, Message, ModelFiles};
+use model_files::{ChatTemplate, Ends, Extras, Message, ModelFiles};
 use serde_json::json;
 
 fn render(source: &str, messages: &[Message], prompt: bool) -> naive_decode::Result<String> {
@@ -242,6 +242,31 @@ fn templates_and_tokens_are_found_in_every_form_of_tokenizer_config() {
         "eos_token": {"content": "<b>", "lstrip": false},
     });
     assert_eq!(written(read(described, None).unwrap()), "[|<b>]");
+    // The one for tools is run where there are tools.
+    let several = |tool_use: &str| {
+        let named = [("tool_use", tool_use), ("default", source)];
+        let named = named.map(|(name, template)| json!({"name": name, "template": template}));
+        read(json!({"chat_template": named}), None)
+    };
+    let template =
+        several("{{ tools | tojson }}{{ messages[0].tool_calls or '' }}").unwrap().unwrap();
+    assert!(
+        template.writes_tools() && template.writes_calls(true) && !template.writes_calls(false)
+    );
+    let tokenizer = ModelFiles::embedded(&TARGET).unwrap().tokenizer;
+    let text = |tools: Option<Vec<serde_json::Value>>| {
+        let extras = Extras { tools, ..Extras::default() };
+        let tokens = template.encode_with(
+            &tokenizer,
+            &conversation(&[("user", "a")]),
+            &extras,
+            Ends::AfterMessages,
+        );
+        tokenizer.decode(&tokens.unwrap()).unwrap()
+    };
+    assert_eq!((text(None), text(Some(vec![json!(7)]))), ("[|]".into(), "[7]".into()));
+    let said = several("{% if %}").unwrap_err().to_string();
+    assert!(said.contains("tokenizer_config.json: chat template (line 1)"), "{said}");
     let own = Some(("chat_template.jinja", "own {{ eos_token }}"));
     assert_eq!(written(read(plain, own).unwrap()), "own <b>");
     assert!(read(json!({"bos_token": "<a>"}), None).unwrap().is_none());

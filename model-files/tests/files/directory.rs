@@ -50,6 +50,9 @@ fn a_directory_with_one_gguf_model_is_that_model() {
     fs::write(&model, b"GGUF").unwrap();
     let of = |path: &Path| open(path.to_str().unwrap()).err().unwrap().to_string();
     assert_eq!(of(here), of(&model), "it is opened");
+    // What reads pictures for it is none.
+    fs::write(here.join("mmproj-tiny-F16.gguf"), b"GGUF").unwrap();
+    assert_eq!(of(here), of(&model));
     fs::write(here.join("tiny-Q4_0.gguf"), b"GGUF").unwrap();
     assert_refused(here, &["has no config.json and 2 GGUF models", "tiny-Q4_0.gguf"]);
 }
