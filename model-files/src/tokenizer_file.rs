@@ -4,6 +4,7 @@
 //! when the first text is encoded. [`doubted`] has what is looked at, and refuses it.
 
 mod doubted;
+mod special;
 
 use crate::chat::Written;
 use crate::text_file::{TextFile, read};
@@ -11,18 +12,29 @@ use naive_decode::{Error, Result, Tokenizer};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
-/// Reads a directory's `tokenizer.json`, and what its settings (`tokenizer_config.json`) say of the tokens around a text.
+/// Reads a directory's `tokenizer.json`, and what its settings (`tokenizer_config.json`) say of special tokens and of those around a
+/// text.
 ///
 /// # Errors
 /// If a file cannot be read or is not what its name says, if its contents could end the program, or if a token around
 /// texts is not in the vocabulary.
 pub(crate) fn read_tokenizer(directory: &Path, settings: Option<&TextFile>) -> Result<Tokenizer> {
     let path = directory.join("tokenizer.json");
-    let tokenizer = from_bytes(&path.display().to_string(), &read(&path)?)?;
+    let (file, json) = (path.display().to_string(), read(&path)?);
     match settings {
-        Some(settings) => surrounded(tokenizer, &settings.name, &settings.bytes),
-        None => Ok(tokenizer),
+        Some(settings) => with_settings(&file, &json, &settings.name, &settings.bytes),
+        None => from_bytes(&file, &json),
     }
+}
+
+fn with_settings(file: &str, json: &[u8], named: &str, settings: &[u8]) -> Result<Tokenizer> {
+    let tokenizer = from_bytes(file, json)?;
+    let lacking = special::lacking(&tokenizer, named, settings)?;
+    let tokenizer = match lacking.is_empty() {
+        true => tokenizer,
+        false => from_bytes(file, &special::marked(&tokenizer, file, json, &lacking)?)?,
+    };
+    surrounded(tokenizer, named, settings)
 }
 
 /// What is looked at of a tokenizer_config.json.
@@ -88,6 +100,42 @@ mod tests {
     use super::*;
     use embedded_models::TARGET;
     use serde_json::{Value, json};
+
+    #[test]
+    fn tokens_are_special_that_the_settings_say_are() {
+        // The embedded vocabulary, in which the end of a turn is added as text, and "Ada" is no added token at all.
+        let mut file: Value = serde_json::from_slice(TARGET.tokenizer).unwrap();
+        let added = file["added_tokens"].as_array_mut().unwrap();
+        added.iter_mut().find(|one| one["content"] == "<|end|>").unwrap()["special"] = false.into();
+        let file = serde_json::to_vec(&file).unwrap();
+        let plain = from_bytes("a/tokenizer.json", &file).unwrap();
+        let ada = plain.decode(&plain.encode("Ada").unwrap()[..1]).unwrap();
+        let [end, ada_id] = ["<|end|>", &ada].map(|token| plain.token_id(token).unwrap());
+        assert!(!plain.is_silent(end) && !plain.is_silent(ada_id));
+        let read = |settings: Value| {
+            let settings = settings.to_string();
+            with_settings("a/tokenizer.json", &file, "a/tokenizer_config.json", settings.as_bytes())
+        };
+        for settings in [
+            json!({"eos_token": "<|end|>"}),
+            json!({"pad_token": {"content": "<|end|>", "lstrip": false}}),
+            json!({"additional_special_tokens": ["<|user|>", {"content": "<|end|>"}]}),
+            json!({"extra_special_tokens": {"image_token": "<|end|>"}}),
+            json!({"added_tokens_decoder": {"2": {"content": "<|end|>", "special": true}}}),
+        ] {
+            let tokenizer = read(settings.clone()).unwrap();
+            assert!(tokenizer.is_silent(end) && !tokenizer.is_silent(ada_id), "{settings}");
+            assert_eq!(tokenizer.encode("a<|end|>").unwrap(), plain.encode("a<|end|>").unwrap());
+        }
+        assert!(read(json!({"unk_token": ada})).unwrap().is_silent(ada_id));
+        let others = json!({
+            "eos_token": null, "bos_token": "<nobody>",
+            "added_tokens_decoder": {"2": {"content": "<|end|>", "special": false}},
+        });
+        assert!(!read(others).unwrap().is_silent(end));
+        let said = read(json!([])).unwrap_err().to_string();
+        assert!(said.contains("a/tokenizer_config.json"), "{said}");
+    }
 
     #[test]
     fn llamas_classes_take_what_stands_around_a_text_from_the_settings() {
