@@ -25,6 +25,7 @@ use crate::blocks::BlockId;
 use naive_decode::{Error, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Name of a block's content. Equal content may have several; different content never shares one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +71,10 @@ pub trait Tier: Send {
     }
     /// Begins to read blocks, in this order up to the first that is not there, and comes back at once.
     fn read_aside(&mut self, _keys: &[Key]) -> Option<Reading> {
+        None
+    }
+    /// Since when it has waited for its disk to send one block, if it does.
+    fn waits_since(&self) -> Option<Instant> {
         None
     }
     /// What has been read so far of those, and what is wrong with the next. That one is forgotten.
@@ -134,6 +139,10 @@ impl<T: Tier> Tier for Arc<Mutex<T>> {
 
     fn read_aside(&mut self, keys: &[Key]) -> Option<Reading> {
         locked(self).read_aside(keys)
+    }
+
+    fn waits_since(&self) -> Option<Instant> {
+        locked(self).waits_since()
     }
 
     fn take_read(&mut self, reading: Reading) -> (HashMap<Key, Vec<u8>>, Option<Error>) {

@@ -10,7 +10,7 @@ mod batch;
 
 pub use batch::ParkedSession;
 
-use crate::{PrefixCache, Salt, SavePoint, Tiered};
+use crate::{Aside, PrefixCache, Salt, SavePoint, Tiered};
 use kv_cache::{CachedExecutor, KvCache};
 use naive_decode::{CpuExecutor, Error, Model, Pass, Result, Span, Want};
 use paged_cache::offload::Key;
@@ -157,6 +157,18 @@ impl<P: PrefixCache, E: CachedExecutor<Cache = PagedCache>> SharedPool<P, E> {
         // What was not wanted is nobody's.
         self.prefixes.bring(HashMap::new());
         session
+    }
+
+    /// Begins to read what only a tier that is read aside has of a prompt, as [`Tiered::read_aside`].
+    pub fn read_aside(
+        &mut self,
+        salt: Salt,
+        prompt: &[u32],
+        names: &[Key],
+        most: usize,
+    ) -> Option<(Aside, usize)> {
+        let (blocks, _) = self.executor.cache_mut().parts();
+        self.prefixes.read_aside(salt, prompt, names, most, blocks)
     }
 
     fn run_prompt(&mut self, session: &mut Session, prompt: &[u32]) -> Result<Vec<f32>> {

@@ -33,6 +33,7 @@ use paged_cache::offload::{Backlog, BlockBytes, Key, Tier};
 use paged_cache::{BlockId, Blocks};
 use shelf::Shelf;
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// How far a text is saved. Names hang on all names before them, so a long text that is saved a few blocks at a time must not
 /// make them anew each time.
@@ -79,18 +80,31 @@ impl<P: PrefixCache> Tiered<P> {
         self.tiers.last_failure()
     }
 
-    /// Begins to read the blocks of a prompt that neither the pool nor a tier has at hand, and comes back at once, with the
-    /// number of tokens before the first of them; none if there are none. What [`Tiered::take_read`] gives of it is for
-    /// [`Tiered::bring`].
-    pub fn read_aside(&mut self, salt: Salt, prompt: &[u32]) -> Option<(Aside, usize)> {
-        if !self.tiers.reads_aside() {
-            return None;
-        }
+    /// The names of a text's blocks.
+    pub fn names(&self, salt: Salt, text: &[u32]) -> Vec<Key> {
+        self.chain.names(salt, text, self.cache.block_tokens()).collect()
+    }
+
+    /// Begins to read those blocks of a prompt that neither the pool nor a tier has at hand, `most` at most, and comes back at
+    /// once, with the number of tokens before the first of them; none if there are none. `names` are the prompt's. What
+    /// [`Tiered::take_read`] gives of it is for [`Tiered::bring`].
+    ///
+    /// What the pool has of the prompt was used then: it is to be there when the rest comes.
+    pub fn read_aside(
+        &mut self,
+        salt: Salt,
+        prompt: &[u32],
+        names: &[Key],
+        most: usize,
+        blocks: &mut Blocks,
+    ) -> Option<(Aside, usize)> {
+        self.cache.find(salt, prompt, blocks).release(blocks);
         let known = self.cache.known(salt, prompt).len();
-        let names = self.chain.names(salt, prompt, self.cache.block_tokens()).skip(known);
-        let names: Vec<Key> = names.take_while(|&name| self.tiers.contains(name)).collect();
-        self.tiers.touch(names.iter().rev().copied());
-        let (aside, place) = self.tiers.read_aside(&names)?;
+        let behind = &names[known..];
+        let reach = behind.iter().position(|&name| !self.tiers.contains(name));
+        let behind = &behind[..reach.unwrap_or(behind.len())];
+        self.tiers.touch(behind.iter().rev().copied());
+        let (aside, place) = self.tiers.read_aside(behind, most)?;
         Some((aside, (known + place) * self.cache.block_tokens()))
     }
 
@@ -104,15 +118,22 @@ impl<P: PrefixCache> Tiered<P> {
         self.tiers.reads_aside()
     }
 
-    /// Whether something of a prompt is in a tier that is read aside, and nowhere nearer.
-    pub fn is_aside(&self, salt: Salt, prompt: &[u32]) -> bool {
-        if !self.tiers.reads_aside() {
-            return false;
-        }
+    /// Since when a tier has waited for its disk to send one block.
+    pub fn waits_since(&self) -> Option<Instant> {
+        self.tiers.waits_since()
+    }
+
+    /// Whether something of a prompt, whose blocks have these names, is in a tier that is read aside and nowhere nearer.
+    pub fn is_aside(&self, salt: Salt, prompt: &[u32], names: &[Key]) -> bool {
+        let next = names.get(self.at_hand(salt, prompt, names));
+        next.is_some_and(|&name| self.tiers.contains(name))
+    }
+
+    /// Blocks of a prompt's beginning that are in the pool or in a tier that has them at hand. `names` are the prompt's.
+    pub fn at_hand(&self, salt: Salt, prompt: &[u32], names: &[Key]) -> usize {
         let known = self.cache.known(salt, prompt).len();
-        let mut names = self.chain.names(salt, prompt, self.cache.block_tokens()).skip(known);
-        let next = names.find(|&name| !self.tiers.has_at_hand(name));
-        next.is_some_and(|name| self.tiers.contains(name))
+        let here = names.iter().skip(known).take_while(|&&name| self.tiers.has_at_hand(name));
+        known + here.count()
     }
 
     /// Blocks by name that somebody has computed elsewhere. The next lookup may have them as it has those of tiers; they

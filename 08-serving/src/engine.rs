@@ -115,8 +115,8 @@ pub struct Engine {
     has_reported: bool,
     /// Whether it was said that one is slow.
     has_reported_late: bool,
-    /// Until when the file is asked for nothing, as its disk did not answer.
-    disk_rests_until: Option<Instant>,
+    /// Whether the file is asked for nothing, as its disk does not answer.
+    disk_is_silent: bool,
     options: EngineOptions,
     inbox: Arc<Inbox>,
     /// Who holds which block, as it was when it was last counted.
@@ -216,7 +216,7 @@ impl Engine {
             listeners: Vec::new(),
             has_reported: false,
             has_reported_late: false,
-            disk_rests_until: None,
+            disk_is_silent: false,
             inbox: Inbox::new(limits, options.events, exchanged, puts_away),
             options,
             members: Vec::new(),

@@ -8,7 +8,7 @@
 //! a letter that is found nowhere in the messages, before the template runs. Whatever special
 //! tokens the text then has are the template's own, unless the template has put one together: of
 //! `<|e/think nd|>` it may take the middle out. Whether it has, a second run shows, in which every
-//! letter that a special token begins with has a stand-in, so that it could not.
+//! mark that a special token begins with has a stand-in, so that it could not.
 //!
 //! Each special token is then written in a way that nobody else writes, for a copy of the tokenizer
 //! that knows special tokens by that way only; the stand-ins become the letters that they stood for;
@@ -56,8 +56,8 @@ pub(super) struct Masked {
 }
 
 impl Tokenizer {
-    /// What it takes to keep `texts` from being read as special tokens; none if they have no letter
-    /// that one begins with: then they are safe as they are.
+    /// What it takes to keep `texts` from being read as special tokens; none if they spell out none and
+    /// have no mark that one begins with: then they are safe as they are.
     ///
     /// # Errors
     /// If the texts leave no letter to stand in for others.
@@ -72,9 +72,10 @@ impl Tokenizer {
                 && self.special_in(text).is_empty()
         };
         let is_needed = !texts.clone().all(is_safe);
-        let has_letter =
-            |text: &str| text.chars().any(|letter| spelled.that_begin(letter).is_some());
-        if !is_needed && !texts.clone().any(has_letter) {
+        let has_mark = |text: &str| {
+            text.chars().any(|letter| is_mark(letter) && spelled.that_begin(letter).is_some())
+        };
+        if !is_needed && !texts.clone().any(has_mark) {
             return Ok(None);
         }
         let letters = &spelled.letters;
@@ -180,9 +181,10 @@ impl Disguise {
         text.char_indices().map(hide).collect()
     }
 
-    /// `text` with a stand-in for each letter that a special token begins with.
+    /// `text` with a stand-in for each mark that a special token begins with, wherever it stands.
     pub fn hide_all(&self, text: &str) -> String {
-        text.chars().map(|letter| self.stand_in(letter)).collect()
+        let hide = |letter| if is_mark(letter) { self.stand_in(letter) } else { letter };
+        text.chars().map(hide).collect()
     }
 
     fn stand_in(&self, letter: char) -> char {
@@ -234,6 +236,11 @@ impl Spelled {
         });
         at.map(|(at, _)| at)
     }
+}
+
+/// Whether a letter is no part of words: those of names and roles, which templates go by, stay as they are.
+fn is_mark(letter: char) -> bool {
+    !letter.is_alphanumeric()
 }
 
 /// Whether one of the spellings, whose first `known` bytes are those of `rest`, goes on as `rest` does to its own end, or to the

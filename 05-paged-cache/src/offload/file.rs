@@ -39,6 +39,7 @@ use slot::{Block, Slot};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a file of blocks is for.
 #[derive(Debug, Clone)]
@@ -336,6 +337,10 @@ impl Tier for FileTier {
         Some(self.aside.as_ref()?.begin(wanted))
     }
     // ANCHOR_END: aside
+
+    fn waits_since(&self) -> Option<Instant> {
+        self.aside.as_ref()?.waits_since()
+    }
 
     /// A block whose slot has something else by now was let go of meanwhile, and is no loss.
     fn take_read(&mut self, reading: Reading) -> (HashMap<Key, Vec<u8>>, Option<Error>) {

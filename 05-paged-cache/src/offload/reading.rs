@@ -5,6 +5,7 @@ use naive_decode::Error;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 /// Blocks on their way from a tier: see [`Tier::read_aside`](super::Tier::read_aside). Dropped, it calls off what is not read
 /// yet.
@@ -25,6 +26,7 @@ pub(super) struct Progress {
     pub(super) blocks: HashMap<Key, Vec<u8>>,
     /// What could not be read, and why; no reason where its place holds something else. Nothing is read after it.
     pub(super) lost: Option<(Key, Option<Error>)>,
+    began: Option<Instant>,
     is_over: bool,
 }
 
@@ -34,6 +36,11 @@ impl Reading {
         let progress = Arc::<Mutex<Progress>>::default();
         let reader = Reader { progress: Arc::downgrade(&progress), ring };
         (Reading(progress), reader)
+    }
+
+    /// Since when it is read; none where others are read before.
+    pub fn began(&self) -> Option<Instant> {
+        locked(&self.0).began
     }
 
     /// Whether nothing more will come.
@@ -53,6 +60,13 @@ impl Reading {
 }
 
 impl Reader {
+    /// It is read from now on.
+    pub fn begins(&self) {
+        if let Some(progress) = self.progress.upgrade() {
+            locked(&progress).began = Some(Instant::now());
+        }
+    }
+
     /// Whether somebody still waits for it.
     pub fn is_awaited(&self) -> bool {
         self.progress.strong_count() > 0

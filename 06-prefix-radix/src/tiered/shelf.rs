@@ -3,6 +3,7 @@
 use naive_decode::{Error, Result};
 use paged_cache::offload::{Backlog, Key, Reading, Tier};
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// What has gone to a tier and come back from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,6 +37,11 @@ pub struct Aside {
 }
 
 impl Aside {
+    /// Since when it is read; none where others are read before.
+    pub fn began(&self) -> Option<Instant> {
+        self.reading.began()
+    }
+
     /// Whether nothing more will come.
     pub fn is_over(&self) -> bool {
         self.reading.is_over()
@@ -78,13 +84,18 @@ impl Shelf {
         self.tiers.iter().any(|(tier, _)| tier.reads_aside())
     }
 
-    /// Begins to read those of the blocks that only a tier that reads aside has, and says which is the first of them; none if
-    /// there are none.
-    pub(super) fn read_aside(&mut self, names: &[Key]) -> Option<(Aside, usize)> {
+    /// Since when one of them has waited for its disk to send one block.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        self.tiers.iter().filter_map(|(tier, _)| tier.waits_since()).min()
+    }
+
+    /// Begins to read those of the blocks that only a tier that reads aside has, the first `most`, and says which is the first of
+    /// them; none if there are none.
+    pub(super) fn read_aside(&mut self, names: &[Key], most: usize) -> Option<(Aside, usize)> {
         let missing = |name: &Key| !self.has_at_hand(*name);
         let place = names.iter().position(missing)?;
         let first = names[place];
-        let missing: Vec<Key> = names[place..].iter().copied().filter(missing).collect();
+        let missing: Vec<Key> = names[place..].iter().copied().filter(missing).take(most).collect();
         let holds = |(tier, _): &(Box<dyn Tier>, _)| tier.reads_aside() && tier.contains(first);
         let number = self.tiers.iter().position(holds)?;
         let reading = self.tiers[number].0.read_aside(&missing)?;

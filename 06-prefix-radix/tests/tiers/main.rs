@@ -182,28 +182,34 @@ fn what_is_read_aside_is_found_when_it_has_come() {
         (file.inside().outlives, file.inside().aside) = (true, true);
         let mut server = Server::new(cache, 16, &[host.clone(), file.clone()]);
         let prompt = text(0, 22);
+        let names = server.cache.names(Salt::NONE, &prompt);
         server.read(Salt::NONE, &prompt);
-        assert!(server.cache.read_aside(Salt::NONE, &prompt).is_none(), "all is in the pool");
+        assert_eq!(server.cache.at_hand(Salt::NONE, &prompt, &names), 5);
+        assert!(server.read_aside(&prompt, 9).is_none(), "all is in the pool");
         server.evict_all();
-        assert!(!server.cache.is_aside(Salt::NONE, &prompt), "the host has it at hand");
-        assert!(server.cache.read_aside(Salt::NONE, &prompt).is_none());
+        assert!(!server.cache.is_aside(Salt::NONE, &prompt, &names), "the host has it at hand");
+        assert!(server.read_aside(&prompt, 9).is_none());
         // The host loses the third block and the last of five: these alone are read.
-        let names: Vec<Key> = chain().names(Salt::NONE, &prompt, SIZE).collect();
         host.inside().kept.retain(|key, _| *key != names[2] && *key != names[4]);
-        assert!(server.cache.is_aside(Salt::NONE, &prompt));
-        assert!(!server.cache.is_aside(Salt::of(b"ada"), &prompt));
+        assert!(server.cache.is_aside(Salt::NONE, &prompt, &names));
+        assert_eq!(server.cache.at_hand(Salt::NONE, &prompt, &names), 2);
         // Whoever does not ask finds what is at hand.
         let prefix = server.find(Salt::NONE, &prompt);
         assert_eq!(prefix.tokens, 8);
         prefix.release(&mut server.blocks);
-        let (aside, known) = server.cache.read_aside(Salt::NONE, &prompt).unwrap();
-        assert!(aside.is_over());
-        let read = server.cache.take_read(aside);
-        assert_eq!((known, read.len()), (8, 2));
-        assert!(read.contains_key(&names[2]) && read.contains_key(&names[4]));
-        server.cache.bring(read);
-        assert_eq!(server.read(Salt::NONE, &prompt), 20);
-        assert_eq!(server.got(), [3, 2]);
+        for (most, tokens) in [(1, 16), (9, 20)] {
+            let (aside, known) = server.read_aside(&prompt, most).unwrap();
+            assert!(aside.is_over());
+            let read = server.cache.take_read(aside);
+            assert_eq!((known, read.len()), (8, most.min(2)));
+            assert!(read.contains_key(&names[2]));
+            server.cache.bring(read);
+            let prefix = server.find(Salt::NONE, &prompt);
+            assert_eq!(prefix.tokens, tokens);
+            prefix.release(&mut server.blocks);
+            server.evict_all();
+            host.inside().kept.retain(|key, _| *key != names[2] && *key != names[4]);
+        }
     }
 }
 

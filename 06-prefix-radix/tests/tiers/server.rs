@@ -4,7 +4,7 @@ use crate::fake::{Fake, Memory};
 use crate::{BYTES, SIZE, chain};
 use paged_cache::Blocks;
 use paged_cache::offload::Tier;
-use prefix_radix::{BlockHash, Chain, Prefix, PrefixCache, Salt, SavePoint, Tiered};
+use prefix_radix::{Aside, BlockHash, Chain, Prefix, PrefixCache, Salt, SavePoint, Tiered};
 
 /// A pool with its memory, a cache over it, and tiers below.
 pub(crate) struct Server {
@@ -58,6 +58,14 @@ impl Server {
         Prefix { tokens: 0, blocks: table }.release(&mut self.blocks);
         self.check();
         found
+    }
+
+    /// Asks for what only a file has of a prompt, so many blocks at most.
+    pub(crate) fn read_aside(&mut self, prompt: &[u32], most: usize) -> Option<(Aside, usize)> {
+        let names = self.cache.names(Salt::NONE, prompt);
+        let read = self.cache.read_aside(Salt::NONE, prompt, &names, most, &mut self.blocks);
+        self.check();
+        read
     }
 
     pub(crate) fn evict_all(&mut self) {

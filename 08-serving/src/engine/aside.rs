@@ -1,145 +1,227 @@
 //! Keys and values that only the file has are read while others run.
 //!
-//! A disk may take as long to send a prompt's keys and values as many passes take. So they are asked for when the request
-//! comes; until they are here it waits, and others run; then it begins as after a hit in the prefix cache.
+//! A disk may take as long to send a prompt's keys and values as many passes take. So they are asked for while the request
+//! waits for its place; until they are here others run; then it begins as after a hit in the prefix cache. As with all tiers,
+//! nothing is relied on: what does not come in time is computed.
 
 use super::Engine;
 use super::member::Member;
+use super::policy::Rank;
 use crate::say::tell;
 use paged_cache::offload::Key;
 use prefix_radix::Aside;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Prompts that are read at once: the next comes while one that is here waits for its turn. What has been read and is not
-/// in the pool yet takes memory besides.
+/// Prompts that are read at once: the next comes while one that is here waits for its turn.
 const AT_ONCE: usize = 2;
 
-/// How long the disk is waited for. What it has not sent by then is computed.
+/// Bytes that are read for one of them: until it comes in they take memory besides the pool. What is behind them is computed.
+const MOST_BYTES: usize = 512 << 20;
+
+/// How often the file is asked for one request: what was known when it was asked may be gone when it comes in.
+const MOST_ASKED: usize = 2;
+
+/// How many of those who come in next are looked at anew each time: what the pool knew of them may have gone to the file.
+const NEXT: usize = 8;
+
+/// How long a request waits for its turn, and then for what is read for it; no longer than half of the time that it has.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a disk that was given up is asked for nothing.
-const REST: Duration = Duration::from_secs(60);
+/// How long one block may take. Until it has come, the disk is asked for nothing more.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// When the engine looks again what has come, although it is rung for.
 const LATER: Duration = Duration::from_millis(10);
 
 /// How a request stands with the file.
 #[derive(Default)]
-pub(super) enum FromFile {
-    /// It was not looked yet what the file has of it.
+pub(super) struct FromFile {
+    /// Names of its blocks; none until it was looked at.
+    names: Option<Vec<Key>>,
+    asked: usize,
+    stage: Stage,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// Nothing is waited for.
     #[default]
-    Unseen,
-    /// It has something, and reads for others first.
-    InLine,
-    /// It reads, or has read.
+    Idle,
+    /// The file has something of it, and reads for others first; so long it waits.
+    InLine(Instant),
+    /// The file reads, or has read.
     Asked(Asked),
-    /// It has nothing, or what it has was taken.
-    Done,
 }
 
 /// What the file was asked for.
-pub(super) struct Asked {
+struct Asked {
     aside: Aside,
-    /// Tokens up to the end of the first block that it reads.
-    tokens: usize,
-    /// None once nothing more is waited for.
-    until: Option<Instant>,
+    /// Tokens before the first that it reads.
+    known: usize,
+    /// So long it waits at most.
+    until: Instant,
+    /// Whether it still waits.
+    is_awaited: bool,
 }
 
 impl FromFile {
     /// Whether the request has to wait for it.
     pub(super) fn is_awaited(&self) -> bool {
-        match self {
-            FromFile::Unseen | FromFile::Done => false,
-            FromFile::InLine => true,
-            FromFile::Asked(asked) => asked.until.is_some(),
+        match &self.stage {
+            Stage::Idle => false,
+            Stage::InLine(_) => true,
+            Stage::Asked(asked) => asked.is_awaited,
         }
+    }
+}
+
+impl Asked {
+    /// Waits no longer where all is here, or it has taken too long.
+    fn look(&mut self, now: Instant) {
+        let began = self.aside.began();
+        let is_late = began.is_some_and(|began| began + PATIENCE <= now) || self.until <= now;
+        self.is_awaited &= !self.aside.is_over() && !is_late;
     }
 }
 
 impl Engine {
     // ANCHOR: read_aside
-    /// Has the file read what it has of those who wait, the first in rank first.
+    /// Has the file read what it alone has of those who wait, the first in rank first.
     pub(super) fn read_aside(&mut self) {
         if !self.pool.prefixes().reads_aside() {
             return;
         }
         let now = Instant::now();
-        self.look_what_has_come(now);
-        let rests = self.disk_rests_until.is_some_and(|until| now < until);
-        let mut in_line = Vec::new();
-        let mut under_way = Vec::new();
+        self.look_at_the_disk(now);
+        let mut queue: Vec<(Rank, usize)> = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
-            if let FromFile::Unseen = member.from_file
-                && !member.is_running()
-                && member.parked().is_none()
-            {
-                let has_some = !rests
-                    && !member.reads_all()
-                    && self.pool.prefixes().is_aside(member.salt, beginning(member));
-                member.from_file = if has_some { FromFile::InLine } else { FromFile::Done };
+            if let Stage::Asked(asked) = &mut member.from_file.stage {
+                asked.look(now);
             }
-            match &member.from_file {
-                FromFile::InLine if rests => member.from_file = FromFile::Done,
-                FromFile::InLine => in_line.push((member.rank, index)),
-                FromFile::Asked(_) => under_way.push((member.rank, index)),
-                FromFile::Unseen | FromFile::Done => {}
+            let may_be_known = !member.reads_all() && member.parked().is_none();
+            if !member.is_running() && may_be_known {
+                queue.push((member.rank, index));
             }
         }
-        in_line.sort_unstable();
-        for (rank, index) in in_line {
-            // One that cannot come in yet gives way to whoever is before it, and reads again.
+        queue.sort_unstable();
+        for (place, &(_, index)) in queue.iter().enumerate() {
+            self.look_at(index, place < NEXT, now);
+        }
+        let with = |stage: fn(&Stage) -> bool| {
+            let those =
+                queue.iter().filter(|&&(_, index)| stage(&self.members[index].from_file.stage));
+            those.copied().collect::<Vec<_>>()
+        };
+        let mut under_way = with(|stage| matches!(stage, Stage::Asked(_)));
+        for (rank, index) in with(|stage| matches!(stage, Stage::InLine(_))) {
+            let same = under_way.iter().position(|&(_, other)| self.reads_the_same(other, index));
             let last = under_way.iter().copied().max().filter(|_| under_way.len() >= AT_ONCE);
-            if last.is_some_and(|last| last < (rank, index)) {
-                break;
-            }
-            if self.members.iter().any(|other| reads_the_same(other, &self.members[index])) {
-                continue; // and is found in the pool when that one has come in
-            }
-            if let Some((_, last)) = last {
-                under_way.retain(|&(_, index)| index != last);
-                self.members[last].from_file = FromFile::InLine;
-            }
-            let member = &mut self.members[index];
-            let prefixes = self.pool.prefixes_mut();
-            member.from_file = match prefixes.read_aside(member.salt, beginning(member)) {
-                Some((aside, known)) => {
-                    under_way.push((rank, index));
-                    let tokens = known + self.options.block;
-                    FromFile::Asked(Asked { aside, tokens, until: Some(now + PATIENCE) })
+            match (same, last) {
+                // It finds that in the pool, when the other has come in.
+                (Some(same), _) if under_way[same].0 < rank => {}
+                // What is read for the other is read for the one before it.
+                (Some(same), _) => {
+                    let (_, other) = std::mem::replace(&mut under_way[same], (rank, index));
+                    let waits = Stage::InLine(self.members[other].until(now));
+                    let read = std::mem::replace(&mut self.members[other].from_file.stage, waits);
+                    self.members[index].from_file.stage = read;
                 }
-                // Another has brought it into the pool.
-                None => FromFile::Done,
-            };
+                (None, Some(last)) if last < (rank, index) => break,
+                (None, last) => {
+                    // One that cannot come in yet gives way to whoever is before it, and is read for again.
+                    if let Some(last) = last {
+                        under_way.retain(|&other| other != last);
+                        let (_, last) = last;
+                        let waits = Stage::InLine(self.members[last].until(now));
+                        self.members[last].from_file.stage = waits;
+                    }
+                    if self.ask_the_file(index, now) {
+                        under_way.push((rank, index));
+                    }
+                }
+            }
         }
     }
     // ANCHOR_END: read_aside
 
-    /// Lets those come in for whom all has come, and those who have waited for the disk too long, with what it has sent.
-    fn look_what_has_come(&mut self, now: Instant) {
-        for member in &mut self.members {
-            let FromFile::Asked(asked) = &mut member.from_file else { continue };
-            if asked.aside.is_over() {
-                asked.until = None;
-            } else if asked.until.is_some_and(|until| until <= now) {
-                asked.until = None;
-                self.disk_rests_until = Some(now + REST);
-                tell!(
-                    "keys and values did not come from the file within {} seconds: they are computed, and the file is asked \
-                     for none in the next {}",
-                    PATIENCE.as_secs(),
-                    REST.as_secs()
-                );
+    /// Whether the disk answers. Where it does not, nobody waits for it.
+    fn look_at_the_disk(&mut self, now: Instant) {
+        let since = self.pool.prefixes().waits_since();
+        let is_silent = since.is_some_and(|since| since + SILENCE <= now);
+        if is_silent && !self.disk_is_silent {
+            tell!(
+                "the file of keys and values has not been read for {} seconds: until it is, what it has is computed",
+                SILENCE.as_secs()
+            );
+        }
+        self.disk_is_silent = is_silent;
+        for member in self.members.iter_mut().filter(|_| is_silent) {
+            match &mut member.from_file.stage {
+                Stage::Idle => {}
+                Stage::InLine(_) => member.from_file.stage = Stage::Idle,
+                Stage::Asked(asked) => asked.is_awaited = false,
             }
         }
     }
 
+    /// Looks whether the file alone has something of a request that waits: at once, and again when it is about to come in.
+    fn look_at(&mut self, index: usize, is_next: bool, now: Instant) {
+        let (member, prefixes) = (&mut self.members[index], self.pool.prefixes());
+        let beginning = &member.text[..member.text.len() - 1];
+        let until = member.until(now);
+        let FromFile { names, asked, stage } = &mut member.from_file;
+        let is_new = names.is_none();
+        let names = names.get_or_insert_with(|| prefixes.names(member.salt, beginning));
+        match stage {
+            Stage::InLine(until) if *until <= now => {
+                *asked = MOST_ASKED;
+                *stage = Stage::Idle;
+            }
+            // What was read goes on from what has gone meanwhile.
+            Stage::Asked(read) if is_next && !read.is_awaited && *asked < MOST_ASKED => {
+                let known = prefixes.at_hand(member.salt, beginning, names) * self.options.block;
+                if known < read.known {
+                    *stage = Stage::InLine(until);
+                }
+            }
+            Stage::Idle if (is_new || is_next) && *asked < MOST_ASKED && !self.disk_is_silent => {
+                if prefixes.is_aside(member.salt, beginning, names) {
+                    *stage = Stage::InLine(until);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks the file for what it alone has of a request, and says whether there is anything.
+    fn ask_the_file(&mut self, index: usize, now: Instant) -> bool {
+        let member = &mut self.members[index];
+        let (salt, until) = (member.salt, member.until(now));
+        let beginning = &member.text[..member.text.len() - 1];
+        let FromFile { names, asked, stage } = &mut member.from_file;
+        let names = names.as_deref().unwrap_or_default();
+        let most = MOST_BYTES / self.pool.pool().layout().block_bytes();
+        *asked += 1;
+        let read = self.pool.read_aside(salt, beginning, names, most.max(1));
+        let read = read.map(|(aside, known)| Asked { aside, known, until, is_awaited: true });
+        *stage = read.map_or(Stage::Idle, Stage::Asked);
+        matches!(stage, Stage::Asked(_))
+    }
+
+    /// Whether the file was asked for what another begins with, too.
+    fn reads_the_same(&self, asked: usize, other: usize) -> bool {
+        let (asked, other) = (&self.members[asked], &self.members[other]);
+        let Stage::Asked(Asked { known, .. }) = asked.from_file.stage else { return false };
+        let first = ..known + self.options.block;
+        asked.salt == other.salt && asked.text.get(first) == other.text.get(first)
+    }
+
     /// What the file has sent for a request that comes in.
     pub(super) fn take_from_file(&mut self, index: usize) -> HashMap<Key, Vec<u8>> {
-        match std::mem::replace(&mut self.members[index].from_file, FromFile::Done) {
-            FromFile::Asked(asked) => self.pool.prefixes_mut().take_read(asked.aside),
-            FromFile::Unseen | FromFile::InLine | FromFile::Done => HashMap::new(),
+        match std::mem::take(&mut self.members[index].from_file.stage) {
+            Stage::Asked(asked) => self.pool.prefixes_mut().take_read(asked.aside),
+            Stage::Idle | Stage::InLine(_) => HashMap::new(),
         }
     }
 
@@ -150,15 +232,12 @@ impl Engine {
     }
 }
 
-/// All that can be known of a text. Its last token is read in any case.
-fn beginning(member: &Member) -> &[u32] {
-    &member.text[..member.text.len() - 1]
-}
-
-/// Whether the file was asked for what another begins with, too.
-fn reads_the_same(member: &Member, other: &Member) -> bool {
-    let FromFile::Asked(Asked { tokens, .. }) = member.from_file else { return false };
-    member.salt == other.salt && member.text.get(..tokens) == other.text.get(..tokens)
+impl Member {
+    /// How long it may wait for the file from now on: half of its time is for computing what does not come.
+    fn until(&self, now: Instant) -> Instant {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now) / 2);
+        now + left.map_or(PATIENCE, |half| half.min(PATIENCE))
+    }
 }
 
 #[cfg(test)]
@@ -181,6 +260,7 @@ mod tests {
     struct Inside {
         kept: HashMap<Key, Vec<u8>>,
         asked: Vec<(Vec<Key>, Reader)>,
+        waits_since: Option<Instant>,
     }
 
     impl Told {
@@ -230,6 +310,10 @@ mod tests {
 
         fn reads_aside(&self) -> bool {
             true
+        }
+
+        fn waits_since(&self) -> Option<Instant> {
+            self.inside().waits_since
         }
 
         fn read_aside(&mut self, keys: &[Key]) -> Option<Reading> {
@@ -345,21 +429,86 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_does_not_answer_is_given_up() {
+    fn what_is_read_for_one_is_anothers_who_is_before_it() {
+        let (mut engine, tier, _) = told();
+        let mut low = engine.submit(request(1)).unwrap();
+        assert!(!runs(&mut engine));
+        let mut urgent = engine.submit(EngineRequest { priority: 1, ..request(1) }).unwrap();
+        assert!(!runs(&mut engine));
+        assert_eq!(tier.awaited(), 1, "it is read once");
+        tier.read(7, true);
+        // The urgent one begins with it, and the other finds it in the pool.
+        while tokens(&mut urgent).0.is_none() {
+            assert_eq!(tokens(&mut low).0, None);
+            assert!(runs(&mut engine));
+        }
+        while runs(&mut engine) {}
+        assert_eq!(tokens(&mut low).0, Some(28));
+    }
+
+    #[test]
+    fn what_goes_from_the_pool_while_a_request_waits_is_asked_for() {
+        let (mut engine, tier, answer) = told();
+        let mut first = engine.submit(request(1)).unwrap();
+        assert!(!runs(&mut engine));
+        tier.read(7, true);
+        while runs(&mut engine) {}
+        assert_eq!(tokens(&mut first).1, answer);
+        let mut waits = engine.submit(request(1)).unwrap();
+        engine.look().unwrap();
+        assert!(!engine.members[0].from_file.is_awaited(), "all is in the pool");
+        engine.pool.put_away(1000);
+        assert!(!runs(&mut engine));
+        assert!(engine.members[0].from_file.is_awaited());
+        tier.read(7, true);
+        while runs(&mut engine) {}
+        assert_eq!(tokens(&mut waits), (Some(28), answer));
+    }
+
+    #[test]
+    fn what_does_not_come_in_time_is_computed() {
+        let (mut engine, tier, answer) = told();
+        let soon = |seconds| Some(Instant::now() + Duration::from_secs(seconds));
+        let mut waits = engine.submit(EngineRequest { deadline: soon(60), ..request(1) }).unwrap();
+        let mut hurries =
+            engine.submit(EngineRequest { deadline: soon(8), ..request(40) }).unwrap();
+        let mut in_line = engine.submit(request(80)).unwrap();
+        assert!(!runs(&mut engine));
+        let Stage::Asked(asked) = &engine.members[1].from_file.stage else { panic!("it waits") };
+        let left = asked.until - Instant::now();
+        assert!((2..=4).contains(&left.as_secs()), "half of its time: {left:?}");
+        // What has come is of use.
+        tier.inside().asked[0].1.begins();
+        tier.read(3, false);
+        let later = Instant::now() + PATIENCE;
+        for member in &mut engine.members {
+            match &mut member.from_file.stage {
+                Stage::Asked(asked) => asked.look(later),
+                Stage::InLine(until) => *until = Instant::now(),
+                Stage::Idle => panic!("it waits"),
+            }
+        }
+        while runs(&mut engine) {}
+        assert_eq!(tokens(&mut waits), (Some(12), answer));
+        assert_eq!((tokens(&mut hurries).0, tokens(&mut in_line).0), (Some(0), Some(0)));
+        assert_eq!(tier.awaited(), 0);
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_waited_for_by_nobody() {
         let (mut engine, tier, answer) = told();
         let mut waits = engine.submit(request(1)).unwrap();
         assert!(!runs(&mut engine));
         tier.read(3, false);
-        let FromFile::Asked(asked) = &mut engine.members[0].from_file else { panic!("it waits") };
-        asked.until = Some(Instant::now());
-        // What has come is of use, and what has not is computed.
+        tier.inside().waits_since = Some(Instant::now() - SILENCE);
         while runs(&mut engine) {}
         assert_eq!((tokens(&mut waits), tier.awaited()), ((Some(12), answer), 0));
-        // For a while nothing is asked for.
+        // Nor is it asked.
         let mut next = engine.submit(request(40)).unwrap();
         while runs(&mut engine) {}
         assert_eq!((tokens(&mut next).0, tier.awaited()), (Some(0), 0));
-        engine.disk_rests_until = Some(Instant::now());
+        // Until it answers.
+        tier.inside().waits_since = None;
         let mut last = engine.submit(request(80)).unwrap();
         assert!(!runs(&mut engine));
         assert_eq!((tokens(&mut last).0, tier.awaited()), (None, 1));

@@ -203,7 +203,15 @@ impl Engine {
         }
         let block = self.options.block;
         let tokens = in_blocks(member, block);
-        let known = self.pool.within_reach(member.salt, tokens);
+        // What a disk that does not answer has is out of reach.
+        let prefixes = self.pool.prefixes();
+        let known = match self.disk_is_silent {
+            true => {
+                let names = prefixes.names(member.salt, tokens);
+                prefixes.at_hand(member.salt, tokens, &names)
+            }
+            false => prefixes.within_reach(member.salt, tokens),
+        };
         (tokens.len() >= known * block + LEAST).then_some(known)
     }
 

@@ -5,10 +5,11 @@ use super::super::reading::{Reader, Reading, Ring};
 use super::slot::Slot;
 use naive_decode::Result;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// A block that is to be read.
 #[derive(Debug)]
@@ -31,8 +32,15 @@ pub(super) struct Aside {
     ring: Ring,
     /// None once it is to end.
     to: Option<Sender<Job>>,
-    is_over: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    is_over: AtomicBool,
+    /// Since when the thread has waited for the block that it reads.
+    waits_since: Mutex<Option<Instant>>,
 }
 
 struct Job {
@@ -52,11 +60,16 @@ impl Aside {
         read: impl FnMut(u64, &mut [u8]) -> Result<usize> + Send + 'static,
     ) -> std::io::Result<Self> {
         let (to, jobs) = channel();
-        let is_over = Arc::<AtomicBool>::default();
-        let ends = is_over.clone();
+        let shared = Arc::<Shared>::default();
+        let of_thread = shared.clone();
         let thread = std::thread::Builder::new().name("blocks from a file".into());
-        let thread = thread.spawn(move || run(&jobs, &ends, vec![0; slot_bytes], read))?;
-        Ok(Aside { ring, to: Some(to), is_over, thread: Some(thread) })
+        let thread = thread.spawn(move || run(&jobs, &of_thread, vec![0; slot_bytes], read))?;
+        Ok(Aside { ring, to: Some(to), shared, thread: Some(thread) })
+    }
+
+    /// Since when it has waited for a block, if it does.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        *self.shared.waits_since()
     }
 
     /// Begins to read blocks, in this order.
@@ -70,10 +83,17 @@ impl Aside {
     }
 }
 
+impl Shared {
+    /// Whoever panicked while holding it was not reading.
+    fn waits_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.waits_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Drop for Aside {
     /// Waits for the block that is being read, and lets go of the others.
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.shared.is_over.store(true, Ordering::Relaxed);
         drop(self.to.take());
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has read too little, as any tier may.
@@ -90,13 +110,14 @@ impl fmt::Debug for Aside {
 
 fn run(
     jobs: &Receiver<Job>,
-    is_over: &AtomicBool,
+    shared: &Shared,
     mut buffer: Vec<u8>,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>,
 ) {
     for Job { wanted, reader } in jobs {
+        reader.begins();
         for Wanted { key, source } in wanted {
-            if !reader.is_awaited() || is_over.load(Ordering::Relaxed) {
+            if !reader.is_awaited() || shared.is_over.load(Ordering::Relaxed) {
                 break;
             }
             let offset = match source {
@@ -107,7 +128,10 @@ fn run(
                     continue;
                 }
             };
-            let why = match read(offset, &mut buffer) {
+            *shared.waits_since() = Some(Instant::now());
+            let length = read(offset, &mut buffer);
+            *shared.waits_since() = None;
+            let why = match length {
                 Ok(length) => match super::slot::decode(&buffer[..length]) {
                     Slot::Whole(block) if block.key == key => {
                         reader.give(key, block.bytes.to_vec());
@@ -146,9 +170,12 @@ mod tests {
     #[test]
     fn what_nobody_waits_for_is_not_read() {
         let (go, asked, aside) = told_disk();
+        assert_eq!(aside.waits_since(), None);
         let given_up = aside.begin(vec![at(1), at(2)]);
         assert_eq!(asked.recv().unwrap(), 1);
+        assert!(aside.waits_since().is_some() && given_up.began().is_some());
         let (next, last) = (aside.begin(vec![at(3)]), aside.begin(vec![at(4)]));
+        assert!(next.began().is_none());
         drop((given_up, next));
         go.send(()).unwrap();
         assert_eq!(asked.recv().unwrap(), 4);
@@ -158,6 +185,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(last.finish().lost.is_some(), "there was nothing in the slot");
+        assert_eq!(aside.waits_since(), None);
     }
 
     #[test]
@@ -166,9 +194,9 @@ mod tests {
         let (first, second) = (aside.begin(vec![at(1), at(2)]), aside.begin(vec![at(3)]));
         assert_eq!(asked.recv().unwrap(), 1);
         std::thread::scope(|scope| {
-            let is_over = aside.is_over.clone();
+            let shared = aside.shared.clone();
             scope.spawn(move || drop(aside));
-            while !is_over.load(Ordering::Relaxed) {
+            while !shared.is_over.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             drop(go);
