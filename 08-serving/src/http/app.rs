@@ -3,6 +3,7 @@
 use super::aside::Aside;
 use super::dialect::Dialect;
 use super::share::Share;
+use super::watch::LastTold;
 use super::{Grammars, Hosts, Keys, Metrics, Origin, bodies, kv_events};
 use crate::api::{ApiError, now};
 use crate::engine::{EngineHandle, Limits};
@@ -51,6 +52,7 @@ pub struct App {
     pub(super) grammars: Grammars,
     pub(super) dialect: Dialect,
     pub(super) metrics: Metrics,
+    pub(super) last_told: LastTold,
     pub(super) share: Share,
     /// Places for those who listen to KV events.
     pub(super) kv_listeners: Arc<Semaphore>,
@@ -78,6 +80,7 @@ impl App {
             grammars: Grammars::new(&tokenizer, engine.limits().vocabulary, &end_tokens)?,
             dialect: Dialect::of(template.as_ref(), &tokenizer),
             metrics: Metrics::new(&name),
+            last_told: LastTold::default(),
             share: Share::of(engine.limits().queue),
             kv_listeners: Arc::new(Semaphore::new(kv_events::MOST_LISTENERS)),
             large_bodies: Arc::new(Semaphore::new(bodies::LARGE_AT_ONCE)),
