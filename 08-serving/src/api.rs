@@ -27,6 +27,7 @@ pub mod completions;
 pub mod embeddings;
 mod error;
 pub mod formats;
+mod gbnf;
 mod generation;
 mod identity;
 mod limits;

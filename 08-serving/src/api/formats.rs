@@ -1,6 +1,6 @@
 //! Forms that an answer may be held to.
 
-use super::{ApiError, MOST_GRAMMAR_BYTES};
+use super::{ApiError, MOST_GRAMMAR_BYTES, gbnf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -58,7 +58,7 @@ pub struct StructuredOutputs {
     pub regex: Option<String>,
     /// One of these texts.
     pub choice: Option<Vec<String>>,
-    /// A context-free grammar in Lark's notation.
+    /// A context-free grammar in Lark's notation, or in GBNF: `root ::= …`.
     pub grammar: Option<String>,
 }
 
@@ -198,15 +198,16 @@ pub(super) fn one_form<const N: usize>(
     }
 }
 
-/// A grammar in Lark's notation. GBNF, llama.cpp's and xgrammar's notation, is not read here.
+/// A grammar in Lark's notation, or in GBNF.
 fn lark(grammar: &str) -> Result<Form, ApiError> {
-    match grammar.contains("::=") && !grammar.contains("start:") {
-        true => {
-            let expected = "a grammar in Lark's notation, whose rules are `name: …`, the first of them `start`";
-            Err(ApiError::value("structured_outputs", "a grammar with `::=`", expected))
-        }
-        false => Ok(Form::Lark(grammar.to_owned())),
+    if !gbnf::is_gbnf(grammar) {
+        return Ok(Form::Lark(grammar.to_owned()));
     }
+    let lark = gbnf::to_lark(grammar).map_err(|problem| {
+        let message = format!("the grammar in GBNF is wrong: {problem}");
+        ApiError::parameter("structured_outputs", message)
+    })?;
+    Ok(Form::Lark(lark))
 }
 
 /// A grammar of some texts.

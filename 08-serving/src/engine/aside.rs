@@ -185,10 +185,13 @@ impl Engine {
                     *stage = Stage::InLine(until);
                 }
             }
-            Stage::Idle if (is_new || is_next) && *asked < MOST_ASKED && !self.disk_is_silent => {
-                if prefixes.is_aside(member.salt, beginning, names) {
-                    *stage = Stage::InLine(until);
-                }
+            Stage::Idle
+                if (is_new || is_next)
+                    && *asked < MOST_ASKED
+                    && !self.disk_is_silent
+                    && prefixes.is_aside(member.salt, beginning, names) =>
+            {
+                *stage = Stage::InLine(until);
             }
             _ => {}
         }

@@ -276,6 +276,58 @@ mod tests {
     }
 
     #[test]
+    fn a_grammar_in_gbnf_means_what_its_characters_do() {
+        let tokenizer = with_grammars(tokenizer(&[], true));
+        for (grammar, those, others) in [
+            ("root ::= \"yes\" | \"no\"", &["yes", "no"][..], &["", "ye", "yesno"][..]),
+            // What Lark's terminals would get wrong.
+            ("root ::= [a-z]+ \"end\"", &["friend", "aend", "endend"], &["end", "friends"]),
+            ("root ::= \"a\"? \"ab\" | \"aa\"", &["ab", "aab", "aa"], &["a", "b"]),
+            // As vLLM's documentation has it, and llama.cpp's.
+            (
+                "root ::= select\nselect ::= \"SELECT \" column \" from \" table\n\
+                 column ::= \"col_1\" | \"col_2\"\n table ::= \"t\" [1-9] [0-9]*",
+                &["SELECT col_1 from t10", "SELECT col_2 from t3"],
+                &["SELECT col_3 from t1", "SELECT col_1 from t0"],
+            ),
+            (
+                "# a list\nroot ::= \"[\" ws ( item (\n \",\" ws item )* )? \"]\" ws # here\n\
+                 item ::= [0-9]{1,3}\n       | root\nws ::= [ \\t\\n]*",
+                &["[]", "[1, 22,333]", "[ [], [[7]] ]\n"],
+                &["[1,]", "[1234]", "[[]"],
+            ),
+            (
+                "root ::= a{2} b{1,} \"c\"{0,2}\na ::= \"a\"\nb ::= \"b\"",
+                &["aab", "aabbbcc"],
+                &["ab", "aabccc"],
+            ),
+            ("root ::= [^a-c\\n\"] .", &["dx", "d\n", "é🦊"], &["ax", "\nx", "\"x", "d"]),
+            (
+                "root ::= [\\x41\\u00e9\\U0001F98A] \"\\x41\\\"\\\\\"",
+                &["AA\"\\", "éA\"\\", "🦊A\"\\"],
+                &["BA\"\\"],
+            ),
+            ("root ::= [-a] [a-] [/.^$*]", &["-a/", "a-^", "-a.", "aa$"], &["ba/", "-ax"]),
+            (
+                "root-Rule ::= \"a\" \"\"\nroot ::= root-Rule | root_rule\nroot_rule ::= \"b\"",
+                &["a", "b"],
+                &["", "ab"],
+            ),
+            ("root ::= \"\" | \"a\" root", &["", "a", "aaa"], &["b"]),
+        ] {
+            let outputs = json!({"grammar": grammar});
+            let outputs: StructuredOutputs = serde_json::from_value(outputs).unwrap();
+            let form = outputs.form().unwrap();
+            for text in those {
+                assert!(may_be(&tokenizer, &form, text), "{grammar}\n{text:?}");
+            }
+            for text in others {
+                assert!(!may_be(&tokenizer, &form, text), "{grammar}\n{text:?}");
+            }
+        }
+    }
+
+    #[test]
     fn who_comes_with_a_form_at_once_shares_it() {
         let (_, grammars) = with_grammars(tokenizer(&[], true));
         let (good, bad) = (Form::Regex("(a|bc*){2,40}".into()), Form::Regex("(".into()));
