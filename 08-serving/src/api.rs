@@ -6,6 +6,7 @@
 //! | `api/error.rs` | what was refused, in OpenAI's envelope |
 //! | `api/generation.rs` | what all ways of asking for text have in common |
 //! | `api/sampling.rs` | the same as sampling parameters, each checked |
+//! | `api/rules.rs` | tokens and words that an answer is not to have |
 //! | `api/limits.rs` | how much of anything may be asked for |
 //! | `api/chat.rs`, `messages.rs` | chat completions: request, messages |
 //! | `api/completions.rs` | completions: request |
@@ -36,6 +37,7 @@ pub mod messages;
 mod read;
 mod references;
 pub mod responses;
+mod rules;
 mod sampling;
 pub mod tokens;
 pub mod tools;

@@ -30,6 +30,7 @@
 //! | `pass.rs` | from a plan to a pass, and its logits |
 //! | `choose.rs` | from logits to tokens: masks, sampling, guesses, the end |
 //! | `form.rs` | what may come next in an answer of a given form, found while the model runs |
+//! | `rules.rs` | tokens that a request does not want, whatever the model makes of them |
 //! | `logprobs.rs` | how likely a token was |
 //! | `costs.rs` | to park a request's blocks, or to compute them again |
 //! | `record.rs` | what a step did, for traces |
@@ -57,6 +58,7 @@ mod places;
 pub mod policy;
 mod record;
 mod request;
+mod rules;
 mod series;
 mod snapshot;
 mod state;
@@ -73,6 +75,7 @@ pub use lending::{BlocksOf, Exchanged};
 pub use options::{EngineOptions, KvFile, MakeProposer};
 pub use record::{Kind, PassRecord, SpanRecord};
 pub use request::{Constraint, EngineRequest, Limits, Refused, TokenSet};
+pub use rules::Rules;
 pub use series::Series;
 pub use state::{BlockCounts, Cell, Counters, EngineState, PassRow, PrefixRow, RequestRow, Stage};
 pub use step::Step;

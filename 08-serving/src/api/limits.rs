@@ -29,6 +29,11 @@ pub const MOST_STOP_TOKENS: usize = 64;
 /// Tokens whose scores are bent.
 pub const MOST_BIASES: usize = 1_024;
 
+/// Words that an answer is not to have.
+pub const MOST_BAD_WORDS: usize = 1_024;
+/// Bytes of such a word.
+pub const MOST_BAD_WORD_BYTES: usize = 256;
+
 /// Functions that a model is told of.
 pub const MOST_TOOLS: usize = 128;
 

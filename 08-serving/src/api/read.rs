@@ -9,9 +9,8 @@ use serde_json::{Map, Value};
 
 /// Parameters of OpenAI's and vLLM's that are not known here, and what they are where they change nothing, as JSON: its clients write them
 /// with every request.
-const NEUTRAL: [(&str, &str); 12] = [
+const NEUTRAL: [(&str, &str); 11] = [
     ("add_special_tokens", "true"),
-    ("bad_words", "[]"),
     ("detokenize", "true"),
     ("documents", "[]"),
     ("early_stopping", "false"),

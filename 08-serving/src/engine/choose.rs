@@ -5,6 +5,7 @@ use super::form::{Allowed, Form};
 use super::member::Member;
 use super::pass::{After, SpanRows};
 use super::request::TokenSet;
+use super::rules::check_left;
 use naive_decode::{Result, Span};
 use ndarray::{ArrayView2, s};
 use std::borrow::Cow;
@@ -140,19 +141,15 @@ impl Member {
     /// The next token, by logits `[vocab]`: one of those that are allowed, if not all are.
     fn next_token(&mut self, logits: &[f32], allowed: Option<TokenSet>) -> Result<u32> {
         let mut scores = Cow::Borrowed(logits);
-        let mut goes_on = true;
         if let Some(allowed) = allowed {
-            goes_on = false;
-            for (token, score) in (0..).zip(scores.to_mut()) {
-                if !allowed.contains(token) {
-                    *score = f32::NEG_INFINITY;
-                } else {
-                    goes_on = goes_on || !self.end_tokens.contains(&token);
-                }
-            }
+            allowed.keep(scores.to_mut());
+        }
+        if let Some(rules) = &self.rules {
+            rules.apply(scores.to_mut(), &self.text[self.prompt..]);
+            check_left(&scores)?;
         }
         // What is whole ends, however many tokens were asked for at least.
-        if self.generated() < self.min_tokens && goes_on {
+        if self.generated() < self.min_tokens && self.may_go_on(&scores) {
             for &token in &self.end_tokens {
                 scores.to_mut()[token as usize] = f32::NEG_INFINITY;
             }
@@ -160,6 +157,12 @@ impl Member {
         self.sampler.sample(&scores, &self.text)
     }
     // ANCHOR_END: next
+
+    /// Whether any token is left, by scores `[vocab]`, after which there is another.
+    fn may_go_on(&self, scores: &[f32]) -> bool {
+        let mut left = (0..).zip(scores).filter(|(_, score)| **score > f32::NEG_INFINITY);
+        left.any(|(token, _)| !self.end_tokens.contains(&token))
+    }
 
     fn end_after(&self, token: u32) -> Option<FinishReason> {
         if self.end_tokens.contains(&token) {

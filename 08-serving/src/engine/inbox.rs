@@ -181,6 +181,11 @@ impl Inbox {
         self.check_tokens("a token of the prompt", prompt)?;
         self.check_tokens("a token in logit_bias", &biased)?;
         self.check_tokens("an end token", &request.end_tokens)?;
+        if let Some(rules) = &request.rules {
+            for word in &rules.forbidden {
+                self.check_tokens("a token of a forbidden word", word)?;
+            }
+        }
         sampling.validate()?;
         if request.embedding && (*max_tokens > 0 || request.prompt_logprobs) {
             let found = format!("asked for together with {max_tokens} tokens or log-probabilities");

@@ -8,6 +8,7 @@ use super::inbox::{Inbox, Submission};
 use super::outlet::Outlet;
 use super::policy::{MOST_LEVELS, Rank};
 use super::request::EngineRequest;
+use super::rules::Rules;
 use naive_decode::{Result, Sampler};
 use prefix_radix::{ParkedSession, Salt, Session};
 use speculative::{Acceptance, DraftTree, FromText};
@@ -38,6 +39,8 @@ pub(super) struct Member {
     pub(super) prompt: usize,
     pub(super) sampler: Sampler,
     pub(super) form: Option<Form>,
+    /// Tokens that it is not to have.
+    pub(super) rules: Option<Arc<Rules>>,
     pub(super) max_tokens: usize,
     pub(super) min_tokens: usize,
     pub(super) end_tokens: Vec<u32>,
@@ -102,6 +105,7 @@ impl Member {
             text: prompt,
             sampler,
             form: request.constraint.map(|constraint| Form::new(constraint, inbox)),
+            rules: request.rules,
             max_tokens,
             min_tokens: request.min_tokens,
             end_tokens: request.end_tokens,

@@ -201,6 +201,7 @@ impl Member {
     fn need(&self) -> Need {
         let is_plain = self.sampler.is_argmax()
             && self.form.is_none()
+            && self.rules.is_none()
             && self.logprobs.is_none()
             && !self.reads_all()
             && self.generated() >= self.min_tokens;

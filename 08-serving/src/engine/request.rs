@@ -1,7 +1,9 @@
 //! What a request asks of the engine, and why it may be refused.
 
+use super::rules::Rules;
 use naive_decode::{Error, Sampling};
 use prefix_radix::Salt;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One text to continue.
@@ -15,7 +17,7 @@ pub struct EngineRequest {
     /// Most tokens to generate. With 0 the prompt is read if its log-probabilities are asked for or it is to be read
     /// and no more, and that is all.
     pub max_tokens: usize,
-    /// Tokens before which no end token is chosen, unless `constraint` allows nothing else.
+    /// Tokens before which no end token is chosen, unless `constraint` and `rules` leave nothing else.
     pub min_tokens: usize,
     /// Tokens that end the text, those of the model and those of the caller (`stop_token_ids`); none to
     /// write on until `max_tokens` (`ignore_eos`).
@@ -40,6 +42,8 @@ pub struct EngineRequest {
     pub reads_only: bool,
     /// What the text must conform to.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// Tokens that it is not to have.
+    pub rules: Option<Arc<Rules>>,
 }
 
 impl EngineRequest {
@@ -69,6 +73,7 @@ impl EngineRequest {
             embedding: false,
             reads_only: false,
             constraint: None,
+            rules: None,
         }
     }
 }
@@ -115,6 +120,15 @@ impl TokenSet {
     /// If it is past the vocabulary.
     pub fn insert(&mut self, token: u32) {
         self.words[token as usize / 32] |= 1 << (token % 32);
+    }
+
+    /// Leaves no score to tokens that are not in it, by scores `[vocab]`.
+    pub(super) fn keep(&self, scores: &mut [f32]) {
+        for (token, score) in (0..).zip(scores) {
+            if !self.contains(token) {
+                *score = f32::NEG_INFINITY;
+            }
+        }
     }
 
     /// Whether a token is in it.

@@ -6,7 +6,7 @@ use super::metrics::Longest;
 use super::prepare::Work;
 use crate::api::completions::Asked;
 use crate::api::{ApiError, TOO_LONG};
-use crate::engine::{Event, FinishReason, Refused, Ticket};
+use crate::engine::{Event, FinishReason, Refused, Rules, Ticket};
 use crate::text::{Answer, Piece, Style};
 use naive_decode::Error;
 use std::sync::Arc;
@@ -59,8 +59,9 @@ struct Following {
     style: Arc<Style>,
     end_tokens: Arc<[u32]>,
     named: Arc<[u32]>,
-    /// The parameter that says what the answer is held to, if it is.
+    /// The parameters that say what the answer is held to, and which tokens it is not to have, if any do.
     form: Option<&'static str>,
+    rules: Option<&'static str>,
     longest: Arc<Longest>,
     ticket: Ticket,
     /// Answers to the request of which it is not known that nothing came.
@@ -75,7 +76,7 @@ struct Following {
 /// 400 for a request that does not fit, 429 if too many wait, 503 if the server is shutting down, 500 if the engine is
 /// gone.
 pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces, ApiError> {
-    let Work { prompts, choices, requests, style, end_tokens, named, param, form } = work;
+    let Work { prompts, choices, requests, style, end_tokens, named, param, form, rules } = work;
     let refused = |refused| match refused {
         Refused::TooMany { .. } if choices > 1 => refusal(refused, "n"),
         refused => refusal(refused, param),
@@ -97,6 +98,7 @@ pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces,
             end_tokens,
             named,
             form,
+            rules,
             longest,
             ticket,
             hopes,
@@ -116,6 +118,7 @@ async fn follow(app: Arc<App>, following: Following, pieces: Sender<Numbered>) {
         end_tokens,
         named,
         form,
+        rules,
         longest,
         mut ticket,
         hopes,
@@ -141,7 +144,7 @@ async fn follow(app: Arc<App>, following: Following, pieces: Sender<Numbered>) {
                 match answer.take(event) {
                     Ok(None) => continue,
                     Ok(Some(piece)) => Ok(piece),
-                    Err(problem) => Err(failure(&problem, form)),
+                    Err(problem) => Err(failure(&problem, form, rules)),
                 }
             }
         };
@@ -168,11 +171,12 @@ async fn follow(app: Arc<App>, following: Following, pieces: Sender<Numbered>) {
     let _ = pieces.send(last.map(|piece| (index, piece))).await;
 }
 
-/// What a client is told of an answer that cannot go on. Where its form is to blame, to ask again would not help.
-fn failure(problem: &Error, form: Option<&str>) -> ApiError {
-    match form {
-        Some(param) if is_of_form(problem) => ApiError::caused_by(param, problem),
-        _ => ApiError::failed(problem),
+/// What a client is told of an answer that cannot go on. Where what it asked for is to blame, to ask again would not help.
+fn failure(problem: &Error, form: Option<&str>, rules: Option<&str>) -> ApiError {
+    let of_form = form.filter(|_| is_of_form(problem));
+    match of_form.or(rules.filter(|_| Rules::are_to_blame(problem))) {
+        Some(param) => ApiError::caused_by(param, problem),
+        None => ApiError::failed(problem),
     }
 }
 

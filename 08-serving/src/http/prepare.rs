@@ -46,6 +46,8 @@ pub(super) struct Work {
     /// The parameter that the prompts are from, and the one that says what answers are held to, if any does.
     pub(super) param: &'static str,
     pub(super) form: Option<&'static str>,
+    /// The parameter that says which tokens answers are not to have, if any does.
+    pub(super) rules: Option<&'static str>,
 }
 
 impl App {
@@ -71,6 +73,7 @@ impl App {
             let expected = format!("a prompt of at most {MOST_PROMPT_LOGPROBS}");
             return Err(ApiError::value("logprobs", found, &expected));
         }
+        let rules = generation.rules(&self.tokenizer, vocabulary)?.map(Arc::new);
         let end_tokens = generation.end_tokens(&self.end_tokens, vocabulary)?;
         let named = generation.stop_token_ids.clone().unwrap_or_default();
         if wishes.form.is_some() && generation.ignore_eos.unwrap_or(false) {
@@ -107,6 +110,7 @@ impl App {
                     logprobs: likeliest,
                     prompt_logprobs: of_prompt,
                     constraint: self.constraint(wishes.form.as_ref())?,
+                    rules: rules.clone(),
                     ..EngineRequest::new(asked.tokens.clone(), most)
                 });
             }
@@ -120,6 +124,7 @@ impl App {
             named: named.into(),
             param: wishes.param,
             form: wishes.form.map(|(param, _)| param),
+            rules: rules.map(|_| generation.rules_param()),
         })
     }
 

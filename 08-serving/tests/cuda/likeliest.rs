@@ -8,7 +8,7 @@ use kv_cache::CachedExecutor;
 use naive_decode::{
     Executor, Likeliest, Pass, Result, Sampling, Span, Want, argmax, random_tensors,
 };
-use serving::engine::{Constraint, EngineOptions, EngineRequest, TokenSet};
+use serving::engine::{Constraint, EngineOptions, EngineRequest, Rules, TokenSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -97,8 +97,16 @@ impl Constraint for Even {
     }
 }
 
-/// All ways to choose a token, side by side: greedy, drawn, with a penalty, with a bias, in a form, such as may not end yet, and
-/// one that wants to know of its prompt's tokens.
+/// No token comes twice in a row, nor are there any from 40 on.
+fn no_twice() -> Arc<Rules> {
+    let mut allowed = TokenSet::none(VOCAB as usize);
+    (0..40).for_each(|token| allowed.insert(token));
+    let forbidden = (0..VOCAB).map(|token| vec![token; 2]).collect();
+    Arc::new(Rules { allowed: Some(allowed), forbidden })
+}
+
+/// All ways to choose a token, side by side: greedy, drawn, with a penalty, with a bias, in a form, with tokens struck out, such as may not
+/// end yet, and one that wants to know of its prompt's tokens.
 fn requests(logprobs: Option<usize>) -> Vec<EngineRequest> {
     let ask = |seed: u32, sampling: Sampling| {
         let request = EngineRequest::new(tokens(seed, 4).repeat(4), 12);
@@ -111,6 +119,7 @@ fn requests(logprobs: Option<usize>) -> Vec<EngineRequest> {
         ask(3, Sampling { repetition_penalty: 1.3, ..greedy() }),
         ask(4, Sampling { logit_bias: vec![(5, 1.0), (9, f32::NEG_INFINITY)], ..greedy() }),
         EngineRequest { constraint: Some(Box::new(Even)), ..ask(5, greedy()) },
+        EngineRequest { rules: Some(no_twice()), ..ask(9, greedy()) },
         EngineRequest { min_tokens: 6, end_tokens: (0..VOCAB / 2).collect(), ..ask(6, greedy()) },
         EngineRequest { prompt_logprobs: true, ..ask(7, greedy()) },
     ]

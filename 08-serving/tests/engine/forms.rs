@@ -17,12 +17,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Even and odd tokens in turn.
-struct InTurn {
+pub(crate) struct InTurn {
     wants_odd: bool,
 }
 
 impl InTurn {
-    const FROM_ODD: Self = InTurn { wants_odd: true };
+    pub(crate) const FROM_ODD: Self = InTurn { wants_odd: true };
 }
 
 impl Constraint for InTurn {

@@ -11,6 +11,7 @@
 //! | `embeddings.rs` | hidden states of prompts, alone and in any batch |
 //! | `kv_events.rs` | routers know what the pool knows |
 //! | `forms.rs` | answers of a given form: masks, followed while the model runs |
+//! | `rules.rs` | tokens that a request does not want |
 //! | `leaving.rs` | cancellation at every point, deadlines, readers that stall, draining |
 //! | `requests.rs` | what is refused, ends, log-probabilities |
 //! | `schedule.rs` | the policies as functions |
@@ -30,6 +31,7 @@ mod numbers;
 mod pressure;
 mod requests;
 mod room;
+mod rules;
 mod same_tokens;
 mod schedule;
 mod snapshot;

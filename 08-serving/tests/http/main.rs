@@ -13,6 +13,7 @@ mod origins;
 mod prefill;
 mod refusals;
 mod responses;
+mod rules;
 mod server;
 mod small;
 mod streams;

@@ -296,6 +296,8 @@ fn the_document_lists_every_parameter() {
         "frequency_penalty",
         "presence_penalty",
         "logit_bias",
+        "allowed_token_ids",
+        "bad_words",
         "tools",
         "tool_choice",
         "parallel_tool_calls",
