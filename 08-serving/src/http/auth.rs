@@ -111,13 +111,16 @@ impl Tenant {
     }
 }
 
+/// Paths that say whether the server is alive, and nothing else.
+pub(super) const ALIVE: [&str; 2] = ["/health", "/ping"];
+
 /// Lets nobody by without a key, but for those who ask whether the server is alive.
 pub(super) async fn check(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if request.uri().path() != "/health" {
+    if !ALIVE.contains(&request.uri().path()) {
         let tenant = app.keys.tenant(request.headers()).ok_or_else(ApiError::unauthorised)?;
         request.extensions_mut().insert(tenant);
     }

@@ -24,6 +24,8 @@ use utoipa::{Modify, OpenApi};
         small::tokenize,
         small::detokenize,
         small::health,
+        small::ping,
+        small::posted_ping,
         small::version,
         metrics::metrics,
         watch::state,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::info;
 
-/// Every path there is. All but `/health` want a key, if there are keys; what is answered to a path that is
+/// Every path there is. All but `/health` and `/ping` want a key, if there are keys; what is answered to a path that is
 /// not there does as well.
 pub fn router(app: Arc<App>) -> Router {
     let whole_body = |handler: MethodRouter<_>| {
@@ -31,7 +31,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/models/{*model}", get(small::model))
         .route("/tokenize", whole_body(post(small::tokenize)))
         .route("/detokenize", whole_body(post(small::detokenize)))
-        .route("/health", get(small::health))
+        .merge(alive())
         .route("/version", get(small::version))
         .route("/metrics", get(metrics::metrics))
         .route("/state", get(watch::state))
@@ -60,11 +60,15 @@ pub fn router(app: Arc<App>) -> Router {
 
 /// What is answered on a connection for which there is no place: whether the server is alive, and nothing else.
 pub(super) fn crowded(app: Arc<App>) -> Router {
-    let router = Router::new()
-        .route("/health", get(small::health))
-        .fallback(async || ApiError::crowded())
-        .layer(from_fn(close));
+    let router = alive().fallback(async || ApiError::crowded()).layer(from_fn(close));
     pages_and_log(router, app)
+}
+
+/// Whether the server is alive.
+fn alive() -> Router<Arc<App>> {
+    Router::new()
+        .route("/health", get(small::health))
+        .route("/ping", get(small::ping).post(small::posted_ping))
 }
 
 /// What is outside of all else: who may ask from a page, and what is noted of requests.

@@ -130,6 +130,24 @@ pub(super) async fn health(State(app): State<Arc<App>>) -> StatusCode {
     }
 }
 
+/// The same by the name that SageMaker and load balancers like it ask for, as in vLLM.
+#[utoipa::path(
+    get, path = "/ping", tag = "server", security(()),
+    responses((status = 200, description = "As of `/health`"), (status = 503, description = "As of `/health`")),
+)]
+pub(super) async fn ping(app: State<Arc<App>>) -> StatusCode {
+    health(app).await
+}
+
+/// The same for whoever asks with POST. What is sent is not looked at.
+#[utoipa::path(
+    post, path = "/ping", tag = "server", security(()),
+    responses((status = 200, description = "As of `/health`"), (status = 503, description = "As of `/health`")),
+)]
+pub(super) async fn posted_ping(app: State<Arc<App>>) -> StatusCode {
+    health(app).await
+}
+
 /// The server's version.
 #[utoipa::path(get, path = "/version", tag = "server", responses((status = 200, body = Object)))]
 pub(super) async fn version() -> Json<Value> {

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[test]
-fn every_path_but_health_wants_a_key() {
+fn every_path_but_those_that_say_it_is_alive_wants_a_key() {
     let server = Server::start(|_| {}, &["ada", "bob"]);
     let document = {
         let answer = server.get_with("/openapi.json", &[("authorization", "Bearer ada")]);
@@ -25,8 +25,12 @@ fn every_path_but_health_wants_a_key() {
         "/health/",
         "/health/x",
         "/%68ealth",
+        "//ping",
+        "/ping/",
     ];
-    for path in documented.chain(others.map(str::to_owned)).filter(|path| path != "/health") {
+    let open = ["/health", "/ping"];
+    for path in documented.chain(others.map(str::to_owned)).filter(|path| !open.contains(&&**path))
+    {
         let path = path.replace("{model}", "target");
         for key in [None, Some("Bearer eve"), Some("Bearer"), Some("Basic YWRhOg=="), Some("ada")] {
             let headers: Vec<(&str, &str)> =
@@ -37,7 +41,10 @@ fn every_path_but_health_wants_a_key() {
             posted.is_refused(401, None);
         }
     }
-    assert_eq!(server.get("/health").status, 200);
+    for path in open {
+        assert_eq!(server.get(path).status, 200);
+    }
+    assert_eq!(server.post_with("/ping", "", &[]).status, 200);
     for key in ["Bearer ada", "Bearer bob", "Basic eDphZGE="] {
         assert_eq!(server.get_with("/v1/models", &[("authorization", key)]).status, 200, "{key}");
     }

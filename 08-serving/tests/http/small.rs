@@ -19,6 +19,13 @@ fn models_version_and_health() {
     assert_eq!(server.get("/v1/models/target").json(), models["data"][0]);
     assert_eq!(server.get("/version").json()["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(server.get("/health").status, 200);
+    assert_eq!(pings(server), [200; 3]);
+}
+
+/// What it says to whoever calls it alive by another name, whatever he sends.
+fn pings(server: &Server) -> [u16; 3] {
+    let posted = ["", "{}"].map(|body| server.post_with("/ping", body, &[]).status);
+    [server.get("/ping").status, posted[0], posted[1]]
 }
 
 #[test]
@@ -40,6 +47,7 @@ fn a_server_whose_engine_has_ended_is_not_healthy() {
     server.engine.drain();
     server.wait_until("the engine has ended", |server| server.engine.is_drained());
     assert_eq!(server.get("/health").status, 503);
+    assert_eq!(pings(&server), [503; 3]);
 }
 
 /// Plans for somebody who is not there: an invariant that does not hold.
@@ -274,6 +282,7 @@ fn the_document_lists_every_parameter() {
         "/tokenize",
         "/detokenize",
         "/health",
+        "/ping",
         "/metrics",
         "/version",
         "/state",
@@ -343,7 +352,8 @@ fn the_document_lists_every_parameter() {
 fn the_document_says_that_whoever_sends_a_body_may_have_to_wait() {
     let document = Server::shared().get("/openapi.json").json();
     let paths = document["paths"].as_object().unwrap();
-    let with_bodies: Vec<_> = paths.iter().filter(|(_, item)| item.get("post").is_some()).collect();
+    let with_bodies: Vec<_> =
+        paths.iter().filter(|(_, item)| item["post"]["requestBody"].is_object()).collect();
     assert_eq!(with_bodies.len(), 6);
     for (path, item) in with_bodies {
         assert!(item["post"]["responses"]["429"].is_object(), "{path}: {item}");
