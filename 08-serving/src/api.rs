@@ -47,6 +47,6 @@ pub use error::{ApiError, Envelope};
 pub use generation::{Generation, Modality, OneOrMany, StreamOptions};
 pub use identity::{fresh_call_id, fresh_id, fresh_seed, now};
 pub use limits::*;
-pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob};
+pub use logprobs::{ChatLogprobs, CompletionLogprobs, PromptLogprob, PromptLogprobs, TokenLogprob};
 pub use read::read;
 pub use sampling::{at_most, known};

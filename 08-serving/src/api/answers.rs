@@ -1,7 +1,7 @@
 //! What is answered to chat completions and completions: whole, or in pieces.
 
 use super::tools::{Called, ToolCall};
-use super::{ChatLogprobs, CompletionLogprobs};
+use super::{ChatLogprobs, CompletionLogprobs, PromptLogprob, PromptLogprobs};
 use crate::text::{Found, Spoken};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -58,6 +58,10 @@ pub struct Response<C> {
     /// The prompt's tokens, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
+    /// How likely the prompt's tokens were, if that was asked for in a conversation; null for the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Option<BTreeMap<String, PromptLogprob>>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
 impl<C> Response<C> {
@@ -207,6 +211,10 @@ pub struct CompletionChoice {
     pub finish_reason: Option<&'static str>,
     /// The string or token that ended it, if the request named it.
     pub stop_reason: Option<StopReason>,
+    /// How likely the prompt's tokens were, if that was asked for; null for the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Option<BTreeMap<String, PromptLogprob>>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt's tokens, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,

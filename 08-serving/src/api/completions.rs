@@ -3,7 +3,9 @@
 use super::formats::{Form, ResponseFormat, one_form};
 use super::messages::Prompt;
 use super::read::without_nulls;
-use super::{ApiError, Generation, MOST_LOGPROBS, MOST_PROMPTS, OneOrMany};
+use super::{
+    ApiError, Generation, MOST_LOGPROBS, MOST_PROMPT_LOGPROBS_TOLD, MOST_PROMPTS, OneOrMany,
+};
 use naive_decode::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -85,6 +87,24 @@ impl CompletionRequest {
                 Err(ApiError::value("best_of", best_of, &expected))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that not too much is told of prompts: each answer has it.
+    ///
+    /// # Errors
+    /// 400: that it is.
+    pub fn check_told(&self, prompts: &[Asked]) -> Result<(), ApiError> {
+        let answers = self.generation.n.unwrap_or(1);
+        let tokens = prompts.iter().map(|asked| asked.tokens.len()).sum::<usize>();
+        let told = tokens.saturating_mul(answers);
+        match self.generation.prompt_logprobs.is_some() && told > MOST_PROMPT_LOGPROBS_TOLD {
+            false => Ok(()),
+            true => {
+                let found = format!("given, and is told of {told} tokens in all answers together");
+                let expected = format!("at most {MOST_PROMPT_LOGPROBS_TOLD}");
+                Err(ApiError::value("prompt_logprobs", found, &expected))
+            }
         }
     }
 

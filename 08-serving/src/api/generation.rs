@@ -75,6 +75,10 @@ pub struct Generation {
     pub cache_salt: Option<String>,
     /// Lower goes first; 0 if not given. Another one only where the server lets requests go before others.
     pub priority: Option<i32>,
+    /// Tell log-probabilities of the prompt's tokens, and those of this many of the likeliest in the place of each; not with
+    /// `stream`. The whole prompt is read then, known or not.
+    #[schema(maximum = 20)]
+    pub prompt_logprobs: Option<usize>,
     /// Whether the tokens of prompt and answer are told by their ids: all of them, those of a stop string included.
     pub return_token_ids: Option<bool>,
     /// Who asks, as the client sees it; not looked at.

@@ -18,6 +18,10 @@ pub const MOST_LOGPROBS: usize = 20;
 /// Tokens of a prompt whose own log-probabilities are told: each of them costs a row of logits.
 pub const MOST_PROMPT_LOGPROBS: usize = 2_048;
 
+/// Tokens of all prompts of a request whose log-probabilities are told, with each answer once (`prompt_logprobs`): with the
+/// twenty likeliest each of them takes about a kilobyte.
+pub const MOST_PROMPT_LOGPROBS_TOLD: usize = 16 * MOST_PROMPT_LOGPROBS;
+
 /// Stop strings.
 pub const MOST_STOPS: usize = 16;
 /// Bytes of a stop string.

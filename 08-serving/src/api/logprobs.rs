@@ -1,8 +1,11 @@
 //! Log-probabilities, in the form of either API.
 
+use super::ApiError;
+use super::responses::Echo;
+use crate::engine::TokenEvent;
 use crate::text::Told;
 use naive_decode::Tokenizer;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -42,6 +45,32 @@ pub struct CompletionLogprobs {
     pub text_offset: Vec<usize>,
 }
 
+/// Those of a prompt, in vLLM's form: for each token how likely it was, and what was likely in its place, by ids; null for the
+/// first, which nothing comes before. Written once, however many answers tell it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct PromptLogprobs(Echo);
+
+/// A token of a prompt, or one that was likely in its place.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct PromptLogprob {
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
+    /// Its place among all tokens; the likeliest has 1.
+    pub rank: usize,
+    /// Its text; bytes that are no character are U+FFFD in it.
+    pub decoded_token: String,
+}
+
+/// What was likely in one place, the token that is there first.
+struct Place(Vec<(u32, PromptLogprob)>);
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(token, told)| (token, told)))
+    }
+}
+
 /// Lowest that is sent: JSON has no infinity.
 const LOWEST: f32 = -9_999.0;
 
@@ -66,6 +95,30 @@ impl ChatLogprobs {
             Some(of)
         };
         ChatLogprobs { content: tokens.iter().filter_map(told).collect() }
+    }
+}
+
+impl PromptLogprobs {
+    /// Those of all tokens of a prompt but the first, with the `most` likeliest in the place of each.
+    ///
+    /// # Errors
+    /// 500 if they cannot be written.
+    pub fn of(tokenizer: &Tokenizer, tokens: &[TokenEvent], most: usize) -> Result<Self, ApiError> {
+        let told = |token: u32, logprob: f32, rank: usize| {
+            let TokenLogprob { token: decoded_token, logprob, .. } = one(tokenizer, token, logprob);
+            (token, PromptLogprob { logprob, rank, decoded_token })
+        };
+        let place = |event: &TokenEvent| {
+            let own = event.logprob.zip(event.rank);
+            let own = own.map(|(logprob, rank)| told(event.token, logprob, rank));
+            let top = (1..).zip(&event.top).take(most);
+            let others = top.filter(|(_, (token, _))| *token != event.token);
+            let others = others.map(|(rank, &(token, logprob))| told(token, logprob, rank));
+            Place(own.into_iter().chain(others).collect())
+        };
+        let places: Vec<_> =
+            std::iter::once(None).chain(tokens.iter().map(place).map(Some)).collect();
+        Echo::of(&places).map(PromptLogprobs)
     }
 }
 

@@ -70,7 +70,7 @@ pub struct ResponseRequest {
     /// Where OpenAI would keep the conversation. None is kept here.
     #[schema(value_type = Option<Object>)]
     pub conversation: Option<Value>,
-    /// What all ways of asking have in common, but for `n`, `max_tokens` and `return_token_ids`.
+    /// What all ways of asking have in common, but for `n`, `max_tokens`, `return_token_ids` and `prompt_logprobs`.
     #[serde(flatten)]
     pub generation: Generation,
     /// What nobody knows.
@@ -280,7 +280,8 @@ impl ResponseRequest {
             let expected = "false: an answer is for whoever waits for it";
             return Err(ApiError::value("background", true, expected));
         }
-        let Generation { n, max_tokens, return_token_ids, metadata, .. } = &self.generation;
+        let Generation { n, max_tokens, return_token_ids, prompt_logprobs, metadata, .. } =
+            &self.generation;
         if metadata.as_ref().is_some_and(|notes| !are_notes(notes)) {
             let expected = format!(
                 "an object of at most {MOST_NOTES} texts of up to {MOST_NOTE} characters, with names of up to {MOST_NOTE_NAME}"
@@ -297,6 +298,10 @@ impl ResponseRequest {
         if *return_token_ids == Some(true) {
             let expected = "false: a response has no place for them";
             return Err(ApiError::value("return_token_ids", true, expected));
+        }
+        if let Some(most) = prompt_logprobs {
+            let expected = "none: a response has no place for them";
+            return Err(ApiError::value("prompt_logprobs", most, expected));
         }
         Ok(())
     }

@@ -133,6 +133,26 @@ impl Generation {
         }
     }
 
+    /// How many of the likeliest tokens to tell in the place of each of the prompt's; none if nothing of them.
+    ///
+    /// # Errors
+    /// 400: more than there may be, or some of an answer that is streamed.
+    pub fn likeliest_of_prompt(&self) -> Result<Option<usize>, ApiError> {
+        const PARAM: &str = "prompt_logprobs";
+        match self.prompt_logprobs {
+            Some(top) if top > MOST_LOGPROBS => {
+                Err(ApiError::value(PARAM, top, &format!("at most {MOST_LOGPROBS}")))
+            }
+            Some(top) if self.stream.unwrap_or(false) => {
+                let message = format!(
+                    "{PARAM} is {top} although stream is true: a stream has no place for them"
+                );
+                Err(ApiError::parameter(PARAM, message))
+            }
+            top => Ok(top),
+        }
+    }
+
     /// Whether to stream.
     ///
     /// # Errors

@@ -173,7 +173,7 @@ impl Member {
 
     /// Notes how likely the prompt's tokens were, by logits `[rows, vocab]` after the tokens from `start` on.
     fn score(&mut self, start: usize, logits: ArrayView2<f32>) {
-        let top = Some(self.logprobs.unwrap_or(0));
+        let top = Some(self.scored_top);
         let Some(scored) = &mut self.scored else { return };
         for (next, row) in (start + 1..self.prompt).zip(logits.outer_iter()) {
             // One that had to read its prompt again knows some already.

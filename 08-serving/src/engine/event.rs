@@ -38,6 +38,8 @@ pub struct TokenEvent {
     pub token: u32,
     /// Natural logarithm of its probability, if that was asked for.
     pub logprob: Option<f32>,
+    /// Its place among all tokens, the likeliest having 1, and of equals that with the lower id the first; if that was asked for.
+    pub rank: Option<usize>,
     /// The likeliest tokens with the same, falling; as many as were asked for.
     pub top: Vec<(u32, f32)>,
 }

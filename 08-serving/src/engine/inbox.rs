@@ -187,7 +187,7 @@ impl Inbox {
             }
         }
         sampling.validate()?;
-        if request.embedding && (*max_tokens > 0 || request.prompt_logprobs) {
+        if request.embedding && (*max_tokens > 0 || request.prompt_logprobs.is_some()) {
             let found = format!("asked for together with {max_tokens} tokens or log-probabilities");
             return Err(Error::invalid("an embedding", found, "alone, with max_tokens 0").into());
         }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 impl TokenEvent {
     /// A token of which nothing else is asked.
     pub(super) fn alone(token: u32) -> Self {
-        TokenEvent { token, logprob: None, top: Vec::new() }
+        TokenEvent { token, logprob: None, rank: None, top: Vec::new() }
     }
 
     /// A token with its log-probability and those of the `top` likeliest, by logits `[vocab]`; the token alone
@@ -17,7 +17,8 @@ impl TokenEvent {
         let logprob = |token: u32| (f64::from(logits[token as usize]) - total) as f32;
         let likeliest = likeliest(logits, top).into_iter();
         let top = likeliest.map(|token| (token, logprob(token))).collect();
-        TokenEvent { token, logprob: Some(logprob(token)), top }
+        let (logprob, rank) = (Some(logprob(token)), Some(rank(logits, token)));
+        TokenEvent { token, logprob, rank, top }
     }
 }
 
@@ -26,6 +27,16 @@ fn log_total(logits: &[f32]) -> f64 {
     let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let above = |&x: &f32| libm::exp(f64::from(x) - f64::from(highest));
     f64::from(highest) + libm::log(logits.iter().map(above).sum())
+}
+
+/// A token's place in the order of [`likeliest`], from 1 on.
+fn rank(logits: &[f32], token: u32) -> usize {
+    let own = logits[token as usize];
+    let comes_before = |(other, logit): (u32, &f32)| match logit.total_cmp(&own) {
+        Ordering::Equal => other < token,
+        order => order == Ordering::Greater,
+    };
+    1 + (0..).zip(logits).filter(|&one| comes_before(one)).count()
 }
 
 /// The `most` tokens with the highest logits, falling; the lower id first where they are equal.
@@ -59,8 +70,11 @@ mod tests {
         let tokens: Vec<u32> = event.top.iter().map(|&(token, _)| token).collect();
         assert_eq!(tokens, [2, 1, 3]);
         near(event.top[0].1, 0.5);
+        for (place, &token) in tokens.iter().chain([&0]).enumerate() {
+            assert_eq!(TokenEvent::new(token, &logits, Some(0)).rank, Some(place + 1));
+        }
         assert_eq!(TokenEvent::new(0, &logits, Some(0)).top, []);
         assert_eq!(TokenEvent::new(0, &logits, Some(99)).top.len(), 4);
-        assert_eq!(TokenEvent::new(0, &logits, None).logprob, None);
+        assert_eq!(TokenEvent::new(0, &logits, None), TokenEvent::alone(0));
     }
 }

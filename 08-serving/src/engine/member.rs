@@ -48,6 +48,8 @@ pub(super) struct Member {
     pub(super) logprobs: Option<usize>,
     /// What is known of the prompt's own tokens so far, if that was asked for.
     pub(super) scored: Option<Vec<TokenEvent>>,
+    /// How many of the likeliest are told with each of them.
+    pub(super) scored_top: usize,
     /// Whether it wants its prompt's embedding and nothing else.
     pub(super) embeds: bool,
     /// Whether its prompt is to be read and nothing else.
@@ -111,7 +113,8 @@ impl Member {
             end_tokens: request.end_tokens,
             salt: request.salt,
             logprobs: request.logprobs,
-            scored: request.prompt_logprobs.then(Vec::new),
+            scored: request.prompt_logprobs.map(|_| Vec::new()),
+            scored_top: request.prompt_logprobs.unwrap_or(0),
             embeds: request.embedding,
             reads_only: request.reads_only,
             elsewhere: Elsewhere::default(),

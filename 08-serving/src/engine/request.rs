@@ -33,8 +33,8 @@ pub struct EngineRequest {
     /// the model gives, before temperature, filters and masks. `Some(0)`: of the chosen token only.
     pub logprobs: Option<usize>,
     /// The same for the tokens of the prompt, as [`Event::Prompt`](super::Event::Prompt). The whole prompt
-    /// then runs through the model, known or not; `logprobs` says how many of the likeliest, none if not set.
-    pub prompt_logprobs: bool,
+    /// then runs through the model, known or not.
+    pub prompt_logprobs: Option<usize>,
     /// Give the prompt's embedding as [`Event::Embedding`](super::Event::Embedding), and write nothing; with
     /// `max_tokens` 0.
     pub embedding: bool,
@@ -69,7 +69,7 @@ impl EngineRequest {
             deadline: None,
             salt: Salt::NONE,
             logprobs: None,
-            prompt_logprobs: false,
+            prompt_logprobs: None,
             embedding: false,
             reads_only: false,
             constraint: None,

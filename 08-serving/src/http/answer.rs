@@ -148,6 +148,7 @@ impl Frame {
             choices,
             usage,
             prompt_token_ids: None,
+            prompt_logprobs: None,
         }
     }
 

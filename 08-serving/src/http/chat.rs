@@ -10,7 +10,7 @@ use super::talk::{Talk, Turn, Turned};
 use crate::api::answers::{AnswerMessage, ChatChoice, ChatDelta, Response as Answer};
 use crate::api::chat::ChatRequest;
 use crate::api::completions::Asked;
-use crate::api::{ApiError, ChatLogprobs, read};
+use crate::api::{ApiError, ChatLogprobs, PromptLogprobs, read};
 use crate::text::Piece;
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
@@ -22,6 +22,8 @@ struct Chat {
     frame: Frame,
     turns: Vec<Turn>,
     tells_logprobs: bool,
+    /// How many likeliest tokens are told in the place of each of the prompt's, if anything of those.
+    of_prompt: Option<usize>,
     /// The prompt's tokens, if tokens are told.
     prompt: Option<Arc<Asked>>,
 }
@@ -83,6 +85,7 @@ impl Writes for Chat {
             frame: Frame::new(app, "chatcmpl-", &generation, &work),
             turns,
             tells_logprobs,
+            of_prompt: generation.prompt_logprobs,
             prompt: tells_tokens.then(|| work.prompts[0].clone()),
         };
         Ok((chat, work, streams))
@@ -94,7 +97,12 @@ impl Writes for Chat {
 
     async fn whole(mut self, mut pieces: Pieces) -> Result<Answer<ChatChoice>, ApiError> {
         let mut whole: Vec<Turned> = self.turns.iter().map(|_| Turned::default()).collect();
+        let mut prompt_logprobs = None;
         while let Some((index, piece)) = pieces.next().await? {
+            if let (Piece::Prompt(tokens), Some(most)) = (&piece, self.of_prompt) {
+                let tokenizer = &self.frame.app.tokenizer;
+                prompt_logprobs = Some(PromptLogprobs::of(tokenizer, tokens, most)?);
+            }
             let turned = self.take(index, piece);
             whole[index].extend(turned);
         }
@@ -125,6 +133,7 @@ impl Writes for Chat {
         }
         let mut answer = self.frame.whole(WHOLE, choices);
         answer.prompt_token_ids = self.prompt.map(|asked| asked.tokens.clone());
+        answer.prompt_logprobs = prompt_logprobs;
         Ok(answer)
     }
 }

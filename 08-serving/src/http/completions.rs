@@ -9,7 +9,7 @@ use super::prepare::{Wishes, Work};
 use super::talk::stop_reason;
 use crate::api::answers::{CompletionChoice, Response as Answer};
 use crate::api::completions::{Asked, CompletionRequest};
-use crate::api::{ApiError, CompletionLogprobs, read};
+use crate::api::{ApiError, CompletionLogprobs, PromptLogprobs, read};
 use crate::engine::TokenEvent;
 use crate::text::{Piece, Reason, Style, Told, Writer, Written};
 use axum::body::Bytes;
@@ -23,7 +23,11 @@ struct Completions {
     prompts: Vec<Arc<Asked>>,
     /// Answers to each prompt.
     choices: usize,
-    tells_logprobs: bool,
+    /// How many likeliest tokens are told, if any log-probabilities.
+    likeliest: Option<usize>,
+    /// The same of the prompts' tokens (`prompt_logprobs`), and what is told of each prompt once it is known.
+    of_prompts: Option<usize>,
+    told_of_prompts: Vec<Option<PromptLogprobs>>,
     tells_tokens: bool,
     echoes: bool,
 }
@@ -61,9 +65,10 @@ impl Completions {
         CompletionChoice {
             index,
             text: if self.echoes { prompt.text.clone() } else { String::new() },
-            logprobs: self.tells_logprobs.then(CompletionLogprobs::default),
+            logprobs: self.likeliest.map(|_| CompletionLogprobs::default()),
             finish_reason: None,
             stop_reason: None,
+            prompt_logprobs: None,
             prompt_token_ids: self.tells_tokens.then(|| prompt.tokens.clone()),
             token_ids: self.tells_tokens.then(Vec::new),
         }
@@ -76,9 +81,17 @@ impl Completions {
         self.frame.count(index, &piece);
         let written = match piece {
             Piece::Prompt(tokens) => {
-                let tokens = self.prompt_told(index, tokens)?;
-                choice.logprobs =
-                    Some(CompletionLogprobs::of(&self.frame.app.tokenizer, &tokens, 0));
+                let tokenizer = &self.frame.app.tokenizer;
+                // Of the first answer: where the prompt is echoed, others bring what the echo tells.
+                let is_first = index.is_multiple_of(self.choices);
+                if let Some(most) = self.of_prompts.filter(|_| is_first) {
+                    let told = PromptLogprobs::of(tokenizer, &tokens, most)?;
+                    self.told_of_prompts[index / self.choices] = Some(told);
+                }
+                if let Some(most) = self.likeliest.filter(|_| self.echoes) {
+                    let tokens = self.prompt_told(index, tokens, most)?;
+                    choice.logprobs = Some(CompletionLogprobs::of(tokenizer, &tokens, 0));
+                }
                 return Ok(choice);
             }
             Piece::Text(written) => written,
@@ -97,15 +110,22 @@ impl Completions {
         let token_ids = tokens.iter().map(|told| told.token).chain(hidden);
         choice.token_ids = self.tells_tokens.then(|| token_ids.collect());
         let logprobs = || CompletionLogprobs::of(&self.frame.app.tokenizer, &tokens, before);
-        choice.logprobs = self.tells_logprobs.then(logprobs);
+        choice.logprobs = self.likeliest.map(|_| logprobs());
         Ok(choice)
     }
 
-    /// The prompt's tokens with what is known of them; of the first, which nothing comes before, nothing.
-    fn prompt_told(&self, index: usize, events: Vec<TokenEvent>) -> Result<Vec<Told>, ApiError> {
+    /// The prompt's tokens with what is known of them, and the `most` likeliest in the place of each; of the first, which
+    /// nothing comes before, nothing.
+    fn prompt_told(
+        &self,
+        index: usize,
+        events: Vec<TokenEvent>,
+        most: usize,
+    ) -> Result<Vec<Told>, ApiError> {
         let (prompt, tokenizer) = (self.prompt(index), &self.frame.app.tokenizer);
         let first = prompt.tokens.first().copied();
-        let first = first.map(|token| TokenEvent { token, logprob: None, top: Vec::new() });
+        let first =
+            first.map(|token| TokenEvent { token, logprob: None, rank: None, top: Vec::new() });
         // Special tokens that the text has are part of it; one that the tokenizer has set before it is not.
         let is_text = |tokens: &&[u32]| {
             tokenizer.decode_with_special(tokens).is_ok_and(|text| text == prompt.text)
@@ -116,7 +136,8 @@ impl Completions {
         let style = Style { marks, ..Style::default() };
         let mut writer = Writer::new(tokenizer, &[], &style);
         let mut told = Vec::new();
-        for TokenEvent { token, logprob, top } in first.into_iter().chain(events) {
+        for TokenEvent { token, logprob, mut top, .. } in first.into_iter().chain(events) {
+            top.truncate(most);
             let written = writer.write(Told { token, logprob, top, offset: 0 });
             told.extend(written.map_err(ApiError::failed)?.tokens);
         }
@@ -141,15 +162,17 @@ impl Writes for Completions {
         let likeliest = request.likeliest()?;
         request.check_best_of()?;
         let echoes = request.echo.unwrap_or(false);
+        let prompts = request.prompts(&app.tokenizer, app.limits().vocabulary)?;
+        request.check_told(&prompts)?;
         let work = app.prepare(Wishes {
             generation,
             tenant,
             param: "prompt",
-            prompts: request.prompts(&app.tokenizer, app.limits().vocabulary)?,
+            prompts,
             most_tokens: Some(request.most_tokens()),
             most_tokens_param: "max_tokens",
             likeliest,
-            of_prompt: echoes && likeliest.is_some(),
+            echoed: likeliest.filter(|_| echoes),
             form: request.form()?,
             marks: Vec::new(),
         })?;
@@ -157,7 +180,9 @@ impl Writes for Completions {
             frame: Frame::new(app, "cmpl-", generation, &work),
             prompts: work.prompts.clone(),
             choices: work.choices,
-            tells_logprobs: likeliest.is_some(),
+            likeliest,
+            of_prompts: generation.prompt_logprobs,
+            told_of_prompts: vec![None; work.prompts.len()],
             tells_tokens: generation.return_token_ids.unwrap_or(false),
             echoes,
         };
@@ -184,6 +209,9 @@ impl Writes for Completions {
                 all.extend(more);
             }
         }
+        for (index, choice) in whole.iter_mut().enumerate() {
+            choice.prompt_logprobs = self.told_of_prompts[index / self.choices].clone();
+        }
         Ok(self.frame.whole(OBJECT, whole))
     }
 }
@@ -201,7 +229,7 @@ impl Format for Completions {
 
     fn piece(&mut self, index: usize, piece: Piece) -> Result<Vec<Self::Event>, ApiError> {
         let choice = self.take(index, piece)?;
-        let tells_tokens = self.tells_logprobs || self.tells_tokens;
+        let tells_tokens = self.likeliest.is_some() || self.tells_tokens;
         if choice.text.is_empty() && choice.finish_reason.is_none() && !tells_tokens {
             return Ok(Vec::new());
         }

@@ -24,8 +24,8 @@ pub(super) struct Wishes<'a> {
     pub(super) most_tokens_param: &'static str,
     /// How many likeliest tokens to tell, if any log-probabilities.
     pub(super) likeliest: Option<usize>,
-    /// Whether those of the prompt are told too.
-    pub(super) of_prompt: bool,
+    /// The same of the prompt's tokens, if it is told again with them.
+    pub(super) echoed: Option<usize>,
     /// What answers are held to, and the parameter that says so.
     pub(super) form: Option<(&'static str, Form)>,
     /// Special tokens that are written out for whoever reads the answers, though not for the client.
@@ -56,7 +56,7 @@ impl App {
     /// # Errors
     /// 400, naming the parameter that is wrong; 404 for a model that is not here.
     pub(super) fn prepare(&self, wishes: Wishes) -> Result<Work, ApiError> {
-        let Wishes { generation, tenant, prompts, likeliest, of_prompt, .. } = wishes;
+        let Wishes { generation, tenant, prompts, likeliest, echoed, .. } = wishes;
         let vocabulary = self.limits().vocabulary;
         let sampling = generation.sampling(&self.sampling, vocabulary)?;
         let priority = self.priority(generation.priority)?;
@@ -67,11 +67,18 @@ impl App {
             let expected = format!("at most {MOST_CHOICES} answers to all prompts together");
             return Err(ApiError::value("n", format!("asking for {answers} answers"), &expected));
         }
-        let long = prompts.iter().find(|asked| asked.tokens.len() > MOST_PROMPT_LOGPROBS);
-        if let Some(asked) = long.filter(|_| of_prompt) {
-            let found = format!("with echo and a prompt of {} tokens", asked.tokens.len());
+        let of_prompt = generation.likeliest_of_prompt()?;
+        let longest = prompts.iter().map(|asked| asked.tokens.len()).max().unwrap_or(0);
+        if longest > MOST_PROMPT_LOGPROBS {
             let expected = format!("a prompt of at most {MOST_PROMPT_LOGPROBS}");
-            return Err(ApiError::value("logprobs", found, &expected));
+            if echoed.is_some() {
+                let found = format!("with echo and a prompt of {longest} tokens");
+                return Err(ApiError::value("logprobs", found, &expected));
+            }
+            if of_prompt.is_some() {
+                let found = format!("with a prompt of {longest} tokens");
+                return Err(ApiError::value("prompt_logprobs", found, &expected));
+            }
         }
         let rules = generation.rules(&self.tokenizer, vocabulary)?.map(Arc::new);
         let end_tokens = generation.end_tokens(&self.end_tokens, vocabulary)?;
@@ -101,6 +108,8 @@ impl App {
             let first_seed = generation.first_seed();
             for choice in 0..choices as u64 {
                 let seed = first_seed.wrapping_add(choice);
+                // What is known of a prompt is the same for all answers to it: one finds it out.
+                let of_prompt = of_prompt.filter(|_| choice == 0);
                 requests.push(EngineRequest {
                     sampling: Sampling { seed, ..sampling.clone() },
                     min_tokens,
@@ -108,7 +117,7 @@ impl App {
                     priority,
                     salt,
                     logprobs: likeliest,
-                    prompt_logprobs: of_prompt,
+                    prompt_logprobs: echoed.max(of_prompt),
                     constraint: self.constraint(wishes.form.as_ref())?,
                     rules: rules.clone(),
                     ..EngineRequest::new(asked.tokens.clone(), most)

@@ -59,7 +59,7 @@ impl Talk {
             most_tokens: request.most_tokens()?,
             most_tokens_param: request.most_tokens_param(),
             likeliest,
-            of_prompt: false,
+            echoed: None,
             form,
             marks: marks.iter().map(|mark| mark.token).collect(),
         })?;

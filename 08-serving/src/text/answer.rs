@@ -110,7 +110,7 @@ impl<'a> Answer<'a> {
 
     fn token(&mut self, event: TokenEvent) -> Result<Option<Piece>> {
         let Some(writer) = &mut self.writer else { return Ok(None) };
-        let TokenEvent { token, logprob, top } = event;
+        let TokenEvent { token, logprob, top, .. } = event;
         self.tokens += 1;
         // The engine ends the answer with the first of these; it is no part of the text.
         if self.end_tokens.contains(&token) {

@@ -337,7 +337,7 @@ fn short_prompts_and_those_that_must_be_run_are_read_here() {
     let mut writer = writer(&desk, options(900));
     let short = Asked::new(Dice(4).tokens(64), 3);
     let scored = Asked::new(Dice(5).tokens(100), 3);
-    let scored = EngineRequest { prompt_logprobs: true, ..scored.request() };
+    let scored = EngineRequest { prompt_logprobs: Some(0), ..scored.request() };
     let embedded = EngineRequest::embedding(Dice(6).tokens(100));
     let requests = [short.request(), scored];
     let mut answers = requests.map(|request| Answer::of(writer.submit(request).unwrap()));

@@ -67,7 +67,7 @@ fn an_embedding_is_asked_for_alone() {
     let engine = engine(options(400));
     for request in [
         EngineRequest { max_tokens: 3, ..EngineRequest::embedding(vec![1, 2]) },
-        EngineRequest { prompt_logprobs: true, ..EngineRequest::embedding(vec![1, 2]) },
+        EngineRequest { prompt_logprobs: Some(0), ..EngineRequest::embedding(vec![1, 2]) },
     ] {
         let refused = engine.submit(request).err().unwrap();
         assert!(matches!(refused, Refused::Invalid(_)), "{refused}");

@@ -103,7 +103,7 @@ fn one_alone_fits_beside_what_it_has_read_again() {
     let mut engine = engine(EngineOptions { draft: 0, ..options(64) });
     serve(&mut engine, &[Asked::new(shared.clone(), 1)]);
     let asked = Asked::new([shared, dice.tokens(8)].concat(), 41);
-    let request = EngineRequest { prompt_logprobs: true, ..asked.request() };
+    let request = EngineRequest { prompt_logprobs: Some(0), ..asked.request() };
     let mut answers = [Answer::of(engine.submit(request).unwrap())];
     run(&mut engine, &mut answers);
     assert_as_alone(&[asked], &answers, "one alone");

@@ -11,6 +11,7 @@ mod forms;
 mod kv_events;
 mod origins;
 mod prefill;
+mod prompt_logprobs;
 mod refusals;
 mod responses;
 mod rules;

@@ -332,6 +332,8 @@ fn the_document_lists_every_parameter() {
         "reasoning_effort",
         "structured_outputs",
         "return_token_ids",
+        "prompt_logprobs",
+        "decoded_token",
         "cached_tokens",
         "input",
         "encoding_format",

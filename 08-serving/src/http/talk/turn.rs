@@ -254,7 +254,8 @@ mod tests {
         let mut turn = Turn::new(&calling, false, Thinking::Over, hidden);
         let mut whole = Turned::default();
         let tokens = tokenizer.encode(said).unwrap();
-        let token = |token| Event::Token(TokenEvent { token, logprob: None, top: Vec::new() });
+        let token =
+            |token| Event::Token(TokenEvent { token, logprob: None, rank: None, top: Vec::new() });
         let end = Event::Finished { reason: FinishReason::Stop, usage: Usage::default() };
         for event in tokens.into_iter().map(token).chain([end]) {
             if let Some(piece) = answer.take(event).unwrap() {
