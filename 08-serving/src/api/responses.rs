@@ -2,6 +2,7 @@
 //! words, and is made one.
 
 mod answer;
+mod beginnings;
 mod echo;
 mod events;
 mod items;
@@ -10,6 +11,7 @@ pub use answer::{
     Failure, Incomplete, InputDetails, OutputDetails, OutputItem, Part, ResponseAnswer,
     ResponseUsage, Status,
 };
+pub use beginnings::beginnings;
 pub use echo::Echo;
 pub use events::{ResponseEvent, What};
 pub use items::{Input, Item, ItemContent, ItemPart};
@@ -55,7 +57,7 @@ pub struct ResponseRequest {
     /// How many of the likeliest tokens to tell with each; only where `include` asks for log-probabilities.
     #[schema(maximum = 20)]
     pub top_logprobs: Option<usize>,
-    /// What becomes of a conversation that is too long: it is refused.
+    /// What becomes of a conversation that is too long for the model: it is refused, if nothing is said.
     pub truncation: Option<Truncation>,
     /// Values that the chat template asks for by name, as in chat completions.
     #[schema(value_type = Option<Object>)]
@@ -217,12 +219,14 @@ pub enum Include {
 }
 
 /// What becomes of a conversation that is too long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Truncation {
     /// It is refused.
+    #[default]
     Disabled,
-    /// OpenAI would leave its beginning out; here it is refused all the same.
+    /// Its oldest items are left out until it fits, with `max_output_tokens` if they are given. `instructions` stay, and so does the
+    /// last item: where that does not fit it is refused.
     Auto,
 }
 

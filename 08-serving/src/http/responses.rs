@@ -9,10 +9,11 @@ use super::prepare::Work;
 use super::talk::{Talk, Turn};
 use crate::api::responses::{
     Choice, Echo, Failure, Incomplete, InputDetails, OutputDetails, Reasoning, ResponseAnswer,
-    ResponseEvent, ResponseRequest, ResponseUsage, Status, TextConfig, TextFormat, What,
+    ResponseEvent, ResponseRequest, ResponseUsage, Status, TextConfig, TextFormat, Truncation,
+    What,
 };
 use crate::api::tools::ToolWord;
-use crate::api::{ApiError, ChatLogprobs, now, read};
+use crate::api::{ApiError, ChatLogprobs, TOO_LONG, now, read};
 use crate::text::Piece;
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
@@ -20,9 +21,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use output::Output;
 use serde_json::json;
+use shortened::shortened;
 use std::sync::Arc;
 
 mod output;
+mod shortened;
 
 /// What a response is written with.
 struct Responses {
@@ -100,7 +103,7 @@ fn asked(request: &ResponseRequest) -> Result<ResponseAnswer, ApiError> {
         temperature: 1.0,
         top_p: 1.0,
         top_logprobs: request.top_logprobs.unwrap_or(0),
-        truncation: "disabled",
+        truncation: request.truncation.unwrap_or_default(),
         background: false,
         store: false,
         previous_response_id: None,
@@ -175,7 +178,15 @@ impl Writes for Responses {
         app.check_model(generation.model.as_deref())?;
         let streams = generation.streaming()?;
         let mut answer = asked(&request)?;
-        let talk = Talk::of(app, tenant, request.into_chat()?);
+        let truncated = request.truncation == Some(Truncation::Auto);
+        let whole = truncated.then(|| request.clone());
+        let mut talk = Talk::of(app, tenant, request.into_chat()?);
+        if let Err(refused) = &talk
+            && refused.error.code == Some(TOO_LONG)
+            && let Some(shorter) = whole.and_then(|whole| shortened(app, whole))
+        {
+            talk = Talk::of(app, tenant, shorter);
+        }
         let Talk { mut work, mut turns, tells_logprobs } =
             talk.map_err(|refused| refused.by_names(&NAMES))?;
         work.param = "input";

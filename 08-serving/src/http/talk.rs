@@ -71,6 +71,15 @@ impl Talk {
     }
 }
 
+/// How many tokens the conversation of a request has, as the model is to see it.
+///
+/// # Errors
+/// 400, naming the parameter that is wrong.
+pub(super) fn prompt_tokens(app: &App, request: &ChatRequest) -> Result<usize, ApiError> {
+    let calling = Calling::new(request.tools.clone(), request.tool_choice.clone())?;
+    Ok(prompt(app, request, &calling)?.tokens.len())
+}
+
 /// The conversation as the model is to see it.
 fn prompt(app: &App, request: &ChatRequest, calling: &Calling) -> Result<Asked, ApiError> {
     let effort = request.reasoning_effort.iter();

@@ -20,3 +20,4 @@ mod small;
 mod streams;
 mod thoughts;
 mod tools;
+mod truncation;

@@ -1,6 +1,6 @@
 //! What a response is.
 
-use super::{Choice, Echo, FunctionTool, Reasoning, TextConfig};
+use super::{Choice, Echo, FunctionTool, Reasoning, TextConfig, Truncation};
 use crate::api::TokenLogprob;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -53,8 +53,8 @@ pub struct ResponseAnswer {
     pub top_p: f32,
     /// How many of the likeliest tokens are told.
     pub top_logprobs: usize,
-    /// `"disabled"`
-    pub truncation: &'static str,
+    /// What becomes of a conversation that is too long.
+    pub truncation: Truncation,
     /// Whether it is made while nobody waits: it is not.
     pub background: bool,
     /// Whether it is kept: it is not.
