@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
+use tracing::Instrument;
 
 /// Pieces that wait to be sent, of all answers to a request together.
 const WAITING: usize = 16;
@@ -104,7 +105,7 @@ pub(super) fn start(app: &Arc<App>, work: Work, come: Instant) -> Result<Pieces,
             hopes,
             come,
         };
-        tokio::spawn(follow(app.clone(), following, sender.clone()));
+        tokio::spawn(follow(app.clone(), following, sender.clone()).in_current_span());
     }
     Ok(Pieces::new(pieces, answers))
 }

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::info;
+use tracing::{Instrument, debug_span, info};
 
 /// Every path there is. All but `/health` and `/ping` want a key, if there are keys; what is answered to a path that is
 /// not there does as well.
@@ -113,13 +113,15 @@ async fn wrong_method(request: Request) -> ApiError {
     ApiError::refused(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-/// Writes a line for each answer, and counts it. Line and answer have the request's name.
+/// Writes a line for each answer, and counts it. Line and answer have the request's name, and so has whatever is noted on the
+/// way.
 async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let id = request_id::of_request(request.headers());
     let begun = Instant::now();
-    let mut response = next.run(request).await.into_response();
+    let way = debug_span!("request", id);
+    let mut response = next.run(request).instrument(way).await.into_response();
     response.headers_mut().insert(REQUEST_ID, request_id::value(&id));
     app.metrics.answered(route.as_ref().map(MatchedPath::as_str), response.status());
     let (status, ms) = (response.status().as_u16(), begun.elapsed().as_millis() as u64);

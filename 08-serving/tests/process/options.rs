@@ -187,6 +187,11 @@ fn the_log_has_what_it_is_asked_for() {
     server.ask("Once upon a time").unwrap();
     server.logs("tokens=24");
     server.logs("method=POST path=\"/v1/completions\" status=200");
+    // All lines of a request have its name.
+    server.ask_as("mill-7", 3, false);
+    server.logs("request{id=\"mill-7\"}: an answer has ended");
+    server.ask_as("mill-8", 400, true);
+    server.logs("request{id=\"mill-8\"}: a client has gone before its answer was done");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
     let refused = command.arg("serve").env("RUST_LOG", "serving=loud").output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();

@@ -94,6 +94,22 @@ impl Server {
         self.send(path, body).unwrap()
     }
 
+    /// Asks for so many tokens, calls the request so, and goes away once something has been said, or all.
+    pub(crate) fn ask_as(&self, id: &str, tokens: usize, leaves: bool) {
+        // So many that no machine is done with all of them before it is left.
+        let n = if leaves { 64 } else { 1 };
+        let body = json!({
+            "prompt": "Once", "max_tokens": tokens, "ignore_eos": true, "stream": leaves, "n": n,
+        });
+        let request = self.agent.post(format!("{}/v1/completions", self.url));
+        let request = request.header("content-type", "application/json").header("x-request-id", id);
+        let mut answer = request.send(body.to_string()).unwrap();
+        match leaves {
+            true => drop(answer),
+            false => drop(answer.body_mut().read_to_string().unwrap()),
+        }
+    }
+
     /// What it says to a POST that it refuses.
     pub(crate) fn post_for_error(&self, path: &str, body: &Value) -> String {
         let answer = self.post(path, body);
