@@ -93,7 +93,7 @@ impl CompletionRequest {
     /// Checks that not too much is told of prompts: each answer has it.
     ///
     /// # Errors
-    /// 400: that it is.
+    /// 400: it is too much.
     pub fn check_told(&self, prompts: &[Asked]) -> Result<(), ApiError> {
         let answers = self.generation.n.unwrap_or(1);
         let tokens = prompts.iter().map(|asked| asked.tokens.len()).sum::<usize>();

@@ -61,7 +61,8 @@ pub struct Generation {
     pub repetition_penalty: Option<f32>,
     /// Added to the scores of single tokens, by their ids. From -100 to 100.
     pub logit_bias: Option<BTreeMap<String, f32>>,
-    /// The only tokens that the answer may have, by their ids; one that lacks the model's end tokens goes on to `max_tokens`.
+    /// The only tokens that the answer may have, by their ids. Without the model's end tokens among them it goes on to `max_tokens`,
+    /// unless it is held to a form and the form is whole.
     #[schema(min_items = 1)]
     pub allowed_token_ids: Option<Vec<u32>>,
     /// Words that the answer is not to have, at its beginning or after a space: the last token of one does not follow its

@@ -144,11 +144,11 @@ impl Member {
         if let Some(allowed) = allowed {
             allowed.keep(scores.to_mut());
         }
-        if let Some(rules) = &self.rules {
+        // What is whole ends, whatever else may be said, and however many tokens were asked for at least.
+        if let Some(rules) = self.rules.as_ref().filter(|_| self.may_go_on(&scores)) {
             rules.apply(scores.to_mut(), &self.text[self.prompt..]);
             check_left(&scores)?;
         }
-        // What is whole ends, however many tokens were asked for at least.
         if self.generated() < self.min_tokens && self.may_go_on(&scores) {
             for &token in &self.end_tokens {
                 scores.to_mut()[token as usize] = f32::NEG_INFINITY;

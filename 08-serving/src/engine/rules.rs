@@ -9,7 +9,7 @@ const LEFT: &str = "number of tokens that the request lets come next";
 /// What a request allows and forbids. Answers to one prompt share it.
 ///
 /// It says of a text alone what may follow it. So a guess is judged as any token is, and whoever gave up its place goes on as
-/// before. Together with the form of an answer, a token must be allowed by both.
+/// before. Together with the form of an answer, a token must be allowed by both, but for the end of one that is whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The only tokens that may be written, end tokens included; none if all may.
