@@ -178,7 +178,7 @@ impl Engine {
                 *asked = MOST_ASKED;
                 *stage = Stage::Idle;
             }
-            // What was read goes on from what has gone meanwhile.
+            // What was read follows blocks that have gone since: all of it is read again.
             Stage::Asked(read) if is_next && !read.is_awaited && *asked < MOST_ASKED => {
                 let known = prefixes.at_hand(member.salt, beginning, names) * self.options.block;
                 if known < read.known {
