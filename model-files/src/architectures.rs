@@ -12,6 +12,7 @@
 //! | `qwen3_moe.rs` | Qwen3 with experts, by way of rung 03 |
 //! | `windows.rs` | Qwen3, Mistral, and this project's hybrid: windows, QK norm, shared layers |
 //! | `phi3.rs` | matrices that are several in one, heads that RoPE turns in part |
+//! | `granite.rs` | numbers on embeddings, halves of blocks, scores and logits |
 //! | `gemma.rs` | Gemma 2 and 3: norms on both sides, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts, by way of rung 03 |
 //! | `parts.rs`, `steps.rs` | what blocks of these families are made of |
@@ -19,6 +20,7 @@
 mod deepseek;
 mod fields;
 mod gemma;
+mod granite;
 mod parts;
 mod phi3;
 mod qwen2;
@@ -37,7 +39,7 @@ use naive_decode::{
 type Read = fn(&Fields) -> Result<Architecture>;
 
 /// Every architecture that is read, by the name that `config.json` has for it.
-const KNOWN: [(&str, Read); 13] = [
+const KNOWN: [(&str, Read); 14] = [
     ("LlamaForCausalLM", llama),
     ("MistralForCausalLM", windows::read),
     ("SmolLM3ForCausalLM", smollm3::read),
@@ -45,6 +47,7 @@ const KNOWN: [(&str, Read); 13] = [
     ("Qwen3ForCausalLM", windows::read),
     ("Qwen3MoeForCausalLM", qwen3_moe::read),
     ("Phi3ForCausalLM", phi3::read),
+    ("GraniteForCausalLM", granite::read),
     ("Gemma2ForCausalLM", gemma::read_2),
     ("Gemma3ForCausalLM", gemma::read_3),
     ("Gemma3ForConditionalGeneration", gemma::read_text_of_3),

@@ -19,7 +19,8 @@ impl ModelFiles {
     /// If its blocks are another family's, or the stretching is not known.
     pub fn plain_llama(&self, context: Option<usize>) -> Result<PlainLlama> {
         if !self.family().is_plain_llama() {
-            let expected = "Llama's blocks: no windows, biases, norms of heads, latents or experts";
+            let expected =
+                "Llama's blocks: no windows, biases, factors, other norms, latents or experts";
             return Err(Error::invalid("the model's architecture", "another family's", expected));
         }
         let config = Config { rope_scaling: None, ..self.config.clone() };

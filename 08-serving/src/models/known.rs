@@ -27,7 +27,7 @@ pub(super) fn known() -> Result<Vec<(&'static Known, Architecture)>> {
 }
 
 /// Smallest first within an architecture.
-const KNOWN: [Known; 12] = [
+const KNOWN: [Known; 13] = [
     Known {
         name: "HuggingFaceTB/SmolLM2-135M-Instruct",
         licence: "apache-2.0",
@@ -129,6 +129,17 @@ const KNOWN: [Known; 12] = [
             "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
             "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
             "use_sliding_window": false, "tie_word_embeddings": true}"#,
+    },
+    Known {
+        name: "ibm-granite/granite-3.3-2b-instruct",
+        licence: "apache-2.0",
+        parameters: 2_533_539_840,
+        config: r#"{"architectures": ["GraniteForCausalLM"], "hidden_size": 2048,
+            "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "intermediate_size": 8192, "vocab_size": 49159, "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-5, "rope_theta": 1e7, "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22, "attention_multiplier": 0.015625, "logits_scaling": 8.0,
+            "tie_word_embeddings": true}"#,
     },
     Known {
         name: "microsoft/Phi-3-mini-4k-instruct",

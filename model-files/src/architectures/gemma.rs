@@ -8,13 +8,12 @@ mod read;
 
 pub(super) use read::{read_2, read_3, read_text_of_3};
 
-use super::parts::{Capped, Normed};
+use super::parts::{Capped, Normed, Scaled};
 use super::steps::{ANY_POSITION, OwnRope};
 use super::{Family, Source, Writer};
 use gqa_mla::hybrid::QkNorm;
 use naive_decode::kernels::gelu_gate;
-use naive_decode::{Block, Config, Embedding, Gated, Grouped, Model, Parts, Result, Rope};
-use ndarray::Array2;
+use naive_decode::{Block, Config, Gated, Grouped, Model, Parts, Result, Rope};
 use std::sync::Arc;
 
 /// What Gemma has beyond Llama.
@@ -102,17 +101,5 @@ impl Gemma {
             (Some(_), Some(rope)) => Grouped::with(index, OwnRope { step, rope: rope.clone() }),
             _ => Grouped::with(index, step),
         })
-    }
-}
-
-/// Rows of a table times a number.
-struct Scaled {
-    table: Box<dyn Embedding>,
-    factor: f32,
-}
-
-impl Embedding for Scaled {
-    fn rows(&self, tokens: &[usize]) -> Array2<f32> {
-        self.table.rows(tokens) * self.factor
     }
 }

@@ -24,13 +24,14 @@ pub(super) struct Dialect {
 }
 
 /// Every architecture that is read.
-const DIALECTS: [Dialect; 9] = [
+const DIALECTS: [Dialect; 10] = [
     dialect("llama", "LlamaForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
     dialect("smollm3", "SmolLM3ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
     dialect("qwen2", "Qwen2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).with(QKV_BIASES),
     dialect("qwen3", "Qwen3ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS]),
     dialect("qwen3moe", "Qwen3MoeForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS, EXPERTS]),
     dialect("phi3", "Phi3ForCausalLM", &[SHARED, FUSED, LLAMA_NORMS]),
+    dialect("granite", "GraniteForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
     dialect("gemma2", "Gemma2ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS]),
     dialect("gemma3", "Gemma3ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS, QK_NORMS]),
     dialect(

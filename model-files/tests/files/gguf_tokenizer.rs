@@ -217,6 +217,7 @@ fn rules_differ_in_where_words_end() {
     };
     // Digits: one by one, by threes, or all together.
     assert_eq!(split("smollm", "1234"), ["1", "2", "3", "4"]);
+    assert_eq!(split("refact", "1234"), ["1", "2", "3", "4"]);
     assert_eq!(split("qwen2", "1234"), ["1", "2", "3", "4"]);
     assert_eq!(split("llama-bpe", "1234"), ["123", "4"]);
     assert_eq!(split("gpt-2", "1234"), ["12", "34"]);

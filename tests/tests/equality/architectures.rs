@@ -70,6 +70,9 @@ const QWEN3_MOE: &str = r#""architectures": ["Qwen3MoeForCausalLM"], "head_dim":
 const PHI3: &str = r#""architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.5,
     "sliding_window": 70"#;
 
+const GRANITE: &str = r#""architectures": ["GraniteForCausalLM"], "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 3.0"#;
+
 const GEMMA2: &str = r#""architectures": ["Gemma2ForCausalLM"], "head_dim": 16,
     "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": 2.0,
     "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 20, "sliding_window": 48"#;
@@ -80,7 +83,7 @@ const GEMMA3: &str = r#""architectures": ["Gemma3ForCausalLM"], "head_dim": 16,
 
 type Build = fn(Isa, Element) -> Model;
 
-const MODELS: [(&str, Build); 11] = [
+const MODELS: [(&str, Build); 12] = [
     ("latents, explicit", |isa, element| latent(Form::Explicit, None, isa, element)),
     ("latents, absorbed", |isa, element| latent(Form::Absorbed, None, isa, element)),
     ("compressed queries, explicit", |isa, element| latent(Form::Explicit, Some(20), isa, element)),
@@ -90,6 +93,7 @@ const MODELS: [(&str, Build); 11] = [
     ("Qwen2", |isa, element| family(QWEN2, isa, element)),
     ("Qwen3 MoE", |isa, element| family(QWEN3_MOE, isa, element)),
     ("Phi-3", |isa, element| family(PHI3, isa, element)),
+    ("Granite", |isa, element| family(GRANITE, isa, element)),
     ("Gemma 2", |isa, element| family(GEMMA2, isa, element)),
     ("Gemma 3", |isa, element| family(GEMMA3, isa, element)),
 ];
@@ -162,6 +166,8 @@ fn every_processor_gives_these_bits() {
     Qwen3 MoE, Bf16: 7503c21ecff7fe29
     Phi-3, F32: 6cc2a07e309cd1ff
     Phi-3, Bf16: bb23e8e9135d1174
+    Granite, F32: 7bebeb2788015d5a
+    Granite, Bf16: f52b131d4a048111
     Gemma 2, F32: 727c6374d6ad5093
     Gemma 2, Bf16: 3d301a93d71b8301
     Gemma 3, F32: feda672747046c01

@@ -12,6 +12,7 @@
 //! | `qwen3_moe.rs` | Qwen3's experts |
 //! | `qwen3_mistral.rs` | QK norm; windows |
 //! | `phi3.rs` | matrices that are several in one, heads turned in part |
+//! | `granite.rs` | numbers on embeddings, halves of blocks, scores and logits |
 //! | `gemma.rs` | norms on both sides, GELU, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts |
 //! | `gguf_types.rs` | every quantisation type that candle has, bit for bit |
@@ -25,6 +26,7 @@ mod compare;
 mod deepseek;
 mod gemma;
 mod gguf_types;
+mod granite;
 mod llama;
 mod phi3;
 mod qwen2;

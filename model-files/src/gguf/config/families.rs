@@ -37,6 +37,7 @@ pub(super) fn add(
             Ok(())
         }
         "phi3" => family.add_longrope(longrope, fields),
+        "granite" => family.add_factors(fields),
         "gemma2" | "gemma3" => family.add_gemma(fields),
         _ => Ok(()),
     }
@@ -116,6 +117,39 @@ impl Family<'_> {
         }
         fields.insert("hidden_activation".into(), "gelu_pytorch_tanh".into());
         Ok(())
+    }
+
+    /// Granite's factors. What the file leaves out, or has as 0, is as in llama.cpp: none, and scores as Llama's.
+    ///
+    /// # Errors
+    /// If queries and keys are not turned, as in models of the family that are not attention alone.
+    fn add_factors(&self, fields: &mut Map<String, Value>) -> Result<()> {
+        for (part, field) in [
+            ("embedding_scale", "embedding_multiplier"),
+            ("residual_scale", "residual_multiplier"),
+            ("attention.scale", "attention_multiplier"),
+            ("logit_scale", "logits_scaling"),
+        ] {
+            if let Some(factor) = self.float(part)?.filter(|&factor| factor != 0.0) {
+                fields.insert(field.into(), factor.into());
+            }
+        }
+        if !fields.contains_key("attention_multiplier") {
+            let (heads, width) =
+                (self.needed("attention.head_count")?, self.needed("embedding_length")?);
+            let head_dim = fields.get("head_dim").and_then(Value::as_u64);
+            let head_dim = head_dim.unwrap_or(width / heads.max(1));
+            let scale = 1.0 / (head_dim as f32).sqrt();
+            fields.insert("attention_multiplier".into(), f64::from(scale).into());
+        }
+        let key = self.dialect.key("rope.scaling.finetuned");
+        match self.metadata.flag(&key)? {
+            Some(false) => {
+                let expected = "true: in this family it says whether there is RoPE, and models without are not read";
+                Err(self.metadata.mismatch(&key, "false", expected))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Qwen3's experts, whose weights for a row are always made to come to one.

@@ -37,6 +37,7 @@ fn families() -> Vec<(Value, &'static str, Vec<usize>)> {
         (tiny::qwen3_moe(), "model.layers.1.mlp.experts.4.down_proj.weight", vec![48, 24]),
         (tiny::phi3(), "model.layers.1.self_attn.qkv_proj.weight", vec![96, 48]),
         (tiny::phi3(), "model.layers.1.mlp.gate_up_proj.weight", vec![160, 48]),
+        (tiny::granite(), "model.layers.1.mlp.gate_proj.weight", vec![80, 48]),
         (tiny::gemma2(), "model.layers.1.pre_feedforward_layernorm.weight", vec![48]),
         (tiny::gemma3(), "model.layers.1.self_attn.k_norm.weight", vec![16]),
         (tiny::deepseek2(), "model.layers.1.self_attn.kv_b_proj.weight", vec![112, 24]),
@@ -173,6 +174,27 @@ fn configs_that_contradict_themselves_are_refused_by_field() {
             ["original_max_position_embeddings", "missing", "a number of tokens"],
         ),
         (
+            tiny::granite(),
+            json!({ "embedding_multiplier": 0.0 }),
+            ["embedding_multiplier", "0.0", "above 0"],
+        ),
+        (
+            tiny::granite(),
+            json!({ "residual_multiplier": "x" }),
+            ["residual_multiplier", "x", "a number"],
+        ),
+        (
+            tiny::granite(),
+            json!({ "attention_multiplier": -0.5 }),
+            ["attention_multiplier", "-0.5", "above 0"],
+        ),
+        (
+            tiny::granite(),
+            json!({ "logits_scaling": 1e-60 }),
+            ["logits_scaling", "1e-60", "32 bits"],
+        ),
+        (tiny::granite(), json!({ "attention_bias": true }), ["attention_bias", "true", "no bias"]),
+        (
             tiny::gemma2(),
             json!({ "hidden_activation": "relu" }),
             ["hidden_activation", "relu", "gelu_pytorch_tanh"],
@@ -219,6 +241,22 @@ fn configs_that_contradict_themselves_are_refused_by_field() {
         for word in words.iter().chain(&["config.json"]) {
             assert!(said.contains(word), "`{said}` lacks `{word}`");
         }
+    }
+}
+
+/// Whoever runs Llama's blocks by other means, as a GPU does, is not handed others in their place.
+#[test]
+fn blocks_that_are_not_llamas_are_not_taken_for_them() {
+    let plain = |config: Value| {
+        let directory = tempfile::tempdir().unwrap();
+        Checkpoint::random(config).write(directory.path());
+        let files = ModelFiles::open_directory(directory.path()).unwrap();
+        files.plain_llama(None).map(drop).map_err(|error| error.to_string())
+    };
+    plain(tiny::llama()).unwrap();
+    for config in [tiny::qwen2(), tiny::granite(), tiny::gemma2()] {
+        let said = plain(config.clone()).unwrap_err();
+        assert!(said.contains("another family's, expected Llama's blocks"), "{config}: {said}");
     }
 }
 

@@ -142,6 +142,16 @@ pub(crate) fn phi3_partly() -> Value {
     with(phi3(), json!({ "head_dim": null, "hidden_size": 64, "partial_rotary_factor": 0.5 }))
 }
 
+/// Factors that are no powers of two, of which each is felt.
+pub(crate) fn granite() -> Value {
+    let fields = json!({
+        "architectures": ["GraniteForCausalLM"], "tie_word_embeddings": true, "mlp_bias": false,
+        "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+        "attention_multiplier": 0.7, "logits_scaling": 3.0,
+    });
+    with(llama(), fields)
+}
+
 /// Caps low enough to be felt, and windows in every second layer.
 pub(crate) fn gemma2() -> Value {
     let fields = json!({

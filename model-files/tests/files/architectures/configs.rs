@@ -161,6 +161,31 @@ fn the_scalar_of_queries_is_a_factor_on_scores() {
     assert!(logits(&found) == logits(&self::random(&tiny::gemma2())));
 }
 
+/// As in Hugging Face's `GraniteConfig`: the factor on scores is 1, too, where nothing is said.
+#[test]
+fn what_a_granite_leaves_out_is_1() {
+    let fields =
+        ["embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"];
+    for field in fields {
+        let said = logits(&random(&with(tiny::granite(), json!({ field: 1.0 }))));
+        let mut silent = tiny::granite();
+        silent.as_object_mut().unwrap().remove(field);
+        assert!(logits(&random(&silent)) == said, "{field}");
+        assert!(logits(&random(&tiny::granite())) != said, "{field}");
+    }
+    // With Llama's factors it is Llama.
+    let plain = fields.map(|field| match field {
+        "attention_multiplier" => (field, f64::from(1.0 / 12_f32.sqrt())),
+        _ => (field, 1.0),
+    });
+    let plain: serde_json::Map<_, _> =
+        plain.into_iter().map(|(field, factor)| (field.to_owned(), json!(factor))).collect();
+    let llama = with(tiny::llama(), json!({ "tie_word_embeddings": true }));
+    assert!(
+        logits(&random(&with(tiny::granite(), Value::Object(plain)))) == logits(&random(&llama))
+    );
+}
+
 /// As in Hugging Face's `Gemma2Config`; `null` says that there is none.
 #[test]
 fn what_a_gemma_2_leaves_out_is_as_usual() {

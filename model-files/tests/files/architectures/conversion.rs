@@ -53,7 +53,7 @@ impl Conversion<'_> {
         if self.is_gemma() && name.ends_with("norm.weight") {
             values.iter_mut().for_each(|v| *v += 1.0);
         }
-        let is_permuted = ["llama", "smollm3"].contains(&self.name);
+        let is_permuted = ["llama", "smollm3", "granite"].contains(&self.name);
         if is_permuted && name.contains("q_proj") {
             values = interleaved(&values, self.number("num_attention_heads"), shape);
         }
@@ -170,6 +170,10 @@ impl Conversion<'_> {
             ("attn_logit_softcapping", "attn_logit_softcapping"),
             ("final_logit_softcapping", "final_logit_softcapping"),
             ("expert_weights_scale", "routed_scaling_factor"),
+            ("embedding_scale", "embedding_multiplier"),
+            ("residual_scale", "residual_multiplier"),
+            ("attention.scale", "attention_multiplier"),
+            ("logit_scale", "logits_scaling"),
         ] {
             if let Some(number) = self.config[field].as_f64() {
                 put(key, Meta::F32(number as f32));

@@ -113,6 +113,59 @@ fn divisors_of_rope_are_no_weights() {
 }
 
 #[test]
+fn granite_from_gguf_is_granite() {
+    compare(tiny::granite(), "granite", false);
+    let apart = json!({ "tie_word_embeddings": false, "head_dim": null });
+    compare(tiny::with(tiny::granite(), apart), "granite", false);
+}
+
+/// As in llama.cpp; 0 says that there is none.
+#[test]
+fn what_a_granite_from_gguf_leaves_out_is_as_llama_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |file: &GgufFile| ModelFiles::open_gguf(&file.write(directory.path())).unwrap();
+    let root = f64::from(1.0 / 12_f32.sqrt());
+    for (key, field, as_llama) in [
+        ("granite.embedding_scale", "embedding_multiplier", 1.0),
+        ("granite.residual_scale", "residual_multiplier", 1.0),
+        ("granite.attention.scale", "attention_multiplier", root),
+        ("granite.logit_scale", "logits_scaling", 1.0),
+    ] {
+        let config = tiny::with(tiny::granite(), json!({ field: as_llama }));
+        let said = logits(&open(&as_gguf(&Checkpoint::random(config), "granite", false)));
+        let mut file = as_gguf(&Checkpoint::random(tiny::granite()), "granite", false);
+        assert!(logits(&open(&file)) != said, "{key}");
+        file.set(key, Meta::F32(0.0));
+        assert!(logits(&open(&file)) == said, "{key}, 0");
+        file.remove(key);
+        assert!(logits(&open(&file)) == said, "{key}, left out");
+    }
+}
+
+#[test]
+fn factors_and_turns_that_no_granite_has_are_refused_by_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = as_gguf(&Checkpoint::random(tiny::granite()), "granite", false);
+    let said = |key: &str, value: Meta| {
+        let mut file = file.clone();
+        file.set(key, value);
+        let opened = ModelFiles::open_gguf(&file.write(directory.path()));
+        opened.map(drop).map_err(|error| error.to_string())
+    };
+    let key = "granite.rope.scaling.finetuned";
+    said(key, Meta::Bool(true)).unwrap();
+    let still = said(key, Meta::Bool(false)).unwrap_err();
+    assert!(still.contains(&format!("metadata `{key}` is false, expected true")), "{still}");
+    let negative = said("granite.residual_scale", Meta::F32(-0.5)).unwrap_err();
+    assert!(
+        negative.contains("residual_multiplier is -0.5, expected a number above 0"),
+        "{negative}"
+    );
+    let experts = said("granite.expert_count", Meta::U32(4)).unwrap_err();
+    assert!(experts.contains("`granite.expert_count` is 4, expected none"), "{experts}");
+}
+
+#[test]
 fn gemma2_from_gguf_is_gemma2() {
     compare(tiny::gemma2(), "gemma2", false);
 }

@@ -113,7 +113,8 @@ const DEFAULT: [&str; 4] = [
 const RULES: [Rule; 11] = [
     Rule { names: &["default"], words: Words::Patterns(&DEFAULT), ..GPT_2 },
     GPT_2,
-    Rule { names: &["smollm", "starcoder", "codeshell"], words: Words::Digits, ..GPT_2 },
+    // "refact" is Granite's.
+    Rule { names: &["smollm", "starcoder", "codeshell", "refact"], words: Words::Digits, ..GPT_2 },
     Rule {
         names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"],
         words: Words::Patterns(&[LLAMA_3]),
