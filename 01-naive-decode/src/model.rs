@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One transformer block.
 pub struct Block {
-    /// RMSNorm weight before attention, `[hidden]`.
-    pub attention_norm: Vec<f32>,
+    /// RMSNorm weight before attention, `[hidden]`; none where attention reads the residual stream as it is.
+    pub attention_norm: Option<Vec<f32>>,
     /// Maps around attention.
     pub projection: Box<dyn Projection>,
     /// Factor on the scores.
@@ -32,8 +32,8 @@ pub struct Block {
     pub score_cap: Option<f32>,
     /// How many tokens back a row sees, itself included; everything if not said.
     pub window: Option<usize>,
-    /// RMSNorm weight before the feed-forward, `[hidden]`.
-    pub feed_forward_norm: Vec<f32>,
+    /// RMSNorm weight before the feed-forward, `[hidden]`; none where that reads the stream as it is.
+    pub feed_forward_norm: Option<Vec<f32>>,
     /// The feed-forward.
     pub feed_forward: Box<dyn FeedForward>,
 }
@@ -76,7 +76,9 @@ impl Model {
 
     /// Bytes of weights that one pass reads (of the embedding table, only the rows it looks up).
     pub fn weight_bytes(&self) -> usize {
-        let norms = (2 * self.blocks.len() + 1) * self.config.hidden_size * size_of::<f32>();
+        let norms = self.blocks.iter().flat_map(|b| [&b.attention_norm, &b.feed_forward_norm]);
+        let norms = norms.flatten().chain([&self.final_norm]);
+        let norms: usize = norms.map(|norm| size_of_val(norm.as_slice())).sum();
         let blocks: usize =
             self.blocks.iter().map(|b| b.projection.bytes() + b.feed_forward.bytes()).sum();
         blocks + self.head.bytes() + norms
@@ -132,7 +134,7 @@ impl Model {
         // The latest keys and values made, and the layer that made them.
         let mut latest: Option<(usize, KeysValues)> = None;
         for (index, block) in self.blocks.iter().enumerate() {
-            let h = self.add_norm(&mut x, made.take(), &block.attention_norm);
+            let h = self.add_norm(&mut x, made.take(), block.attention_norm.as_deref());
             let projected = block.projection.project(h.view(), &positions, &self.rope)?;
             if let Some(mut kv) = projected.kv {
                 self.round(&mut kv, index)?;
@@ -155,7 +157,7 @@ impl Model {
                 x = x.select(Axis(0), &wanted);
             }
             let attended = block.projection.output(attended);
-            let h = self.add_norm(&mut x, Some(attended), &block.feed_forward_norm);
+            let h = self.add_norm(&mut x, Some(attended), block.feed_forward_norm.as_deref());
             made = Some(block.feed_forward.apply(h.view()));
         }
         // Only the rows that somebody will read go through the head, the widest matrix of all.
@@ -163,7 +165,7 @@ impl Model {
             true => rows,
             false => rows.select(Axis(0), &wanted),
         };
-        Ok(self.add_norm(&mut read(x), made.map(read), &self.final_norm))
+        Ok(self.add_norm(&mut read(x), made.map(read), Some(&self.final_norm)))
     }
     // ANCHOR_END: layers
 
@@ -171,7 +173,7 @@ impl Model {
         &self,
         x: &mut Array2<f32>,
         made: Option<Array2<f32>>,
-        weight: &[f32],
+        weight: Option<&[f32]>,
     ) -> Array2<f32> {
         self.residual.add_norm(x, made, weight, self.config.rms_norm_eps)
     }

@@ -312,12 +312,12 @@ impl Parts<'_> {
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let norm = |part: &str| self.vector(&name(part), self.config.hidden_size);
         Ok(Block {
-            attention_norm: norm("input_layernorm.weight")?,
+            attention_norm: Some(norm("input_layernorm.weight")?),
             projection,
             scale: 1.0 / (self.config.head_dim as f32).sqrt(),
             score_cap: None,
             window: None,
-            feed_forward_norm: norm("post_attention_layernorm.weight")?,
+            feed_forward_norm: Some(norm("post_attention_layernorm.weight")?),
             feed_forward,
         })
     }

@@ -66,7 +66,7 @@ impl RopeScaling {
 
     /// What YaRN's authors found queries and keys have to be multiplied by (Peng et al. 2023, section 3.4): scores over a longer
     /// text are sharper then.
-    fn sharpening(factor: f64) -> f64 {
+    pub fn sharpening(factor: f64) -> f64 {
         0.1 * libm::log(factor) + 1.0
     }
 

@@ -368,7 +368,7 @@ fn a_pass_that_fails_half_way_leaves_nothing_behind() {
     // Infinite keys in the second layer: the first has then written and voted already.
     let mut model = small_model(Element::F32);
     let healthy = small_model(Element::F32);
-    model.blocks[1].attention_norm[0] = f32::INFINITY;
+    model.blocks[1].attention_norm.as_mut().unwrap()[0] = f32::INFINITY;
     let budget = Budget::Entries(10);
     let mut cache = EvictingCache::new(&healthy, CAPACITY, 1, budget, HeavyHitters::new()).unwrap();
     feed(&mut cache, &text(30), 6);

@@ -199,7 +199,7 @@ fn the_fast_mode_says_its_name() {
 }
 
 /// A config of each family that makes matrices of others, or has more than Llama's.
-const FAMILIES: [&str; 9] = [
+const FAMILIES: [&str; 10] = [
     r#""architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0]"#,
     r#""architectures": ["Qwen3ForCausalLM"]"#,
     r#""architectures": ["Gemma3ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
@@ -208,6 +208,8 @@ const FAMILIES: [&str; 9] = [
     r#""architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": true"#,
     r#""architectures": ["Qwen3MoeForCausalLM"], "num_experts": 5, "num_experts_per_tok": 2,
        "moe_intermediate_size": 20, "norm_topk_prob": true"#,
+    r#""architectures": ["Olmo3ForCausalLM"], "sliding_window": 3,
+       "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 512}"#,
     r#""architectures": ["GraniteForCausalLM"], "embedding_multiplier": 12.0,
        "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 3.0,
        "tie_word_embeddings": true"#,

@@ -13,6 +13,7 @@
 //! | `windows.rs` | Qwen3, Mistral, and this project's hybrid: windows, QK norm, shared layers |
 //! | `phi3.rs` | matrices that are several in one, heads that RoPE turns in part |
 //! | `granite.rs` | numbers on embeddings, halves of blocks, scores and logits |
+//! | `olmo.rs` | OLMo 2 and 3: norms behind the halves of blocks alone, and over all heads; windows |
 //! | `gemma.rs` | Gemma 2 and 3: norms on both sides, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts, by way of rung 03 |
 //! | `parts.rs`, `steps.rs` | what blocks of these families are made of |
@@ -21,6 +22,7 @@ mod deepseek;
 mod fields;
 mod gemma;
 mod granite;
+mod olmo;
 mod parts;
 mod phi3;
 mod qwen2;
@@ -39,7 +41,7 @@ use naive_decode::{
 type Read = fn(&Fields) -> Result<Architecture>;
 
 /// Every architecture that is read, by the name that `config.json` has for it.
-const KNOWN: [(&str, Read); 14] = [
+const KNOWN: [(&str, Read); 16] = [
     ("LlamaForCausalLM", llama),
     ("MistralForCausalLM", windows::read),
     ("SmolLM3ForCausalLM", smollm3::read),
@@ -48,6 +50,8 @@ const KNOWN: [(&str, Read); 14] = [
     ("Qwen3MoeForCausalLM", qwen3_moe::read),
     ("Phi3ForCausalLM", phi3::read),
     ("GraniteForCausalLM", granite::read),
+    ("Olmo2ForCausalLM", olmo::read_2),
+    ("Olmo3ForCausalLM", olmo::read_3),
     ("Gemma2ForCausalLM", gemma::read_2),
     ("Gemma3ForCausalLM", gemma::read_3),
     ("Gemma3ForConditionalGeneration", gemma::read_text_of_3),

@@ -79,19 +79,21 @@ impl Kernel for Highest<'_> {
     }
 }
 
-/// A row of the residual stream with what is added to it, `x += made`, and the sum RMS-normed, `made = norm(x) · weight`.
+/// A row of the residual stream with what is added to it, `x += made`, and the sum RMS-normed, `made = norm(x) · weight`, or as it
+/// is where there is no weight.
 ///
 /// # Panics
-/// If the three differ in length.
-pub fn add_norm(isa: Isa, x: &mut [f32], made: &mut [f32], weight: &[f32], epsilon: f32) {
-    assert!(x.len() == made.len() && x.len() == weight.len(), "a number for each weight");
+/// If they differ in length.
+pub fn add_norm(isa: Isa, x: &mut [f32], made: &mut [f32], weight: Option<&[f32]>, epsilon: f32) {
+    let width = weight.map_or(x.len(), <[f32]>::len);
+    assert!(x.len() == made.len() && x.len() == width, "a number for each weight");
     isa.run(AddNorm { x, made, weight, epsilon });
 }
 
 struct AddNorm<'a> {
     x: &'a mut [f32],
     made: &'a mut [f32],
-    weight: &'a [f32],
+    weight: Option<&'a [f32]>,
     epsilon: f32,
 }
 
@@ -105,7 +107,9 @@ impl Kernel for AddNorm<'_> {
             *x += *made;
             *made = *x;
         }
-        rms_norm_row(self.made, self.weight, self.epsilon);
+        if let Some(weight) = self.weight {
+            rms_norm_row(self.made, weight, self.epsilon);
+        }
     }
     // ANCHOR_END: add_norm
 }

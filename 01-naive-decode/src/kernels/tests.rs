@@ -173,9 +173,11 @@ fn every_path_adds_and_norms_as_one_after_the_other_does() {
         let sum: Vec<f32> = x.iter().zip(&made).map(|(x, made)| x + made).collect();
         let normed = crate::numerics::rms_norm(&sum, &weight, 1e-5);
         for isa in Isa::available() {
-            let (mut x, mut made) = (x.clone(), made.clone());
-            add_norm(isa, &mut x, &mut made, &weight, 1e-5);
-            assert_eq!((&x, &made), (&sum, &normed), "{isa:?}, {width} wide");
+            for (weight, read) in [(Some(&weight[..]), &normed), (None, &sum)] {
+                let (mut x, mut made) = (x.clone(), made.clone());
+                add_norm(isa, &mut x, &mut made, weight, 1e-5);
+                assert_eq!((&x, &made), (&sum, read), "{isa:?}, {width} wide");
+            }
         }
     }
 }

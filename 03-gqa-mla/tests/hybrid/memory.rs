@@ -156,7 +156,7 @@ fn a_pass_that_fails_half_way_leaves_rings_as_they_were() {
     let mut cache = ring(&model, 64, 1, 0);
     let tokens = text(20);
     run(&model, &mut cache, 0, &tokens[..15]);
-    let norm = std::mem::replace(&mut model.blocks[2].attention_norm, vec![1e30; 24]);
+    let norm = model.blocks[2].attention_norm.replace(vec![1e30; 24]);
     let pass = Pass::one(Span::new(0, 15, &tokens[..9], Want::Last));
     let said = model.forward(&pass, &mut cache).unwrap_err().to_string();
     assert!(said.contains("layer 2") && said.contains("finite"), "{said}");

@@ -267,13 +267,13 @@ impl Residual for FusedAddNorm {
         &self,
         x: &mut Array2<f32>,
         made: Option<Array2<f32>>,
-        weight: &[f32],
+        weight: Option<&[f32]>,
         epsilon: f32,
     ) -> Array2<f32> {
         let Some(mut made) = made else {
             return AddThenNorm.add_norm(x, None, weight, epsilon);
         };
-        let (width, contiguous) = (weight.len(), "rows of a model are contiguous");
+        let (width, contiguous) = (x.ncols(), "rows of a model are contiguous");
         let stream = Disjoint::new(x.as_slice_mut().expect(contiguous));
         // What was made is taken by its sum, normed.
         let normed = made.as_slice_mut().expect(contiguous);

@@ -156,7 +156,8 @@ impl Program {
         for (mut sum, mut normed) in sum.rows_mut().into_iter().zip(normed.rows_mut()) {
             let contiguous = "results are contiguous";
             let sum = sum.as_slice_mut().expect(contiguous);
-            add_norm(self.isa, sum, normed.as_slice_mut().expect(contiguous), weight, epsilon);
+            let normed = normed.as_slice_mut().expect(contiguous);
+            add_norm(self.isa, sum, normed, Some(weight), epsilon);
         }
         [sum, normed]
     }

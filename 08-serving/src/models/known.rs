@@ -27,7 +27,7 @@ pub(super) fn known() -> Result<Vec<(&'static Known, Architecture)>> {
 }
 
 /// Smallest first within an architecture.
-const KNOWN: [Known; 13] = [
+const KNOWN: [Known; 15] = [
     Known {
         name: "HuggingFaceTB/SmolLM2-135M-Instruct",
         licence: "apache-2.0",
@@ -142,6 +142,24 @@ const KNOWN: [Known; 13] = [
             "tie_word_embeddings": true}"#,
     },
     Known {
+        name: "allenai/OLMo-2-0425-1B-Instruct",
+        licence: "apache-2.0",
+        parameters: 1_484_916_736,
+        config: r#"{"architectures": ["Olmo2ForCausalLM"], "hidden_size": 2048,
+            "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16,
+            "intermediate_size": 8192, "vocab_size": 100352, "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-6, "rope_theta": 5e5}"#,
+    },
+    Known {
+        name: "allenai/Olmo-3-7B-Instruct",
+        licence: "apache-2.0",
+        parameters: 7_298_011_136,
+        config: r#"{"architectures": ["Olmo3ForCausalLM"], "hidden_size": 4096,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+            "intermediate_size": 11008, "vocab_size": 100278, "max_position_embeddings": 65536,
+            "rms_norm_eps": 1e-6, "rope_theta": 5e5, "sliding_window": 4096}"#,
+    },
+    Known {
         name: "microsoft/Phi-3-mini-4k-instruct",
         licence: "mit",
         parameters: 3_821_079_552,
@@ -175,6 +193,7 @@ mod tests {
             let more = match shape["architectures"][0].as_str().unwrap() {
                 "Qwen2ForCausalLM" => head * (heads + 2 * kv_heads), // biases
                 "Qwen3ForCausalLM" => 2 * head,                      // norms
+                "Olmo2ForCausalLM" | "Olmo3ForCausalLM" => (heads + kv_heads) * head,
                 _ => 0,
             };
             let block = attention + 3 * hidden * inner + 2 * hidden + more;

@@ -129,6 +129,47 @@ impl Fields {
         self
     }
 
+    /// With a window in all layers but every `period`-th, if a list does not say which have one.
+    ///
+    /// # Errors
+    /// As [`Fields::layers`].
+    pub(super) fn or_window_but_every(self, period: usize) -> Result<Self> {
+        if self.value("layer_types").is_some() {
+            return Ok(self);
+        }
+        let windowed = self.value("sliding_window").is_some();
+        let kind = |layer: usize| match windowed && !layer.is_multiple_of(period) {
+            true => "sliding_attention",
+            false => "full_attention",
+        };
+        let kinds: Vec<_> = (1..=self.layers()?).map(kind).collect();
+        Ok(self.with("layer_types", kinds))
+    }
+
+    /// Newer configs say of each kind of layer how it turns. What they say of those that see everything, as if they said it of all,
+    /// and RoPE's base in layers with a window.
+    ///
+    /// # Errors
+    /// If that base is no number above zero.
+    pub(super) fn rope_by_kind(self) -> Result<(Self, Option<f64>)> {
+        let of = |kind: &str| self.value("rope_parameters").and_then(|by_kind| by_kind.get(kind));
+        let local = of("sliding_attention").and_then(|it| it.get("rope_theta"));
+        let local = local.map(|theta| {
+            let positive = theta.as_f64().filter(|theta| *theta > 0.0 && theta.is_finite());
+            let field = "rope_parameters.sliding_attention.rope_theta";
+            positive.ok_or_else(|| {
+                Error::file(&self.file, format!("{field} is {theta}, expected a number above 0"))
+            })
+        });
+        let local = local.transpose()?;
+        let global = of("full_attention").cloned();
+        let rest = match global {
+            Some(global) => self.with("rope_parameters", global),
+            None => self,
+        };
+        Ok((rest, local))
+    }
+
     /// The same without some fields, which somebody has dealt with.
     pub(super) fn without(mut self, fields: &[&str]) -> Self {
         fields.iter().for_each(|&field| drop(self.map.remove(field)));

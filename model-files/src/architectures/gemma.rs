@@ -81,12 +81,12 @@ impl Gemma {
         let inner = parts.feed_forward(&gated)?;
         let weight = norm("post_feedforward_layernorm.weight")?;
         Ok(Block {
-            attention_norm: norm("input_layernorm.weight")?,
+            attention_norm: Some(norm("input_layernorm.weight")?),
             projection,
             scale: self.scale,
             score_cap: self.score_cap,
             window: self.windows[index],
-            feed_forward_norm: norm("pre_feedforward_layernorm.weight")?,
+            feed_forward_norm: Some(norm("pre_feedforward_layernorm.weight")?),
             feed_forward: Box::new(Normed { weight, epsilon, isa, crew, inner }),
         })
     }

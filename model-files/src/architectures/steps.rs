@@ -1,5 +1,6 @@
 //! What some families do to queries, keys and values that Llama does not.
 
+use naive_decode::kernels::norm_rows;
 use naive_decode::{Config, HeadStep, Isa, Parts, Result, Rope, Turn};
 use std::sync::Arc;
 
@@ -36,6 +37,43 @@ impl HeadStep for Biased {
 
     fn bytes(&self) -> usize {
         self.biases.iter().map(|bias| size_of_val(bias.as_slice())).sum()
+    }
+}
+
+/// Queries and keys normed, all heads of a row at once, then turned (OLMo 2).
+pub(super) struct NormedWhole {
+    /// `[heads · D]`
+    q: Vec<f32>,
+    /// `[kv_heads · D]`
+    k: Vec<f32>,
+    epsilon: f32,
+    turn: Turn,
+}
+
+impl NormedWhole {
+    /// Reads `q_norm` and `k_norm` of block `index`.
+    ///
+    /// # Errors
+    /// If one is missing or has another width.
+    pub(super) fn read(parts: &Parts, index: usize) -> Result<Self> {
+        let Config { heads, kv_heads, head_dim, rms_norm_eps: epsilon, .. } = *parts.config;
+        let norm = |part: &str, heads: usize| {
+            parts.vector(&format!("model.layers.{index}.self_attn.{part}.weight"), heads * head_dim)
+        };
+        let (q, k) = (norm("q_norm", heads)?, norm("k_norm", kv_heads)?);
+        Ok(NormedWhole { q, k, epsilon, turn: Turn(parts.options.isa) })
+    }
+}
+
+impl HeadStep for NormedWhole {
+    fn row(&self, [q, k, v]: [&mut [f32]; 3], position: usize, rope: &Rope) -> Result<()> {
+        norm_rows(self.turn.0, q, &self.q, self.epsilon);
+        norm_rows(self.turn.0, k, &self.k, self.epsilon);
+        self.turn.row([q, k, v], position, rope)
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(self.q.as_slice()) + size_of_val(self.k.as_slice())
     }
 }
 

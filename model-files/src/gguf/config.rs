@@ -10,6 +10,7 @@ use super::dialect::{Dialect, ROPE_DIVISORS};
 use super::metadata::Metadata;
 use super::{rope_factors, tokenizer};
 use crate::architectures::Architecture;
+use kv_cache::RopeScaling;
 use naive_decode::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -36,15 +37,18 @@ const RAMP: [(&str, &str); 2] =
 /// Numbers that change nothing as long as they are among these, and what is said of others.
 const PLAIN: [(&str, &[f64], &str); 3] = [
     ("rope.scaling.yarn_ext_factor", &[1.0, -1.0], "1, or -1, which says the same"),
-    ("rope.scaling.yarn_attn_factor", &[1.0], "1: scores are sharpened as YaRN's rule has it"),
-    (ATTENTION_FACTOR, &[1.0], "1: outside longrope, no factor on RoPE is read"),
+    (YARN_FACTOR, &[1.0], "1: RoPE is not stretched as YaRN has it"),
+    (ATTENTION_FACTOR, &[1.0], "1: outside longrope and YaRN, no factor on RoPE is read"),
 ];
 
 /// What the factor of linear scaling was called at first.
 const OLD_FACTOR: &str = "rope.scale_linear";
 
-/// Factor on what RoPE turns, which longrope has.
+/// Factor on what RoPE turns: longrope's, or what YaRN's is times.
 const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
+
+/// YaRN's, or what that is times: conversion has one name for two fields of `config.json`.
+const YARN_FACTOR: &str = "rope.scaling.yarn_attn_factor";
 
 /// RoPE's base where a file does not say.
 const USUAL_BASE: f64 = 10_000.0;
@@ -98,7 +102,10 @@ pub(super) fn from_metadata(
     let value = value.ok_or_else(|| metadata.missing(&epsilon, "a small number"))?;
     fields.insert("rms_norm_eps".into(), value.into());
     let has_longrope = dialect.name == "phi3" && found.short_divisors.is_some();
-    check_plain(metadata, dialect, has_longrope)?;
+    let has_yarn = metadata.text(&key("rope.scaling.type"))? == Some("yarn");
+    // DeepSeek's YaRN has factors of its own.
+    let has_yarn = has_yarn && dialect.name != "deepseek2";
+    check_plain(metadata, dialect, has_longrope, has_yarn)?;
     add_rope(metadata, dialect, found.rope_divisors.as_deref(), &mut fields)?;
     fields.insert("eos_token_id".into(), tokenizer::ends(metadata)?.into());
     let longrope = families::Longrope {
@@ -114,11 +121,17 @@ pub(super) fn from_metadata(
 ///
 /// # Errors
 /// Numbers of RoPE that nobody would read, so that the model would be another.
-fn check_plain(metadata: &Metadata, dialect: &Dialect, has_longrope: bool) -> Result<()> {
+fn check_plain(
+    metadata: &Metadata,
+    dialect: &Dialect,
+    has_longrope: bool,
+    has_yarn: bool,
+) -> Result<()> {
     for (part, plain, expected) in PLAIN {
         let key = dialect.key(part);
         match metadata.float(&key)? {
-            Some(_) if has_longrope && part == ATTENTION_FACTOR => {}
+            Some(_) if (has_longrope || has_yarn) && part == ATTENTION_FACTOR => {}
+            Some(_) if has_yarn && part == YARN_FACTOR => {}
             Some(found) if !plain.contains(&found) => {
                 return Err(metadata.mismatch(&key, &found.to_string(), expected));
             }
@@ -171,6 +184,10 @@ fn add_rope(
                 scaling.insert(field.into(), turns.into());
             }
         }
+        if kind == "yarn" && dialect.name != "deepseek2" {
+            let times = yarn_factor(metadata, dialect, factor.unwrap_or(1.0))?;
+            scaling.extend(times.map(|times| ("attn_factor".into(), times.into())));
+        }
         fields.insert("rope_scaling".into(), scaling.into());
     }
     if let Some(divisors) = divisors
@@ -184,4 +201,27 @@ fn add_rope(
         fields.insert("rope_scaling".into(), scaling);
     }
     Ok(())
+}
+
+/// What YaRN's factor on queries and keys is times, if the file has something to say of it.
+///
+/// # Errors
+/// A number that may be that or the whole factor, and is neither for certain.
+fn yarn_factor(metadata: &Metadata, dialect: &Dialect, factor: f64) -> Result<Option<f64>> {
+    let times = metadata.float(&dialect.key(ATTENTION_FACTOR))?.filter(|&times| times != 1.0);
+    let key = dialect.key(YARN_FACTOR);
+    let usual = RopeScaling::sharpening(factor);
+    // As near as 32 bits are to 64.
+    let is = |said: f64, meant: f64| (said / meant - 1.0).abs() < 1e-6;
+    match metadata.float(&key)? {
+        // The whole factor, which is the usual one.
+        Some(said) if is(said, usual) || said == 1.0 => Ok(times),
+        // Times the usual one it is nothing: the model was trained without (DeepSeek-R1-0528-Qwen3-8B).
+        Some(said) if is(said, 1.0 / usual) && times.is_none() => Ok(Some(said)),
+        Some(said) => {
+            let expected = format!("1, YaRN's factor {usual:.4}, or one by that");
+            Err(metadata.mismatch(&key, &said.to_string(), &expected))
+        }
+        None => Ok(times),
+    }
 }

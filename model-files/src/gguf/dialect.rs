@@ -5,8 +5,8 @@ mod names;
 use super::metadata::Metadata;
 use naive_decode::Result;
 use names::{
-    EXPERTS, FUSED, GEMMA_NORMS, LATENT, LLAMA_NORMS, Names, OUTER, QK_NORMS, QKV_BIASES,
-    ROUTER_BIASES, SEPARATE, SHARED, SHARED_EXPERTS,
+    EXPERTS, FUSED, LATENT, LLAMA_NORMS, NORMS_BEFORE, NORMS_BEHIND, Names, OUTER, QK_NORMS,
+    QKV_BIASES, ROUTER_BIASES, SEPARATE, SHARED, SHARED_EXPERTS,
 };
 
 /// How one `general.architecture` is written down.
@@ -24,7 +24,7 @@ pub(super) struct Dialect {
 }
 
 /// Every architecture that is read.
-const DIALECTS: [Dialect; 10] = [
+const DIALECTS: [Dialect; 11] = [
     dialect("llama", "LlamaForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
     dialect("smollm3", "SmolLM3ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
     dialect("qwen2", "Qwen2ForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).with(QKV_BIASES),
@@ -32,8 +32,13 @@ const DIALECTS: [Dialect; 10] = [
     dialect("qwen3moe", "Qwen3MoeForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS, QK_NORMS, EXPERTS]),
     dialect("phi3", "Phi3ForCausalLM", &[SHARED, FUSED, LLAMA_NORMS]),
     dialect("granite", "GraniteForCausalLM", &[SHARED, SEPARATE, LLAMA_NORMS]).permuted(),
-    dialect("gemma2", "Gemma2ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS]),
-    dialect("gemma3", "Gemma3ForCausalLM", &[SHARED, SEPARATE, GEMMA_NORMS, QK_NORMS]),
+    dialect("olmo2", "Olmo2ForCausalLM", &[SHARED, SEPARATE, NORMS_BEHIND, QK_NORMS]),
+    dialect("gemma2", "Gemma2ForCausalLM", &[SHARED, SEPARATE, NORMS_BEFORE, NORMS_BEHIND]),
+    dialect(
+        "gemma3",
+        "Gemma3ForCausalLM",
+        &[SHARED, SEPARATE, NORMS_BEFORE, NORMS_BEHIND, QK_NORMS],
+    ),
     dialect(
         "deepseek2",
         "DeepseekV2ForCausalLM",

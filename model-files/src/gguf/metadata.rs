@@ -108,6 +108,25 @@ impl<'a> Metadata<'a> {
         numbers.collect::<Result<_>>().map(Some)
     }
 
+    /// The truth values at `key`, if there are several; a single value is another's to read.
+    ///
+    /// # Errors
+    /// If it is an array of something else.
+    pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>> {
+        if self.entries.get(key).is_none_or(|entry| entry.kind != Kind::Array) {
+            return Ok(None);
+        }
+        let Some((element, count, mut cursor)) = self.array(key)? else { return Ok(None) };
+        let flags = (0..count).map(|_| match element.decode(&mut cursor)? {
+            Some(Number::Bool(flag)) => Ok(flag),
+            _ => {
+                let found = format!("an array of {element:?}");
+                Err(self.mismatch(key, &found, "an array of true and false"))
+            }
+        });
+        flags.collect::<Result<_>>().map(Some)
+    }
+
     /// What is said of a key that must be there and is not.
     pub(super) fn missing(&self, key: &str, expected: &str) -> Error {
         Error::file(self.file, format!("metadata `{key}` is missing, expected {expected}"))

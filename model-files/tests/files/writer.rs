@@ -12,6 +12,7 @@ pub(crate) enum Meta {
     Texts(Vec<String>),
     I32s(Vec<i32>),
     F32s(Vec<f32>),
+    Bools(Vec<bool>),
 }
 
 /// A tensor: its name, its shape with the outermost dimension first, ggml's number of its type, and
@@ -115,7 +116,7 @@ fn write_value(out: &mut Vec<u8>, value: &Meta) {
         Meta::F32(_) => 6,
         Meta::Bool(_) => 7,
         Meta::Text(_) => 8,
-        Meta::Texts(_) | Meta::I32s(_) | Meta::F32s(_) => 9,
+        Meta::Texts(_) | Meta::I32s(_) | Meta::F32s(_) | Meta::Bools(_) => 9,
     };
     out.extend(code(value).to_le_bytes());
     let mut array = |element: u32, count: usize, bytes: Vec<u8>| {
@@ -138,6 +139,9 @@ fn write_value(out: &mut Vec<u8>, value: &Meta) {
         }
         Meta::F32s(numbers) => {
             array(6, numbers.len(), numbers.iter().flat_map(|x| x.to_le_bytes()).collect());
+        }
+        Meta::Bools(flags) => {
+            array(7, flags.len(), flags.iter().map(|&flag| flag.into()).collect())
         }
     }
 }

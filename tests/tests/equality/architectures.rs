@@ -73,6 +73,12 @@ const PHI3: &str = r#""architectures": ["Phi3ForCausalLM"], "partial_rotary_fact
 const GRANITE: &str = r#""architectures": ["GraniteForCausalLM"], "embedding_multiplier": 12.0,
     "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 3.0"#;
 
+const OLMO2: &str = r#""architectures": ["Olmo2ForCausalLM"]"#;
+
+const OLMO3: &str = r#""architectures": ["Olmo3ForCausalLM"], "sliding_window": 48,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}"#;
+
 const GEMMA2: &str = r#""architectures": ["Gemma2ForCausalLM"], "head_dim": 16,
     "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": 2.0,
     "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 20, "sliding_window": 48"#;
@@ -83,7 +89,7 @@ const GEMMA3: &str = r#""architectures": ["Gemma3ForCausalLM"], "head_dim": 16,
 
 type Build = fn(Isa, Element) -> Model;
 
-const MODELS: [(&str, Build); 12] = [
+const MODELS: [(&str, Build); 14] = [
     ("latents, explicit", |isa, element| latent(Form::Explicit, None, isa, element)),
     ("latents, absorbed", |isa, element| latent(Form::Absorbed, None, isa, element)),
     ("compressed queries, explicit", |isa, element| latent(Form::Explicit, Some(20), isa, element)),
@@ -94,6 +100,8 @@ const MODELS: [(&str, Build); 12] = [
     ("Qwen3 MoE", |isa, element| family(QWEN3_MOE, isa, element)),
     ("Phi-3", |isa, element| family(PHI3, isa, element)),
     ("Granite", |isa, element| family(GRANITE, isa, element)),
+    ("OLMo 2", |isa, element| family(OLMO2, isa, element)),
+    ("OLMo 3", |isa, element| family(OLMO3, isa, element)),
     ("Gemma 2", |isa, element| family(GEMMA2, isa, element)),
     ("Gemma 3", |isa, element| family(GEMMA3, isa, element)),
 ];
@@ -168,6 +176,10 @@ fn every_processor_gives_these_bits() {
     Phi-3, Bf16: bb23e8e9135d1174
     Granite, F32: 7bebeb2788015d5a
     Granite, Bf16: f52b131d4a048111
+    OLMo 2, F32: 0d8ff2a7ad255d1f
+    OLMo 2, Bf16: 1ba23c6414248b49
+    OLMo 3, F32: eea37343f53bd9d5
+    OLMo 3, Bf16: 33b6885f958d261b
     Gemma 2, F32: 727c6374d6ad5093
     Gemma 2, Bf16: 3d301a93d71b8301
     Gemma 3, F32: feda672747046c01

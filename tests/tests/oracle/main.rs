@@ -13,6 +13,7 @@
 //! | `qwen3_mistral.rs` | QK norm; windows |
 //! | `phi3.rs` | matrices that are several in one, heads turned in part |
 //! | `granite.rs` | numbers on embeddings, halves of blocks, scores and logits |
+//! | `olmo.rs` | norms behind the halves of blocks alone, and over all heads |
 //! | `gemma.rs` | norms on both sides, GELU, caps, two bases of RoPE |
 //! | `deepseek.rs` | latent attention and experts |
 //! | `gguf_types.rs` | every quantisation type that candle has, bit for bit |
@@ -28,6 +29,7 @@ mod gemma;
 mod gguf_types;
 mod granite;
 mod llama;
+mod olmo;
 mod phi3;
 mod qwen2;
 mod qwen3_mistral;

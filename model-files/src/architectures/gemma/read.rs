@@ -55,14 +55,8 @@ fn read_3_named(fields: &Fields, prefix: &'static str) -> Result<Architecture> {
         ("rms_norm_eps", json!(1e-6)),
     ]);
     let pattern = fields.count("sliding_window_pattern")?.unwrap_or(PATTERN_3);
-    // Newer configs keep RoPE by kind of layer.
-    let by_kind = |kind: &str| fields.value("rope_parameters").and_then(|it| it.get(kind));
-    let theta_of = |kind: &str| by_kind(kind).and_then(|it| it.get("rope_theta")?.as_f64());
-    let local = fields.positive("rope_local_base_freq")?.or(theta_of("sliding_attention"));
-    let mut rest = fields.clone();
-    if let Some(global) = by_kind("full_attention") {
-        rest = rest.with("rope_parameters", global.clone());
-    }
+    let (mut rest, newer) = fields.clone().rope_by_kind()?;
+    let local = fields.positive("rope_local_base_freq")?.or(newer);
     let told = rest.value("rope_parameters").is_some_and(|it| it.get("rope_theta").is_some());
     if !told && rest.value("rope_theta").is_none() {
         rest = rest.with("rope_theta", GLOBAL_THETA);
@@ -114,16 +108,8 @@ fn read(
     let score_cap = fields.positive("attn_logit_softcapping")?;
     let logit_cap = fields.positive("final_logit_softcapping")?;
     let scalar = fields.positive("query_pre_attn_scalar")?;
-    let mut rest = fields.without(&["hidden_act", "use_sliding_window"]);
-    if rest.value("layer_types").is_none() {
-        let layers = rest.layers()?;
-        let windowed = rest.value("sliding_window").is_some();
-        let kind = |layer: usize| match windowed && !(layer + 1).is_multiple_of(pattern) {
-            true => "sliding_attention",
-            false => "full_attention",
-        };
-        rest = rest.with("layer_types", (0..layers).map(kind).collect::<Vec<_>>());
-    }
+    let mut rest =
+        fields.without(&["hidden_act", "use_sliding_window"]).or_window_but_every(pattern)?;
     if rest.value("tie_word_embeddings").is_none() {
         rest = rest.with("tie_word_embeddings", Value::Bool(true));
     }

@@ -38,6 +38,11 @@ pub(super) fn add(
         }
         "phi3" => family.add_longrope(longrope, fields),
         "granite" => family.add_factors(fields),
+        // One name for two families here, too.
+        "olmo2" if fields.get("sliding_window").is_some_and(|window| !window.is_null()) => {
+            fields.insert("architectures".into(), json!(["Olmo3ForCausalLM"]));
+            family.add_pattern(fields)
+        }
         "gemma2" | "gemma3" => family.add_gemma(fields),
         _ => Ok(()),
     }
@@ -99,9 +104,6 @@ impl Family<'_> {
         if let Some(theta) = self.float("rope.freq_base_swa")? {
             fields.insert("rope_local_base_freq".into(), theta.into());
         }
-        if let Some(pattern) = self.integer("attention.sliding_window_pattern")? {
-            fields.insert("sliding_window_pattern".into(), pattern.into());
-        }
         let [heads, width, layers] =
             ["attention.head_count", "embedding_length", "block_count"].map(|it| self.needed(it));
         let (heads, width, layers) = (heads?, width?, layers?);
@@ -115,7 +117,24 @@ impl Family<'_> {
         if self.dialect.name == "gemma3" {
             fields.entry("sliding_window").or_insert(Value::Null);
         }
+        self.add_pattern(fields)?;
         fields.insert("hidden_activation".into(), "gelu_pytorch_tanh".into());
+        Ok(())
+    }
+
+    /// Which layers have a window, if there is one: all but every so-manieth, or as a list of them says.
+    fn add_pattern(&self, fields: &mut Map<String, Value>) -> Result<()> {
+        if fields.get("sliding_window").is_some_and(Value::is_null) {
+            return Ok(());
+        }
+        let key = self.dialect.key("attention.sliding_window_pattern");
+        if let Some(slides) = self.metadata.flags(&key)? {
+            let kind = |slides: bool| if slides { "sliding_attention" } else { "full_attention" };
+            let kinds: Vec<_> = slides.into_iter().map(kind).collect();
+            fields.insert("layer_types".into(), kinds.into());
+        } else if let Some(pattern) = self.metadata.integer(&key)? {
+            fields.insert("sliding_window_pattern".into(), pattern.into());
+        }
         Ok(())
     }
 

@@ -8,11 +8,8 @@ pub(super) const OUTER: &[Names] =
     &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
 
 /// In every block of every family.
-pub(super) const SHARED: &[Names] = &[
-    ("input_layernorm", "attn_norm"),
-    ("self_attn.o_proj", "attn_output"),
-    ("mlp.down_proj", "ffn_down"),
-];
+pub(super) const SHARED: &[Names] =
+    &[("self_attn.o_proj", "attn_output"), ("mlp.down_proj", "ffn_down")];
 
 /// A matrix each.
 pub(super) const SEPARATE: &[Names] = &[
@@ -27,13 +24,17 @@ pub(super) const SEPARATE: &[Names] = &[
 pub(super) const FUSED: &[Names] =
     &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")];
 
-/// The norm before the feed-forward, which Hugging Face names after what it follows.
-pub(super) const LLAMA_NORMS: &[Names] = &[("post_attention_layernorm", "ffn_norm")];
+/// Norms before both halves. Hugging Face names the second after what it follows.
+pub(super) const LLAMA_NORMS: &[Names] =
+    &[("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
 
-/// Norms on both sides of both halves.
-pub(super) const GEMMA_NORMS: &[Names] = &[
+/// Norms before both halves in families that have some behind them, too.
+pub(super) const NORMS_BEFORE: &[Names] =
+    &[("input_layernorm", "attn_norm"), ("pre_feedforward_layernorm", "ffn_norm")];
+
+/// Norms behind both halves.
+pub(super) const NORMS_BEHIND: &[Names] = &[
     ("post_attention_layernorm", "post_attention_norm"),
-    ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 

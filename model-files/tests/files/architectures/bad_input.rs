@@ -38,6 +38,8 @@ fn families() -> Vec<(Value, &'static str, Vec<usize>)> {
         (tiny::phi3(), "model.layers.1.self_attn.qkv_proj.weight", vec![96, 48]),
         (tiny::phi3(), "model.layers.1.mlp.gate_up_proj.weight", vec![160, 48]),
         (tiny::granite(), "model.layers.1.mlp.gate_proj.weight", vec![80, 48]),
+        (tiny::olmo2(), "model.layers.1.post_feedforward_layernorm.weight", vec![48]),
+        (tiny::olmo3(), "model.layers.1.self_attn.k_norm.weight", vec![24]),
         (tiny::gemma2(), "model.layers.1.pre_feedforward_layernorm.weight", vec![48]),
         (tiny::gemma3(), "model.layers.1.self_attn.k_norm.weight", vec![16]),
         (tiny::deepseek2(), "model.layers.1.self_attn.kv_b_proj.weight", vec![112, 24]),
@@ -193,6 +195,17 @@ fn configs_that_contradict_themselves_are_refused_by_field() {
             json!({ "logits_scaling": 1e-60 }),
             ["logits_scaling", "1e-60", "32 bits"],
         ),
+        (tiny::olmo2(), json!({ "attention_bias": true }), ["attention_bias", "true", "no bias"]),
+        (
+            tiny::olmo3(),
+            json!({ "layer_types": null, "sliding_window_pattern": 0 }),
+            ["sliding_window_pattern", "0", "at least 1"],
+        ),
+        (
+            tiny::olmo3(),
+            json!({ "rope_parameters": { "sliding_attention": { "rope_theta": 0 } } }),
+            ["rope_parameters.sliding_attention.rope_theta", "0", "a number above 0"],
+        ),
         (tiny::granite(), json!({ "attention_bias": true }), ["attention_bias", "true", "no bias"]),
         (
             tiny::gemma2(),
@@ -254,7 +267,7 @@ fn blocks_that_are_not_llamas_are_not_taken_for_them() {
         files.plain_llama(None).map(drop).map_err(|error| error.to_string())
     };
     plain(tiny::llama()).unwrap();
-    for config in [tiny::qwen2(), tiny::granite(), tiny::gemma2()] {
+    for config in [tiny::qwen2(), tiny::granite(), tiny::olmo2(), tiny::gemma2()] {
         let said = plain(config.clone()).unwrap_err();
         assert!(said.contains("another family's, expected Llama's blocks"), "{config}: {said}");
     }

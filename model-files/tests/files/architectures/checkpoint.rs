@@ -152,6 +152,24 @@ pub(crate) fn granite() -> Value {
     with(llama(), fields)
 }
 
+/// Norms behind the halves of blocks, and over all heads.
+pub(crate) fn olmo2() -> Value {
+    with(llama(), json!({ "architectures": ["Olmo2ForCausalLM"] }))
+}
+
+/// The same with windows in two of three layers, and a RoPE that is stretched in the third.
+pub(crate) fn olmo3() -> Value {
+    let fields = json!({
+        "architectures": ["Olmo3ForCausalLM"], "sliding_window": 9,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+            "attention_factor": 0.1 * 4f64.ln() + 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
+        },
+    });
+    with(llama(), fields)
+}
+
 /// Caps low enough to be felt, and windows in every second layer.
 pub(crate) fn gemma2() -> Value {
     let fields = json!({

@@ -41,6 +41,10 @@ fn windows_are_where_each_family_has_them() {
     let said = json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention"] });
     assert_eq!(windows(&with(tiny::gemma3(), said)), [full, w, full]);
     assert_eq!(windows(&tiny::hybrid()), [w, w, full]);
+    assert_eq!(windows(&tiny::olmo2()), [full; 3]);
+    assert_eq!(windows(&tiny::olmo3()), [w, w, full]);
+    let unsaid = json!({ "layer_types": null, "num_hidden_layers": 5, "rope_scaling": null });
+    assert_eq!(windows(&with(tiny::olmo3(), unsaid)), [w, w, w, full, w]);
 }
 
 #[test]
@@ -89,6 +93,39 @@ fn newer_configs_of_gemma_say_the_same_by_kind_of_layer() {
     assert!(logits(&random(&older)) != logits(&random(&tiny::gemma3())));
     let slower = with(older.clone(), json!({ "rope_local_base_freq": 10000.0 }));
     assert!(logits(&random(&older)) != logits(&random(&slower)));
+}
+
+/// Layers with a window turn as the model was trained at first, and only the others are stretched.
+#[test]
+fn of_an_olmo_3_the_layers_that_see_everything_are_stretched() {
+    let stretched = |fields: Value| {
+        let scaling = tiny::olmo3()["rope_scaling"].clone();
+        with(fields, json!({ "rope_scaling": scaling }))
+    };
+    let kinds = |kind: &str, window: usize| {
+        let fields = json!({ "layer_types": [kind, kind, kind], "sliding_window": window });
+        logits(&random(&with(tiny::olmo3(), fields)))
+    };
+    let olmo2 = |config: &Value| logits(&random(config));
+    assert!(kinds("full_attention", 9) == olmo2(&stretched(tiny::olmo2())));
+    // A window as wide as the text is none.
+    assert!(kinds("sliding_attention", 25) == olmo2(&tiny::olmo2()));
+    assert!(kinds("sliding_attention", 9) != olmo2(&tiny::olmo2()));
+    assert!(olmo2(&stretched(tiny::olmo2())) != olmo2(&tiny::olmo2()));
+    // Newer configs say it by kind of layer.
+    let base = with(tiny::olmo3(), json!({ "rope_theta": 500000.0 }));
+    let mut global = base["rope_scaling"].clone();
+    global["rope_theta"] = json!(500000.0);
+    let newer = |local: f64| {
+        let parameters = json!({ "full_attention": global.clone(),
+            "sliding_attention": { "rope_type": "default", "rope_theta": local } });
+        with(
+            base.clone(),
+            json!({ "rope_theta": null, "rope_scaling": null, "rope_parameters": parameters }),
+        )
+    };
+    assert!(logits(&random(&newer(500000.0))) == logits(&random(&base)));
+    assert!(logits(&random(&newer(10000.0))) != logits(&random(&base)));
 }
 
 #[test]

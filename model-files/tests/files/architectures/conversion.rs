@@ -94,7 +94,8 @@ impl Conversion<'_> {
         }
         let rest = name.strip_prefix("model.layers.").unwrap();
         let (layer, part) = rest.split_once('.').unwrap();
-        let after_attention = if self.is_gemma() { "post_attention_norm" } else { "ffn_norm" };
+        let has_norms_behind = self.is_gemma() || self.name == "olmo2";
+        let after_attention = if has_norms_behind { "post_attention_norm" } else { "ffn_norm" };
         let inner = [
             ("self_attn.q_proj", "attn_q"),
             ("self_attn.k_proj", "attn_k"),
@@ -188,8 +189,21 @@ impl Conversion<'_> {
             put("rope.scaling.factor", Meta::F32(factor as f32));
             let trained = scaling["original_max_position_embeddings"].as_u64().unwrap() as u32;
             put("rope.scaling.original_context_length", Meta::U32(trained));
-            let tenth = 0.1 * scaling["mscale_all_dim"].as_f64().unwrap();
-            put("rope.scaling.yarn_log_multiplier", Meta::F32(tenth as f32));
+            for (key, field, times) in [
+                ("yarn_log_multiplier", "mscale_all_dim", 0.1),
+                ("yarn_attn_factor", "attention_factor", 1.0),
+                ("yarn_attn_factor", "attn_factor", 1.0),
+                ("yarn_beta_fast", "beta_fast", 1.0),
+                ("yarn_beta_slow", "beta_slow", 1.0),
+            ] {
+                if let Some(number) = scaling[field].as_f64() {
+                    put(&format!("rope.scaling.{key}"), Meta::F32((times * number) as f32));
+                }
+            }
+        }
+        if let (Some(kinds), "olmo2") = (self.config["layer_types"].as_array(), self.name) {
+            let slides = kinds.iter().map(|kind| kind == "sliding_attention").collect();
+            put("attention.sliding_window_pattern", Meta::Bools(slides));
         }
         if self.name == "deepseek2" {
             self.put_widths_of_latents(&mut put);

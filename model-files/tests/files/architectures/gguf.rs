@@ -166,6 +166,110 @@ fn factors_and_turns_that_no_granite_has_are_refused_by_key() {
 }
 
 #[test]
+fn olmo2_from_gguf_is_olmo2() {
+    compare(tiny::olmo2(), "olmo2", false);
+    compare(tiny::with(tiny::olmo2(), json!({ "tie_word_embeddings": true })), "olmo2", false);
+}
+
+/// `compare` asks for the same config, in which 32 bits are not enough for YaRN's factor.
+#[test]
+fn olmo3_from_gguf_is_olmo3() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = tiny::with(tiny::olmo3(), json!({ "rope_scaling": null }));
+    compare(plain, "olmo2", false);
+    let checkpoint = Checkpoint::random(tiny::olmo3());
+    checkpoint.write(directory.path());
+    let expected = logits(&ModelFiles::open_directory(directory.path()).unwrap());
+    let mut file = as_gguf(&checkpoint, "olmo2", false);
+    let open = |file: &GgufFile| ModelFiles::open_gguf(&file.write(directory.path()));
+    let read = |file: &GgufFile| logits(&open(file).unwrap());
+    assert!(read(&file) == expected);
+    let key = "olmo2.attention.sliding_window_pattern";
+    // All layers but every so-manieth, as llama.cpp reads it, too.
+    file.set(key, Meta::U32(3));
+    assert!(read(&file) == expected);
+    file.set(key, Meta::Bools(vec![true, false, true]));
+    assert!(read(&file) != expected);
+    for (value, words) in [
+        (Meta::Bools(vec![true; 2]), "layer_types is a list of 2, expected one for each of the 3"),
+        (Meta::I32s(vec![1; 3]), "an array of I32, expected an array of true and false"),
+        (Meta::U32(0), "sliding_window_pattern is 0"),
+    ] {
+        file.set(key, value);
+        let said = open(&file).map(drop).unwrap_err().to_string();
+        assert!(said.contains(words), "{said}");
+    }
+    // A window of 0 is none, and the list then of no account.
+    file.set("olmo2.attention.sliding_window", Meta::U32(0));
+    let stretched = json!({ "architectures": ["Olmo2ForCausalLM"], "layer_types": null });
+    Checkpoint { config: tiny::with(tiny::olmo3(), stretched), ..checkpoint }
+        .write(directory.path());
+    assert!(read(&file) == logits(&ModelFiles::open_directory(directory.path()).unwrap()));
+}
+
+#[test]
+fn windows_of_a_gemma_3_may_be_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut file = as_gguf(&Checkpoint::random(tiny::gemma3()), "gemma3", false);
+    let read =
+        |file: &GgufFile| logits(&ModelFiles::open_gguf(&file.write(directory.path())).unwrap());
+    let expected = read(&file);
+    let key = "gemma3.attention.sliding_window_pattern";
+    file.set(key, Meta::Bools(vec![true, true, false]));
+    assert!(read(&file) == expected);
+    file.set(key, Meta::Bools(vec![false, true, false]));
+    assert!(read(&file) != expected);
+    file.remove("gemma3.attention.sliding_window");
+    let without = read(&file);
+    file.remove(key);
+    assert!(read(&file) == without && without != expected);
+}
+
+/// The same from `attention_factor`, which is the whole, and from `attn_factor`, which is what the usual one is times.
+#[test]
+fn yarns_factor_is_told_from_what_it_is_times() {
+    let directory = tempfile::tempdir().unwrap();
+    let usual = 0.1 * 4f64.ln() + 1.0;
+    let scaling = |fields: Value| {
+        let yarn =
+            json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16 });
+        tiny::with(tiny::qwen3(), json!({ "rope_scaling": tiny::with(yarn, fields) }))
+    };
+    let logits_of = |config: Value| {
+        Checkpoint::random(config).write(directory.path());
+        logits(&ModelFiles::open_directory(directory.path()).unwrap())
+    };
+    let from = |fields: Value, said: &[(&str, f64)]| {
+        let mut file = as_gguf(&Checkpoint::random(scaling(fields)), "qwen3", false);
+        for (key, number) in said {
+            file.set(&format!("qwen3.rope.scaling.{key}"), Meta::F32(*number as f32));
+        }
+        ModelFiles::open_gguf(&file.write(directory.path()))
+    };
+    let read = |said: &[(&str, f64)]| logits(&from(json!({}), said).unwrap());
+    let as_usual = logits_of(scaling(json!({})));
+    // What is no power of two has one value in 32 bits and another in 64.
+    let times = |times: f64| logits_of(scaling(json!({ "attn_factor": f64::from(times as f32) })));
+    assert!(read(&[]) == as_usual && times(0.75) != as_usual);
+    assert!(read(&[("yarn_attn_factor", usual)]) == as_usual);
+    assert!(read(&[("yarn_attn_factor", 1.0)]) == as_usual);
+    assert!(read(&[("yarn_attn_factor", 1.0 / usual)]) == times(1.0 / usual));
+    assert!(read(&[("attn_factor", 0.75)]) == times(0.75));
+    assert!(read(&[("attn_factor", 0.75), ("yarn_attn_factor", usual)]) == times(0.75));
+    for said in [
+        &[("yarn_attn_factor", 0.75)][..],
+        &[("attn_factor", 0.75), ("yarn_attn_factor", 1.0 / usual)],
+    ] {
+        let said = from(json!({}), said).map(drop).unwrap_err().to_string();
+        let words = "expected 1, YaRN's factor 1.1386, or one by that";
+        assert!(said.contains("yarn_attn_factor` is 0.") && said.contains(words), "{said}");
+    }
+    let said = from(json!({}), &[("attn_factor", -1.0)]).unwrap().load(LoadOptions::default());
+    let said = said.map(drop).unwrap_err().to_string();
+    assert!(said.contains("attn_factor is -1.0, expected a number above 0"), "{said}");
+}
+
+#[test]
 fn gemma2_from_gguf_is_gemma2() {
     compare(tiny::gemma2(), "gemma2", false);
 }
