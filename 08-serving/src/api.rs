@@ -11,6 +11,7 @@
 //! | `api/chat.rs`, `messages.rs` | chat completions: request, messages |
 //! | `api/completions.rs` | completions: request |
 //! | `api/responses.rs`, `responses/` | responses: request, answer, events |
+//! | `api/anthropic.rs`, `anthropic/` | messages, Anthropic's way to ask: request, answer, events |
 //! | `api/embeddings.rs` | embeddings: request and answer |
 //! | `api/answers.rs` | what chat completions and completions answer with |
 //! | `api/logprobs.rs` | log-probabilities, in either's form |
@@ -22,6 +23,7 @@
 //! | `api/identity.rs` | names of answers and of calls, seeds nobody chose |
 
 pub mod answers;
+pub mod anthropic;
 pub mod calling;
 pub mod chat;
 pub mod completions;

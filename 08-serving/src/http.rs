@@ -25,6 +25,7 @@
 //! | `http/talk.rs`, `talk/turn.rs` | an answer in a conversation: how it is asked for, and read |
 //! | `http/chat.rs` | `POST /v1/chat/completions` |
 //! | `http/responses.rs`, `responses/` | `POST /v1/responses` |
+//! | `http/anthropic.rs`, `anthropic/` | `POST /v1/messages`, and `POST /v1/messages/count_tokens` |
 //! | `http/conversation.rs` | a conversation, written down as the model wants it |
 //! | `http/conversation/telling.rs` | functions and calls, where its template has no place for any |
 //! | `http/completions.rs` | `POST /v1/completions` |
@@ -44,6 +45,7 @@
 //! | `http/page.rs` | the web page |
 
 mod answer;
+mod anthropic;
 mod app;
 mod aside;
 mod auth;

@@ -38,7 +38,7 @@ enum Command {
     Climb(ClimbArgs),
     /// Continue a text
     Generate(GenerateArgs),
-    /// Serve a model over HTTP, with OpenAI's API and a web page
+    /// Serve a model over HTTP, with OpenAI's API, Anthropic's messages and a web page
     Serve(ServeArgs),
     /// Talk to a model in the terminal
     Chat(ChatArgs),

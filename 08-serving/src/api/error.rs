@@ -154,6 +154,8 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status;
         let mut response = (status, Json(self.envelope())).into_response();
+        // For whoever tells it in other words.
+        response.extensions_mut().insert(self);
         let headers = response.headers_mut();
         match status {
             StatusCode::UNAUTHORIZED => {

@@ -101,6 +101,25 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// Refuses what asks for more than one answer, or for more than is in `answer`, as it is called.
+    ///
+    /// # Errors
+    /// 400: several answers, tokens' ids, or log-probabilities of the prompt.
+    pub(super) fn check_one_answer(&self, answer: &str) -> Result<(), ApiError> {
+        if let Some(n) = self.n.filter(|&n| n != 1) {
+            return Err(ApiError::value("n", n, &format!("1: {answer} is one answer")));
+        }
+        if self.return_token_ids == Some(true) {
+            let expected = format!("false: {answer} has no place for them");
+            return Err(ApiError::value("return_token_ids", true, &expected));
+        }
+        if let Some(most) = self.prompt_logprobs {
+            let expected = format!("none: {answer} has no place for them");
+            return Err(ApiError::value("prompt_logprobs", most, &expected));
+        }
+        Ok(())
+    }
+
     /// What `structured_outputs` hold the answer to.
     ///
     /// # Errors

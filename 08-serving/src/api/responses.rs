@@ -284,28 +284,17 @@ impl ResponseRequest {
             let expected = "false: an answer is for whoever waits for it";
             return Err(ApiError::value("background", true, expected));
         }
-        let Generation { n, max_tokens, return_token_ids, prompt_logprobs, metadata, .. } =
-            &self.generation;
+        self.generation.check_one_answer("a response")?;
+        let Generation { max_tokens, metadata, .. } = &self.generation;
         if metadata.as_ref().is_some_and(|notes| !are_notes(notes)) {
             let expected = format!(
                 "an object of at most {MOST_NOTES} texts of up to {MOST_NOTE} characters, with names of up to {MOST_NOTE_NAME}"
             );
             return Err(ApiError::value("metadata", "of another kind, or larger", &expected));
         }
-        if let Some(n) = n.filter(|&n| n != 1) {
-            return Err(ApiError::value("n", n, "1: a response is one answer"));
-        }
         if let Some(most) = max_tokens {
             let expected = "max_output_tokens in its place";
             return Err(ApiError::value("max_tokens", most, expected));
-        }
-        if *return_token_ids == Some(true) {
-            let expected = "false: a response has no place for them";
-            return Err(ApiError::value("return_token_ids", true, expected));
-        }
-        if let Some(most) = prompt_logprobs {
-            let expected = "none: a response has no place for them";
-            return Err(ApiError::value("prompt_logprobs", most, expected));
         }
         Ok(())
     }

@@ -74,9 +74,13 @@ impl Keys {
     }
 }
 
-/// The key of `Authorization: Bearer KEY`, or of a browser that asked for it: then it is the password.
+/// The key of `Authorization: Bearer KEY`, or of a browser that asked for it: then it is the password. Anthropic's clients send it as
+/// `x-api-key`.
 fn sent_key(headers: &HeaderMap) -> Option<String> {
-    let sent = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let Some(sent) = headers.get(header::AUTHORIZATION) else {
+        return headers.get("x-api-key")?.to_str().ok().map(|key| key.trim().to_owned());
+    };
+    let sent = sent.to_str().ok()?;
     let (scheme, rest) = sent.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
         return Some(rest.trim().to_owned());

@@ -1,8 +1,9 @@
 //! The OpenAPI document, drawn from the types that requests are read into.
 
-use super::{chat, completions, embeddings, metrics, responses, small, watch};
+use super::{anthropic, chat, completions, embeddings, metrics, responses, small, watch};
 use crate::api::Envelope;
 use crate::api::answers::{ChatDelta, Response};
+use crate::api::anthropic::{AnthropicEvent, AnthropicRefusal};
 use crate::api::responses::ResponseEvent;
 use axum::Json;
 use utoipa::openapi::OpenApi as Document;
@@ -13,11 +14,13 @@ use utoipa::{Modify, OpenApi};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "ladder", description = "OpenAI's API, with vLLM's extensions"),
+    info(title = "ladder", description = "OpenAI's API, with vLLM's extensions, and Anthropic's messages"),
     paths(
         chat::chat_completions,
         completions::completions,
         responses::responses,
+        anthropic::messages,
+        anthropic::count_tokens,
         embeddings::embeddings,
         small::models,
         small::model,
@@ -30,7 +33,13 @@ use utoipa::{Modify, OpenApi};
         metrics::metrics,
         watch::state,
     ),
-    components(schemas(Envelope, Response<ChatDelta>, ResponseEvent)),
+    components(schemas(
+        Envelope,
+        Response<ChatDelta>,
+        ResponseEvent,
+        AnthropicRefusal,
+        AnthropicEvent
+    )),
     security(("key" = [])),
     modifiers(&Keys, &Refusals),
 )]
@@ -71,15 +80,19 @@ const OF_THE_ENGINE: &[(&str, &str)] =
 
 impl Modify for Refusals {
     fn modify(&self, document: &mut Document) {
-        for item in document.paths.paths.values_mut() {
+        for (path, item) in &mut document.paths.paths {
+            let envelope = match anthropic::is_ours(path) {
+                true => "AnthropicRefusal",
+                false => "Envelope",
+            };
             for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
-                refuses(operation);
+                refuses(operation, envelope);
             }
         }
     }
 }
 
-fn refuses(operation: &mut Operation) {
+fn refuses(operation: &mut Operation, envelope: &str) {
     let is_open = operation.security.as_deref() == Some(&[SecurityRequirement::default()]);
     let is_of_the_engine =
         operation.tags.iter().flatten().any(|tag| tag == "generation" || tag == "embeddings");
@@ -91,7 +104,7 @@ fn refuses(operation: &mut Operation) {
     ];
     for (_, list) in lists.into_iter().filter(|(applies, _)| *applies) {
         for (status, description) in list {
-            let envelope = ContentBuilder::new().schema(Some(Ref::from_schema_name("Envelope")));
+            let envelope = ContentBuilder::new().schema(Some(Ref::from_schema_name(envelope)));
             let response = ResponseBuilder::new()
                 .description(*description)
                 .content("application/json", envelope.build());

@@ -145,9 +145,7 @@ impl Responses {
                 cache_write_tokens: 0,
             },
             output_tokens: usage.completion_tokens,
-            output_tokens_details: OutputDetails {
-                reasoning_tokens: self.output.reasoning_tokens(),
-            },
+            output_tokens_details: OutputDetails { reasoning_tokens: self.turn.thought() },
             total_tokens: usage.total_tokens,
         });
         ResponseAnswer { output: self.output.items().to_vec(), usage, ..self.answer.clone() }

@@ -2,8 +2,8 @@
 
 use super::request_id::REQUEST_ID;
 use super::{
-    App, auth, bodies, chat, completions, embeddings, hosts, kv_events, metrics, openapi, origins,
-    page, prefill, request_id, responses, small, watch,
+    App, anthropic, auth, bodies, chat, completions, embeddings, hosts, kv_events, metrics,
+    openapi, origins, page, prefill, request_id, responses, small, watch,
 };
 use crate::api::ApiError;
 use axum::Router;
@@ -26,6 +26,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", whole_body(post(chat::chat_completions)))
         .route("/v1/completions", whole_body(post(completions::completions)))
         .route("/v1/responses", whole_body(post(responses::responses)))
+        .route("/v1/messages", whole_body(post(anthropic::messages)))
+        .route("/v1/messages/count_tokens", whole_body(post(anthropic::count_tokens)))
         .route("/v1/embeddings", whole_body(post(embeddings::embeddings)))
         .route("/v1/models", get(small::models))
         .route("/v1/models/{*model}", get(small::model))
@@ -53,6 +55,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), auth::check))
         .layer(from_fn_with_state(app.clone(), hosts::check))
+        .layer(from_fn(anthropic::refuses_in_kind))
         .layer(from_fn(close_after_unread));
     // Outside the check for keys: a browser sends none when it asks what a page may ask.
     pages_and_log(router, app)

@@ -1,7 +1,7 @@
 """Clients that others have written, against a server of our own: `run.py target/release/ladder`.
 
-What the README tells people to type is typed. OpenAI's clients for Python and Node, LangChain and LiteLLM do what their
-users do. Schemathesis asks for what the OpenAPI document allows and for what it does not, and holds the answers to the
+What the README tells people to type is typed. OpenAI's clients for Python and Node, Anthropic's, LangChain and LiteLLM do what
+their users do. Schemathesis asks for what the OpenAPI document allows and for what it does not, and holds the answers to the
 document.
 """
 
@@ -83,6 +83,7 @@ def main() -> None:
         at = [f"{address}/v1", KEY]
         for name, script in [
             ("OpenAI's client for Python", "openai_client.py"),
+            ("Anthropic's client for Python", "anthropic_client.py"),
             ("LangChain and LiteLLM", "framework_clients.py"),
         ]:
             step(name, subprocess.run([sys.executable, HERE / script, *at]).returncode)

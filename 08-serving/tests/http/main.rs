@@ -2,6 +2,7 @@
 
 mod answers;
 
+mod anthropic;
 mod auth;
 mod clients;
 mod continued;

@@ -277,6 +277,8 @@ fn the_document_lists_every_parameter() {
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/v1/embeddings",
         "/v1/models",
         "/tokenize",
@@ -356,7 +358,7 @@ fn the_document_says_that_whoever_sends_a_body_may_have_to_wait() {
     let paths = document["paths"].as_object().unwrap();
     let with_bodies: Vec<_> =
         paths.iter().filter(|(_, item)| item["post"]["requestBody"].is_object()).collect();
-    assert_eq!(with_bodies.len(), 6);
+    assert_eq!(with_bodies.len(), 8);
     for (path, item) in with_bodies {
         assert!(item["post"]["responses"]["429"].is_object(), "{path}: {item}");
     }

@@ -14,9 +14,6 @@ pub(super) struct Output {
     is_open: bool,
     /// Log-probabilities of tokens whose text has not come yet.
     waiting: Vec<TokenLogprob>,
-    /// Tokens that were thought, and those of which that is not known yet.
-    thought: usize,
-    undecided: usize,
 }
 
 /// What has happened: its name, and what it says.
@@ -34,11 +31,6 @@ impl Output {
         &self.items
     }
 
-    /// Tokens that were thought.
-    pub(super) fn reasoning_tokens(&self) -> usize {
-        self.thought
-    }
-
     /// Nothing more comes: what is under way stays as it is.
     pub(super) fn break_off(&mut self) {
         if let Some(item) = self.items.last_mut().filter(|_| self.is_open) {
@@ -52,17 +44,12 @@ impl Output {
         turned: Turned,
         logprobs: Option<Vec<TokenLogprob>>,
     ) -> Vec<Happened> {
-        let Turned { thoughts, said, tokens, are_thoughts, end, .. } = turned;
+        let Turned { thoughts, said, are_thoughts, end, .. } = turned;
         let mut happened = Vec::new();
-        self.undecided += tokens.len();
         self.waiting.extend(logprobs.into_iter().flatten());
         if are_thoughts == Some(true) {
-            self.thought += self.undecided;
             // Those of thoughts are not told.
             self.waiting.clear();
-        }
-        if are_thoughts.is_some() {
-            self.undecided = 0;
         }
         if !thoughts.is_empty() {
             self.write(Kind::Thoughts, thoughts, None, &mut happened);

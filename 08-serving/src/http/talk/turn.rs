@@ -19,6 +19,9 @@ pub(in crate::http) struct Turn {
     calls: usize,
     /// Whether the last call was not.
     is_dropped: bool,
+    /// Tokens that were thought, and those of which that is not known yet.
+    thought: usize,
+    undecided: usize,
 }
 
 /// What is looked for in it.
@@ -85,12 +88,18 @@ impl Turn {
             }
         };
         let thoughts = ThoughtFinder::new(thinking);
-        Turn { thoughts, kind, hidden, one_call, calls: 0, is_dropped: false }
+        let (calls, is_dropped, thought, undecided) = (0, false, 0, 0);
+        Turn { thoughts, kind, hidden, one_call, calls, is_dropped, thought, undecided }
     }
 
     /// Calls so far.
     pub(in crate::http) fn calls(&self) -> usize {
         self.calls
+    }
+
+    /// Tokens that were thought: all before the first of what is said, if there are thoughts.
+    pub(in crate::http) fn thought(&self) -> usize {
+        self.thought
     }
 
     pub(in crate::http) fn take(&mut self, piece: Piece) -> Turned {
@@ -107,6 +116,11 @@ impl Turn {
             (_, Thinking::MayCome) => None,
             (_, Thinking::Over) => Some(!thoughts.is_empty()),
         };
+        self.undecided += tokens.len();
+        if let Some(are_thoughts) = are_thoughts {
+            let decided = std::mem::take(&mut self.undecided);
+            self.thought += if are_thoughts { decided } else { 0 };
+        }
         if ending.is_some() {
             let last = self.thoughts.finish();
             thoughts += &last.thoughts;
