@@ -165,6 +165,24 @@ fn what_is_known_of_a_conversation_is_told_apart() {
     assert_eq!(json!(known + unknown), all);
 }
 
+/// Claude Code's rules begin with a line that is another each time.
+#[test]
+fn a_line_for_anthropic_alone_is_not_read() {
+    let tokens = |system: Value| {
+        let body = json!({"messages": question(), "system": system});
+        Server::shared().post("/v1/messages/count_tokens", &body).json()["input_tokens"].clone()
+    };
+    let line = "x-anthropic-billing-header: cc_version=2.1.36.0d9; cc_entrypoint=cli; cch=fa690;";
+    let block = |text: &str| json!({"type": "text", "text": text});
+    let plain = tokens(json!("Be brief."));
+    assert!(plain.is_u64());
+    assert_eq!(tokens(json!([block(line), block("Be brief.")])), plain);
+    assert_eq!(tokens(json!(format!("{line}\nBe brief."))), plain);
+    assert_eq!(tokens(json!([block(line)])), tokens(Value::Null));
+    // Only where it is the first.
+    assert_ne!(tokens(json!([block("Be brief."), block(line)])), plain);
+}
+
 #[test]
 fn an_answer_says_how_it_ended() {
     let server = Server::shared();

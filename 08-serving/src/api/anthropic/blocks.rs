@@ -126,6 +126,18 @@ impl BlockText {
     }
 }
 
+/// What a line begins with that Claude Code puts before its rules. It is another with every request, so that nothing of a
+/// prompt would be known from the one before.
+const BILLING: &str = "x-anthropic-billing-header:";
+
+/// Rules without that line, which is for Anthropic alone.
+fn without_billing(rules: String) -> String {
+    match rules.starts_with(BILLING) {
+        true => rules.split_once('\n').map_or_else(String::new, |(_, rest)| rest.to_owned()),
+        false => rules,
+    }
+}
+
 /// The conversation as messages, after rules if there are any, and whether an answer goes on with the last.
 ///
 /// # Errors
@@ -139,7 +151,7 @@ pub(super) fn conversation(
     if messages.is_empty() {
         return Err(ApiError::value("messages", "empty", "at least one message"));
     }
-    let rules = system.map(|system| system.text("system")).transpose()?;
+    let rules = system.map(|system| system.text("system")).transpose()?.map(without_billing);
     let goes_on = messages.last().is_some_and(|last| last.role == Speaker::Assistant);
     let mut items = Vec::new();
     for AnthropicMessage { role, content } in messages {
