@@ -203,10 +203,19 @@ fn lark(grammar: &str) -> Result<Form, ApiError> {
     if !gbnf::is_gbnf(grammar) {
         return Ok(Form::Lark(grammar.to_owned()));
     }
-    let lark = gbnf::to_lark(grammar).map_err(|problem| {
-        let message = format!("the grammar in GBNF is wrong: {problem}");
+    let refused = |problem: String| {
+        let message = format!("the grammar in GBNF is {problem}");
         ApiError::parameter("structured_outputs", message)
-    })?;
+    };
+    let checked = |length: usize, notation: &str| match length <= MOST_GRAMMAR_BYTES {
+        true => Ok(()),
+        false => Err(refused(format!(
+            "{length} bytes long{notation}, expected at most {MOST_GRAMMAR_BYTES}"
+        ))),
+    };
+    checked(grammar.len(), "")?;
+    let lark = gbnf::to_lark(grammar).map_err(|problem| refused(format!("wrong: {problem}")))?;
+    checked(lark.len(), " in Lark's notation, a character a terminal")?;
     Ok(Form::Lark(lark))
 }
 

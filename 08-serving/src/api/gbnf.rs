@@ -8,12 +8,14 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// Whether a grammar looks as if it were written so: Lark's begin with `start:`, and may have `::=` in a text.
+/// Whether a grammar looks as if it were written so: a line of it begins a rule. Lark's may have `::=` in a text.
 pub(super) fn is_gbnf(grammar: &str) -> bool {
-    let mut rules = grammar.lines().filter_map(|line| line.trim_start().strip_prefix("start"));
-    let is_lark =
-        |rest: &str| rest.trim_start().starts_with(':') && !rest.trim_start().starts_with("::=");
-    grammar.contains("::=") && !rules.any(is_lark)
+    let begins = |line: &str| {
+        let line = line.trim_start();
+        let named = line.trim_start_matches(is_of_name);
+        named.len() < line.len() && named.trim_start().starts_with("::=")
+    };
+    grammar.lines().any(begins)
 }
 
 /// The grammar in Lark's notation.
@@ -24,7 +26,8 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, String> {
     let parts = parts(grammar)?;
     let mut names = Names::default();
     let mut lark = String::new();
-    let mut open = 0_usize;
+    // Where brackets were opened, and where what stands before begins.
+    let (mut open, mut element) = (Vec::new(), 0);
     // Whether something stands before that may be repeated.
     let mut repeats = false;
     for (place, (line, part)) in parts.iter().enumerate() {
@@ -36,8 +39,13 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, String> {
         }
         repeats = match part {
             Part::Name(name) if is_rule => {
-                if open > 0 {
+                if !open.is_empty() {
                     return wrong(format!("{name} begins where a bracket is open, expected `)`"));
+                }
+                if before.is_some_and(|_| parts[place - 1].0 == *line) {
+                    return wrong(format!(
+                        "{name} begins a rule behind another, expected it in a line of its own"
+                    ));
                 }
                 let rule = names.of(name, *line);
                 if std::mem::replace(&mut rule.is_defined, true) {
@@ -47,6 +55,7 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, String> {
                 false
             }
             Part::Name(name) => {
+                element = lark.len();
                 let _ = write!(lark, " {}", names.of(name, *line).lark);
                 true
             }
@@ -59,19 +68,20 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, String> {
                 false
             }
             Part::Open => {
-                open += 1;
+                open.push(lark.len());
                 lark += " (";
                 false
             }
             Part::Close => {
-                let Some(left) = open.checked_sub(1) else {
+                let Some(begins) = open.pop() else {
                     return wrong("`)` where no bracket is open".into());
                 };
-                open = left;
+                element = begins;
                 lark += " )";
                 true
             }
             Part::Characters(characters) => {
+                element = lark.len();
                 let _ = write!(lark, " ({})", characters.join(" "));
                 true
             }
@@ -82,9 +92,17 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, String> {
                 lark += times;
                 false
             }
+            Part::Never => {
+                if !repeats {
+                    return wrong("`{0}` with nothing before it to be repeated".into());
+                }
+                lark.truncate(element);
+                lark += " ()";
+                false
+            }
         };
     }
-    if open > 0 {
+    if !open.is_empty() {
         return Err("a bracket is open at the end, expected `)`".into());
     }
     match names.undefined() {
@@ -109,6 +127,8 @@ enum Part {
     Characters(Vec<String>),
     /// How often what stands before is repeated, as Lark writes it.
     Repeated(String),
+    /// What stands before is not there.
+    Never,
 }
 
 /// Rules by name.
@@ -157,7 +177,7 @@ fn parts(grammar: &str) -> Result<Vec<(usize, Part)>, String> {
             ')' => Part::Close,
             '.' => Part::Characters(vec![ANY.into()]),
             '*' | '+' | '?' => Part::Repeated(first.into()),
-            '{' => Part::Repeated(text.times()?),
+            '{' => text.times()?,
             '"' => Part::Characters(text.characters()?),
             '[' => Part::Characters(vec![text.class()?]),
             _ if is_of_name(first) => Part::Name(text.name(first)),
@@ -214,23 +234,30 @@ impl Text<'_> {
     }
 
     /// Behind `{`: one number, or two with a comma between, of which the second may be left out.
-    fn times(&mut self) -> Result<String, String> {
+    fn times(&mut self) -> Result<Part, String> {
         let Some((inside, rest)) = self.rest.split_once('}') else {
             return Err(format!("line {}: `{{` without `}}`", self.line));
         };
-        let number = |text: &str| text.trim().parse::<u32>();
-        let times = match inside.split_once(',') {
-            None => number(inside).map(|times| format!("{{{times}}}")),
+        let number = |text: &str| text.trim().parse::<u32>().ok();
+        let part = match inside.split_once(',') {
+            None => number(inside).map(|times| match times {
+                0 => Part::Never,
+                times => Part::Repeated(format!("{{{times}}}")),
+            }),
             Some((least, most)) if most.trim().is_empty() => {
-                number(least).map(|least| format!("{{{least},}}"))
+                number(least).map(|least| Part::Repeated(format!("{{{least},}}")))
             }
-            Some((least, most)) => {
-                number(least).and_then(|least| Ok(format!("{{{least},{}}}", number(most)?)))
-            }
+            Some((least, most)) => match (number(least), number(most)) {
+                (Some(0), Some(0)) => Some(Part::Never),
+                (Some(least), Some(most)) if least <= most => {
+                    Some(Part::Repeated(format!("{{{least},{most}}}")))
+                }
+                _ => None,
+            },
         };
         self.rest = rest;
         let expected = "expected such as {2}, {2,} or {2,5}";
-        times.map_err(|_| format!("line {}: `{{{inside}}}`, {expected}", self.line))
+        part.ok_or_else(|| format!("line {}: `{{{inside}}}`, {expected}", self.line))
     }
 
     /// Behind `"`: up to the next.
@@ -258,11 +285,33 @@ impl Text<'_> {
                     return Err(format!("line {line}: `[]`, expected characters in it"));
                 }
                 Some(']') => return Ok(class + "]/"),
-                Some('-') if class.len() > begins && !self.rest.starts_with(']') => class.push('-'),
-                Some('\\') => class += &in_class(self.escaped()?),
-                Some(letter) => class += &in_class(letter),
                 None => return Err(format!("line {line}: `[` without `]`")),
+                Some(letter) => {
+                    let first = self.of_class(letter)?;
+                    class += &in_class(first);
+                    // At the end it is a character as others are.
+                    if self.rest.starts_with("-]") || !self.eat("-") {
+                        continue;
+                    }
+                    let Some(letter) = self.next() else { continue };
+                    let last = self.of_class(letter)?;
+                    if last < first {
+                        return Err(format!(
+                            "line {line}: {first:?} to {last:?} in brackets, expected the lower one first"
+                        ));
+                    }
+                    class.push('-');
+                    class += &in_class(last);
+                }
             }
+        }
+    }
+
+    /// A character between brackets that begins with this one.
+    fn of_class(&mut self, letter: char) -> Result<char, String> {
+        match letter {
+            '\\' => self.escaped(),
+            letter => Ok(letter),
         }
     }
 
@@ -312,10 +361,17 @@ mod tests {
 
     #[test]
     fn larks_grammars_are_told_apart() {
-        for grammar in ["start: \"::=\"", "a: \"::=\"\n start : a", "start: \"a\""] {
+        for grammar in [
+            "start: \"::=\"",
+            "a: \"::=\"\n start : a",
+            "start: \"a\"",
+            "?start: \"a::=b\"",
+            "!start: \"a::=b\"",
+            "start[max_tokens=5]: \"a::=b\"",
+        ] {
             assert!(!is_gbnf(grammar), "{grammar}");
         }
-        for grammar in ["root::=start\nstart::=\"a\"", "root ::= \"start:\"", "::="] {
+        for grammar in ["root::=start\nstart::=\"a\"", "# x\n  root ::= \"start:\"", "a-b ::="] {
             assert!(is_gbnf(grammar), "{grammar}");
         }
     }
@@ -334,6 +390,10 @@ mod tests {
             ("root ::= \"a\"+*", "line 1: `*` with nothing before it"),
             ("root ::= \"a\"{2,x}", "line 1: `{2,x}`, expected such as {2}"),
             ("root ::= \"a\"{2", "line 1: `{` without `}`"),
+            ("root ::= \"a\"\n  \"b\"{5,2}", "line 2: `{5,2}`, expected such as {2}"),
+            ("root ::= {0}", "line 1: `{0}` with nothing before it"),
+            ("root ::= [z-a]", "line 1: 'z' to 'a' in brackets, expected the lower one first"),
+            ("root ::= \"a\" b ::= \"c\"", "line 1: b begins a rule behind another"),
             ("root ::=\n \"a", "line 2: a text without its end"),
             ("root ::= [a", "line 1: `[` without `]`"),
             ("root ::= []", "line 1: `[]`, expected characters"),

@@ -25,7 +25,8 @@ const MOST_ASKED: usize = 2;
 /// How many of those who come in next are looked at anew each time: what the pool knew of them may have gone to the file.
 const NEXT: usize = 8;
 
-/// How long a request waits for its turn, and then for what is read for it; no longer than half of the time that it has.
+/// How long a request that could run waits for its turn, and then for what is read for it; no longer than half of the time that
+/// it has.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one block may take. Until it has come, the disk is asked for nothing more.
@@ -41,6 +42,8 @@ pub(super) struct FromFile {
     names: Option<Vec<Key>>,
     asked: usize,
     stage: Stage,
+    /// Whether nothing but room was wanting when this was looked at last.
+    wants_room: bool,
 }
 
 #[derive(Default)]
@@ -105,8 +108,15 @@ impl Engine {
             }
         }
         queue.sort_unstable();
+        // Whoever waits for a place anyway loses nothing by waiting for the file.
+        let mut is_kept_out = self.running() >= self.options.running;
         for (place, &(_, index)) in queue.iter().enumerate() {
-            self.look_at(index, place < NEXT, now);
+            self.look_at(index, place < NEXT, is_kept_out, now);
+            // Nobody passes one for whom there was no room.
+            let member = &mut self.members[index];
+            let wants_room = member.wants_room();
+            is_kept_out |=
+                std::mem::replace(&mut member.from_file.wants_room, wants_room) && wants_room;
         }
         let with = |stage: fn(&Stage) -> bool| {
             let those =
@@ -123,18 +133,15 @@ impl Engine {
                 // What is read for the other is read for the one before it.
                 (Some(same), _) => {
                     let (_, other) = std::mem::replace(&mut under_way[same], (rank, index));
-                    let waits = Stage::InLine(self.members[other].until(now));
-                    let read = std::mem::replace(&mut self.members[other].from_file.stage, waits);
-                    self.members[index].from_file.stage = read;
+                    self.members[index].from_file.stage = self.members[other].gives_way(now);
+                    self.members[index].from_file.asked += 1;
                 }
                 (None, Some(last)) if last < (rank, index) => break,
                 (None, last) => {
                     // One that cannot come in yet gives way to whoever is before it, and is read for again.
                     if let Some(last) = last {
                         under_way.retain(|&other| other != last);
-                        let (_, last) = last;
-                        let waits = Stage::InLine(self.members[last].until(now));
-                        self.members[last].from_file.stage = waits;
+                        self.members[last.1].gives_way(now);
                     }
                     if self.ask_the_file(index, now) {
                         under_way.push((rank, index));
@@ -166,14 +173,16 @@ impl Engine {
     }
 
     /// Looks whether the file alone has something of a request that waits: at once, and again when it is about to come in.
-    fn look_at(&mut self, index: usize, is_next: bool, now: Instant) {
+    /// Whoever is kept out by others has its patience for later.
+    fn look_at(&mut self, index: usize, is_next: bool, is_kept_out: bool, now: Instant) {
         let (member, prefixes) = (&mut self.members[index], self.pool.prefixes());
         let beginning = &member.text[..member.text.len() - 1];
         let until = member.until(now);
-        let FromFile { names, asked, stage } = &mut member.from_file;
+        let FromFile { names, asked, stage, .. } = &mut member.from_file;
         let is_new = names.is_none();
         let names = names.get_or_insert_with(|| prefixes.names(member.salt, beginning));
         match stage {
+            Stage::InLine(waits_until) if is_kept_out => *waits_until = until,
             Stage::InLine(until) if *until <= now => {
                 *asked = MOST_ASKED;
                 *stage = Stage::Idle;
@@ -202,7 +211,7 @@ impl Engine {
         let member = &mut self.members[index];
         let (salt, until) = (member.salt, member.until(now));
         let beginning = &member.text[..member.text.len() - 1];
-        let FromFile { names, asked, stage } = &mut member.from_file;
+        let FromFile { names, asked, stage, .. } = &mut member.from_file;
         let names = names.as_deref().unwrap_or_default();
         let most = MOST_BYTES / self.pool.pool().layout().block_bytes();
         *asked += 1;
@@ -240,6 +249,18 @@ impl Member {
     fn until(&self, now: Instant) -> Instant {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now) / 2);
         now + left.map_or(PATIENCE, |half| half.min(PATIENCE))
+    }
+
+    /// Whether nothing but room is wanting, if it has no place.
+    fn wants_room(&self) -> bool {
+        !self.is_stalled() && !self.elsewhere.is_awaited() && !self.from_file.is_awaited()
+    }
+
+    /// What is read for it is another's, or nobody's. It is in line again, as if nothing had been asked for.
+    fn gives_way(&mut self, now: Instant) -> Stage {
+        let waits = Stage::InLine(self.until(now));
+        self.from_file.asked = self.from_file.asked.saturating_sub(1);
+        std::mem::replace(&mut self.from_file.stage, waits)
     }
 }
 
@@ -333,11 +354,17 @@ mod tests {
     /// An engine over such a tier, which alone has what is known of texts that begin with 1, 40 and 80; and what the first was
     /// answered.
     fn told() -> (Engine, Told, Vec<u32>) {
+        told_in(32)
+    }
+
+    /// The same with so many places.
+    fn told_in(running: usize) -> (Engine, Told, Vec<u32>) {
         let model =
             Model::embedded(DRAFT.name, DRAFT.config, DRAFT.weights, LoadOptions::default());
         let model = Arc::new(model.unwrap());
         let usual = EngineOptions::for_model(&model).unwrap();
-        let mut engine = Engine::new(model, EngineOptions { block: BLOCK, ..usual }).unwrap();
+        let options = EngineOptions { block: BLOCK, running, ..usual };
+        let mut engine = Engine::new(model, options).unwrap();
         let (tier, chain) = (Told::default(), Chain::new(b"told"));
         let cache = Box::new(RadixTree::new(BLOCK, chain).unwrap());
         *engine.pool.prefixes_mut() = Tiered::new(cache, chain, vec![Box::new(tier.clone())]);
@@ -495,6 +522,53 @@ mod tests {
         assert_eq!(tokens(&mut waits), (Some(12), answer));
         assert_eq!((tokens(&mut hurries).0, tokens(&mut in_line).0), (Some(0), Some(0)));
         assert_eq!(tier.awaited(), 0);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_place_has_patience() {
+        let (mut engine, tier, _) = told_in(1);
+        let mut runner = engine.submit(request(200)).unwrap();
+        assert!(runs(&mut engine));
+        let mut waits = [1, 40, 80].map(|first| engine.submit(request(first)).unwrap());
+        assert!(runs(&mut engine));
+        tier.read(7, true);
+        tier.read(7, true);
+        // However long it takes: what the third begins with is read when the first has come in.
+        for _ in 0..3 {
+            let Stage::InLine(until) = &mut engine.members[3].from_file.stage else {
+                panic!("two are read for")
+            };
+            *until = Instant::now();
+            assert!(runs(&mut engine));
+        }
+        while tier.awaited() == 0 {
+            assert!(runs(&mut engine));
+        }
+        tier.read(7, true);
+        while runs(&mut engine) {}
+        assert_eq!(tokens(&mut runner).0, Some(0));
+        assert_eq!(waits.each_mut().map(|waits| tokens(waits).0), [Some(28); 3]);
+    }
+
+    #[test]
+    fn what_is_called_off_counts_for_nothing() {
+        let (mut engine, tier, _) = told();
+        let mut low = engine.submit(request(1)).unwrap();
+        assert!(!runs(&mut engine));
+        for _ in 0..MOST_ASKED {
+            let urgent = [40, 80].map(|first| {
+                engine.submit(EngineRequest { priority: 1, ..request(first) }).unwrap()
+            });
+            assert!(!runs(&mut engine));
+            assert!(matches!(engine.members[0].from_file.stage, Stage::InLine(_)));
+            drop(urgent);
+            assert!(!runs(&mut engine));
+            tier.inside().asked.retain(|(_, reader)| reader.is_awaited());
+        }
+        assert_eq!(engine.members[0].from_file.asked, 1, "of those, one is under way");
+        tier.read(7, true);
+        while runs(&mut engine) {}
+        assert_eq!(tokens(&mut low).0, Some(28));
     }
 
     #[test]

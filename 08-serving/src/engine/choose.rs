@@ -5,7 +5,7 @@ use super::form::{Allowed, Form};
 use super::member::Member;
 use super::pass::{After, SpanRows};
 use super::request::TokenSet;
-use super::rules::check_left;
+use super::rules::{check_left, is_nothing_left};
 use naive_decode::{Result, Span};
 use ndarray::{ArrayView2, s};
 use std::borrow::Cow;
@@ -141,12 +141,19 @@ impl Member {
     /// The next token, by logits `[vocab]`: one of those that are allowed, if not all are.
     fn next_token(&mut self, logits: &[f32], allowed: Option<TokenSet>) -> Result<u32> {
         let mut scores = Cow::Borrowed(logits);
-        if let Some(allowed) = allowed {
+        if let Some(allowed) = &allowed {
             allowed.keep(scores.to_mut());
         }
         // What is whole ends, whatever else may be said, and however many tokens were asked for at least.
         if let Some(rules) = self.rules.as_ref().filter(|_| self.may_go_on(&scores)) {
             rules.apply(scores.to_mut(), &self.text[self.prompt..]);
+            // So does what might have gone on, if nothing is left for it to go on with.
+            let ends = self.end_tokens.iter().map(|&token| token as usize);
+            let ends =
+                ends.filter(|&token| allowed.as_ref().is_some_and(|it| it.contains(token as u32)));
+            if is_nothing_left(&scores) {
+                ends.for_each(|token| scores.to_mut()[token] = logits[token]);
+            }
             check_left(&scores)?;
         }
         if self.generated() < self.min_tokens && self.may_go_on(&scores) {

@@ -40,12 +40,17 @@ impl Rules {
     }
 }
 
+/// Whether rules have left no token, by scores `[vocab]`.
+pub(super) fn is_nothing_left(scores: &[f32]) -> bool {
+    scores.iter().all(|&score| score == f32::NEG_INFINITY)
+}
+
 /// Checks that rules have left a token, by scores `[vocab]`.
 ///
 /// # Errors
 /// If they have not.
 pub(super) fn check_left(scores: &[f32]) -> Result<()> {
-    match scores.iter().all(|&score| score == f32::NEG_INFINITY) {
+    match is_nothing_left(scores) {
         false => Ok(()),
         true => {
             let expected = "at least one that is allowed, is not the end of a forbidden word, and goes with the form of \

@@ -57,6 +57,16 @@ fn expressions_choices_and_grammars_hold_too() {
     let refused = server.complete(json!({"prompt": STORY, "structured_outputs": gbnf}));
     let message = refused.is_refused(400, Some("structured_outputs"));
     assert!(message.contains("GBNF") && message.contains("line 1: other has no rule"), "{message}");
+    // It is longer in the other notation.
+    for (letters, words) in [
+        (66_000, "GBNF is 66011 bytes long, expected at most 65536"),
+        (20_000, "in Lark's notation, a character a terminal, expected at most 65536"),
+    ] {
+        let gbnf = json!({"grammar": format!("root ::= \"{}\"", "a".repeat(letters))});
+        let refused = server.complete(json!({"prompt": STORY, "structured_outputs": gbnf}));
+        let message = refused.is_refused(400, Some("structured_outputs"));
+        assert!(message.contains(words), "{message}");
+    }
 }
 
 #[test]

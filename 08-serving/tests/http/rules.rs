@@ -102,6 +102,18 @@ fn an_answer_of_a_form_has_only_what_is_allowed_in_it() {
         "allowed_token_ids": tokens(server, "7"), "bad_words": ["<|end|>"],
     });
     assert_eq!(server.text(body), "777");
+    // Nor where it is whole and might go on with something that is not.
+    for (form, allowed, whole) in [
+        (json!({"regex": "7(8)?"}), "7", "7"),
+        (json!({"grammar": "root ::= \"7\" | \"78\""}), "7", "7"),
+        (json!({"regex": "7{2,4}"}), "7", "7777"),
+    ] {
+        let body = json!({
+            "prompt": STORY, "structured_outputs": form, "allowed_token_ids": tokens(server, allowed),
+            "temperature": 0, "max_tokens": 20, "min_tokens": 4,
+        });
+        assert_eq!(server.text(body), whole, "{form}");
+    }
 }
 
 #[test]
