@@ -225,8 +225,8 @@ pub enum Truncation {
     /// It is refused.
     #[default]
     Disabled,
-    /// Its oldest items are left out until it fits, with `max_output_tokens` if they are given. `instructions` stay, and so does the
-    /// last item: where that does not fit it is refused.
+    /// Its oldest items are left out until it fits with `max_output_tokens`, or else with a quarter of the context for the answer (1,024
+    /// tokens at most). `instructions` stay, and so does the last item: where that does not fit it is refused.
     Auto,
 }
 

@@ -5,6 +5,9 @@ use crate::api::responses::{Input, Item, ResponseRequest, beginnings};
 use crate::http::App;
 use crate::http::talk::prompt_tokens;
 
+/// Tokens that are left for an answer whose length nobody has said: a quarter of the context, and no more than this.
+const ROOM: usize = 1024;
+
 /// The chat completion that is left of a request if as few of its oldest items are left out as will do; none if even the last is
 /// too long, or is not to be had without the others.
 ///
@@ -16,18 +19,22 @@ pub(super) fn shortened(app: &App, mut request: ResponseRequest) -> Option<ChatR
         let input = Some(Input::Items(items[begin..].to_vec()));
         ResponseRequest { input, ..request.clone() }.into_chat().ok()
     };
-    // An answer that may be as long as there is room for has one token at least.
-    let most_tokens = request.max_output_tokens.unwrap_or(1);
-    let fits = |begin: usize| {
+    // An answer that may be as long as there is room for has some, or else one token.
+    let some = (app.limits().context / 4).min(ROOM);
+    let rooms = request.max_output_tokens.map_or(vec![some.max(1), 1], |most| vec![most]);
+    let fits = |begin: usize, room: usize| {
         let tokens = chat(begin).and_then(|chat| prompt_tokens(app, &chat).ok());
-        tokens.is_some_and(|tokens| app.limits().check_length(tokens, most_tokens).is_ok())
+        tokens.is_some_and(|tokens| app.limits().check_length(tokens, room).is_ok())
     };
     let first = within_reach(app, &items);
     let all = beginnings(&items).into_iter().filter(|&begin| begin >= first.max(1));
     let (questions, others): (Vec<_>, Vec<_>) =
         all.partition(|&begin| items[begin].is_put_to_the_model());
-    let begin = fewest(&questions, fits).or_else(|| fewest(&others, fits))?;
-    chat(begin)
+    let begin = rooms.into_iter().find_map(|room| {
+        let fits = |begin: usize| fits(begin, room);
+        fewest(&questions, fits).or_else(|| fewest(&others, fits))
+    });
+    chat(begin?)
 }
 
 /// The first of the items that can matter: those from there on are at most twice what fits. So a conversation is not
