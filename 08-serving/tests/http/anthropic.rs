@@ -1,7 +1,7 @@
 //! `POST /v1/messages`: what a chat completion says, in Anthropic's words.
 
 use super::forms::HEAVY;
-use super::server::{Answer, Server, question};
+use super::server::{Server, question, with};
 use super::thoughts;
 use serde_json::{Value, json};
 
@@ -11,24 +11,6 @@ fn message(server: &Server, body: &Value) -> Value {
     let answer = server.post(PATH, body);
     assert_eq!(answer.status, 200, "{body}: {}", answer.text);
     answer.json()
-}
-
-fn with(mut body: Value, more: Value) -> Value {
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    body
-}
-
-/// Events, each under the name that it says it has, and nothing after them.
-fn events(answer: &Answer) -> Vec<Value> {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    let blocks = answer.text.split("\n\n").filter(|block| !block.is_empty());
-    let event = |block: &str| {
-        let (name, data) = block.split_once('\n').unwrap();
-        let event: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
-        assert_eq!(name.strip_prefix("event: "), event["type"].as_str());
-        event
-    };
-    blocks.map(event).collect()
 }
 
 /// What Anthropic's clients make of a stream.
@@ -104,7 +86,7 @@ fn without_names(mut message: Value) -> Value {
 fn whole_and_streamed(server: &Server, body: &Value) -> Value {
     let whole = message(server, body);
     let streamed = server.post(PATH, &with(body.clone(), json!({"stream": true})));
-    let streamed = added_up(&events(&streamed));
+    let streamed = added_up(&streamed.named_events());
     assert_eq!(without_names(streamed), without_names(whole.clone()), "{body}");
     whole
 }
@@ -387,7 +369,7 @@ fn an_answer_is_held_to_its_form() {
     let body = with(body, config(&schema));
     let refused = server.post(PATH, &body);
     let told = refused.is_refused(400, Some("output_config"));
-    let events = events(&server.post(PATH, &with(body, json!({"stream": true}))));
+    let events = server.post(PATH, &with(body, json!({"stream": true}))).named_events();
     let last = events.last().unwrap();
     assert_eq!((&last["type"], &last["error"]["message"]), (&json!("error"), &json!(told)));
     assert_eq!(*last, refused.json());

@@ -1,7 +1,7 @@
 //! `POST /v1/responses`: what a chat completion says, in other words.
 
 use super::forms::HEAVY;
-use super::server::{Answer, Server, question};
+use super::server::{Answer, Server, question, with};
 use super::thoughts;
 use serde_json::{Value, json};
 
@@ -11,23 +11,13 @@ fn respond(server: &Server, body: &Value) -> Value {
     answer.json()
 }
 
-fn with(mut body: Value, more: Value) -> Value {
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    body
-}
-
-/// Events, each under the name that it says it has, in the order in which they are numbered, and nothing after them.
+/// Events, in the order in which they are numbered.
 fn events(answer: &Answer) -> Vec<Value> {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    let blocks = answer.text.split("\n\n").filter(|block| !block.is_empty());
-    let event = |(number, block): (usize, &str)| {
-        let (name, data) = block.split_once('\n').unwrap();
-        let event: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
-        assert_eq!(name.strip_prefix("event: "), event["type"].as_str());
+    let events = answer.named_events();
+    for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number);
-        event
-    };
-    blocks.enumerate().map(event).collect()
+    }
+    events
 }
 
 /// A response without what is different each time: names, and what was known of the prompt.

@@ -40,6 +40,19 @@ impl Answer {
         data.into_iter().map(|data| serde_json::from_str(data).unwrap()).collect()
     }
 
+    /// Server-sent events, each under the name that it says it has, and nothing after them.
+    pub(crate) fn named_events(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.text);
+        let blocks = self.text.split("\n\n").filter(|block| !block.is_empty());
+        let event = |block: &str| {
+            let (name, data) = block.split_once('\n').unwrap();
+            let event: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+            assert_eq!(name.strip_prefix("event: "), event["type"].as_str());
+            event
+        };
+        blocks.map(event).collect()
+    }
+
     /// A refusal's envelope: status, type and parameter are as expected.
     #[track_caller]
     pub(crate) fn is_refused(&self, status: u16, param: Option<&str>) -> String {
@@ -209,6 +222,12 @@ pub(crate) fn read_some(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.read_exact(&mut read).unwrap();
     read
+}
+
+/// A body with more in it.
+pub(crate) fn with(mut body: Value, more: Value) -> Value {
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
 }
 
 /// A question that the embedded model answers in a sentence.

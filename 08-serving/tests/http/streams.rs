@@ -1,6 +1,6 @@
 //! Answers as they come: the same as whole ones, whole characters, no leaked stop string.
 
-use super::server::{STORY, Server, question};
+use super::server::{STORY, Server, question, with};
 use serde_json::{Value, json};
 use serving::engine::policy::{Budget, Continuous, Plan, Policy, State};
 use serving::engine::{EngineOptions, EngineRequest};
@@ -13,11 +13,6 @@ use std::time::Duration;
 fn texts(events: &[Value]) -> Vec<String> {
     let text = |event: &Value| event["choices"][0]["text"].as_str().map(str::to_owned);
     events.iter().filter_map(text).collect()
-}
-
-fn with(mut body: Value, more: Value) -> Value {
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    body
 }
 
 #[test]
