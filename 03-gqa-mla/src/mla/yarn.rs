@@ -4,6 +4,9 @@ use kv_cache::RopeScaling;
 use naive_decode::{Config, Error, Result};
 use serde_json::Value;
 
+/// The largest factor on YaRN's sharpening that is believed. DeepSeek's are 0.707 and 1.
+const MOST: f64 = 1000.0;
+
 /// How a config's `rope_scaling` changes a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch {
@@ -29,9 +32,10 @@ impl Stretch {
         let mut take = |field: &str, default: f64| {
             let found = plain.as_object_mut().and_then(|fields| fields.remove(field));
             let Some(found) = found else { return Ok(default) };
-            let number = found.as_f64().filter(|&number| number >= 0.0);
+            // With more, scores are no numbers.
+            let number = found.as_f64().filter(|number| (0.0..=MOST).contains(number));
             let what = format!("rope_scaling.{field}");
-            number.ok_or_else(|| Error::invalid(what, found, "a number, at least 0"))
+            number.ok_or_else(|| Error::invalid(what, found, "a number from 0 to 1000"))
         };
         let (mscale, mscale_all_dim) = (take("mscale", 1.0)?, take("mscale_all_dim", 0.0)?);
         let mut rope = RopeScaling::from_json(&plain, config)?;
@@ -79,7 +83,9 @@ mod tests {
         assert_eq!(plain.scores, 1.0);
         assert!((attention_factor.unwrap() - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
         let said = read(r#"{"type": "yarn", "factor": 4, "mscale": "x"}"#).unwrap_err().to_string();
-        assert_eq!(said, "rope_scaling.mscale is \"x\", expected a number, at least 0");
+        assert_eq!(said, "rope_scaling.mscale is \"x\", expected a number from 0 to 1000");
+        let said = read(r#"{"type": "yarn", "factor": 4, "mscale_all_dim": 1001}"#);
+        assert!(said.unwrap_err().to_string().starts_with("rope_scaling.mscale_all_dim is 1001"));
         assert!(read(r#"{"type": "dynamic", "factor": 4}"#).is_err());
     }
 }

@@ -98,21 +98,22 @@ pub fn fuse_rope(graph: &Graph) -> Graph {
         _ => None,
     };
     let is_rope = |wire: &Wire| graph.nodes()[wire.node].op == Op::Rope;
-    // Attention turns both or neither.
+    // Attention turns both or neither, and nothing else.
     let takes_over = |attention: usize| {
-        let turned = &graph.nodes()[attention].inputs[..2];
-        turned.iter().all(|wire| is_rope(wire) && attention_of(wire.node) == Some(attention))
+        let (turned, others) = graph.nodes()[attention].inputs.split_at(2);
+        let is_its = |wire: &Wire| is_rope(wire) && attention_of(wire.node) == Some(attention);
+        turned.iter().all(is_its) && !others.iter().any(is_its)
     };
     let mut new = Rewrite::default();
     for (index, node) in graph.nodes().iter().enumerate() {
         match node.op {
             Op::Rope if attention_of(index).is_some_and(takes_over) => {}
             Op::Attention { turns: false } if takes_over(index) => {
-                let before = |wire: &Wire| match is_rope(wire) {
+                let before = |(place, wire): (usize, &Wire)| match place < 2 {
                     true => graph.nodes()[wire.node].inputs[0],
                     false => *wire,
                 };
-                let inputs = node.inputs.iter().map(before).collect();
+                let inputs = node.inputs.iter().enumerate().map(before).collect();
                 let op = Op::Attention { turns: true };
                 new.push(Node { op, inputs, ..node.clone() }, results(index, node));
             }

@@ -190,11 +190,14 @@ mod tests {
         let inputs = 64;
         let even = Seen {
             rows: 1,
-            largest: vec![1.0; inputs],
-            sizes: vec![1.0; inputs],
-            squares: vec![1.0; inputs],
+            largest: vec![3.0; inputs],
+            sizes: vec![3.0; inputs],
+            squares: vec![9.0; inputs],
         };
-        assert_eq!(best_scales(Format::Q4_0, &noise(16 * inputs), &even), vec![1.0; inputs]);
+        let best = best_scales(Format::Q4_0, &noise(16 * inputs), &even);
+        for scales in [best, scales(&even, 0.5), scales(&even, 1.0)] {
+            assert!(scales.iter().all(|scale| (scale - 1.0).abs() < 1e-6), "{scales:?}");
+        }
     }
 
     #[test]

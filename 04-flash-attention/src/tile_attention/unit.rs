@@ -112,6 +112,18 @@ impl Unit<'_> {
         }
     }
 
+    /// Joins what was found in all splits, `[split][query]`, in their order, and writes the answers.
+    pub(super) fn join(&mut self, isa: Isa, width: usize, found: &[Partial]) {
+        RESULTS.with_borrow_mut(|Results { whole, .. }| {
+            let whole = &mut provide(whole, 1, width)[0];
+            for query in 0..self.queries() {
+                clear(whole);
+                found.iter().skip(query).step_by(self.queries()).for_each(|part| whole.join(part));
+                self.finish(isa, query, whole.sum, &whole.values);
+            }
+        });
+    }
+
     /// Several splits, or none.
     fn attend_all<S: TileSource>(
         &mut self,
@@ -119,8 +131,8 @@ impl Unit<'_> {
         shared: &Shared<S>,
         Results { found, part, whole }: &mut Results,
     ) {
-        provide(part, self.queries(), shared.width);
-        provide(whole, self.queries(), shared.width);
+        let part = provide(part, self.queries(), shared.width);
+        let whole = provide(whole, self.queries(), shared.width);
         whole.iter_mut().for_each(clear);
         self.with_queries(shared, |room, queries, line| {
             for split in splits {
@@ -165,7 +177,7 @@ impl Unit<'_> {
     }
 
     /// Writes one query's answer `[D_v]`: its sums of values, divided by its sum of weights.
-    pub(super) fn finish(&mut self, isa: Isa, query: usize, sum: f32, values: &[f32]) {
+    fn finish(&mut self, isa: Isa, query: usize, sum: f32, values: &[f32]) {
         let group = self.q.dim().1;
         let row = self.out.index_axis_mut(Axis(0), query / group);
         let out = row.index_axis_move(Axis(0), query % group);
@@ -196,14 +208,19 @@ impl Kernel for Divide<'_> {
     }
 }
 
-/// Makes `count` partials of so many columns, keeping those that are there.
-pub(super) fn provide(partials: &mut Vec<Partial>, count: usize, width: usize) {
-    partials.resize_with(count, || Partial::empty(width));
+/// `count` partials of so many columns. Those that are there are kept, also where fewer are wanted: layers with a window and
+/// layers without take turns.
+pub(super) fn provide(partials: &mut Vec<Partial>, count: usize, width: usize) -> &mut [Partial] {
+    if partials.len() < count {
+        partials.resize_with(count, || Partial::empty(width));
+    }
+    let partials = &mut partials[..count];
     partials.iter_mut().for_each(|partial| partial.values.resize(width, 0.0));
+    partials
 }
 
 /// Back to what a query that has seen nothing knows, without giving up its room.
-pub(super) fn clear(partial: &mut Partial) {
+fn clear(partial: &mut Partial) {
     (partial.maximum, partial.sum) = (Partial::LOWEST, 0.0);
     partial.values.fill(0.0);
 }

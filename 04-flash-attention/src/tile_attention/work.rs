@@ -1,7 +1,7 @@
 //! How attention of one layer is shared out among threads.
 
 use super::source::TileSource;
-use super::unit::{Shared, Unit, clear, provide};
+use super::unit::{Shared, Unit, provide};
 use crate::threads::{Pool, ahead};
 use naive_decode::{Isa, LayerSpec, Partial, Pass, SPLIT, Visible};
 use ndarray::{Array3, ArrayView3, ArrayViewMut3, Axis, s};
@@ -156,7 +156,7 @@ impl Rows<'_> {
     }
 }
 
-/// Every split of every unit is a task; then the results of each unit are joined in order.
+/// Every split of every unit is a task; then every unit is one, whose results are joined in order.
 fn attend_splits<S: TileSource>(
     threads: &Pool,
     shared: &Shared<S>,
@@ -165,9 +165,9 @@ fn attend_splits<S: TileSource>(
 ) {
     let &Shared { isa, layer, width, .. } = shared;
     let count = |unit: &Unit| unit.splits(layer).len() * unit.queries();
-    provide(partials, units.iter().map(count).sum(), width);
+    let partials = provide(partials, units.iter().map(count).sum(), width);
     let mut tasks = Vec::new();
-    let mut rest = &mut partials[..];
+    let mut rest = &mut *partials;
     for unit in units.iter() {
         for split in unit.splits(layer) {
             let (own, others) = rest.split_at_mut(unit.queries());
@@ -176,16 +176,13 @@ fn attend_splits<S: TileSource>(
         }
     }
     threads.run_each(&mut tasks, &|(unit, split, own)| unit.attend_split(*split, shared, own));
-    let (mut parts, mut whole) = (&partials[..], Partial::empty(width));
-    for unit in units {
-        let (own, others) = parts.split_at(unit.splits(layer).len() * unit.queries());
-        parts = others;
-        for query in 0..unit.queries() {
-            clear(&mut whole);
-            own.iter().skip(query).step_by(unit.queries()).for_each(|part| whole.join(part));
-            unit.finish(isa, query, whole.sum, &whole.values);
-        }
-    }
+    let mut found = &*partials;
+    let joins = units.iter_mut().map(|unit| {
+        let (own, others) = found.split_at(count(unit));
+        found = others;
+        (unit, own)
+    });
+    threads.run_each(&mut joins.collect::<Vec<_>>(), &|(unit, own)| unit.join(isa, width, own));
 }
 
 #[cfg(test)]

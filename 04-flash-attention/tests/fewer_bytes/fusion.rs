@@ -80,6 +80,16 @@ fn a_rotation_that_two_read_stays() {
     assert_eq!(fuse_rope(&graph), graph);
 }
 
+/// Attention turns queries and keys, and no values.
+#[test]
+fn a_rotation_of_values_stays() {
+    let mut graph = Graph::new();
+    let x = graph.push(Op::Input, &[], &[8]);
+    let [q, k, v] = [(); 3].map(|()| graph.push(Op::Rope, &[x], &[8]));
+    graph.push(Op::Attention { turns: false }, &[q, k, v], &[8]);
+    assert_eq!(fuse_rope(&graph), graph);
+}
+
 /// What is turned on its way in was turned before all the same.
 #[test]
 fn a_rotation_before_an_attention_that_turns_stays() {

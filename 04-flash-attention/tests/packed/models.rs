@@ -76,6 +76,20 @@ fn narrower_weights_take_fewer_bytes() {
     }
 }
 
+/// A config alone may have sizes without end: nothing is set aside before the file has been asked.
+#[test]
+fn a_stack_beyond_all_counting_is_refused_by_its_shape() {
+    let stored = |_: &str| Ok(None::<Rows>);
+    let packer = Packer::new(Weights::As(Format::Q8_0), Isa::best(), &Pool::new(1), &stored);
+    let tensors =
+        |name: &str, shape: &[usize]| Err(Error::invalid(name, format!("{shape:?}"), "[6, 2]"));
+    for outputs in [1 << 38, 1 << 44] {
+        let matrices = ["gate.weight", "up.weight"].map(|name| (name.to_owned(), outputs));
+        let said = packer.stacked(&matrices, 1 << 24, &tensors).err().unwrap().to_string();
+        assert!(said.contains("gate.weight is [") && said.ends_with("expected [6, 2]"), "{said}");
+    }
+}
+
 /// Not to be stored as an infinity: the type's range is said, and where the weight is.
 #[test]
 fn a_weight_past_the_types_range_is_refused_by_name() {

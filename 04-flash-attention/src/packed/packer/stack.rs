@@ -58,9 +58,12 @@ impl Packer<'_> {
             }
         };
         let make = || {
-            let mut weights = Vec::with_capacity(outputs * inputs);
+            let mut weights = Vec::new();
             for (name, outputs) in &stack.matrices {
-                weights.extend(tensors(name, &[*outputs, inputs])?);
+                // Not before the shape is known to be the file's: a config alone may have sizes without end.
+                let more = tensors(name, &[*outputs, inputs])?;
+                weights.reserve_exact(more.len());
+                weights.extend(more);
             }
             Ok(weights)
         };
