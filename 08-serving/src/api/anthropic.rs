@@ -202,6 +202,8 @@ impl AnthropicRequest {
             continue_final_message: goes_on.then_some(true),
             reasoning_effort: effort,
             chat_template_kwargs: Some(values),
+            // Clients ask for as many tokens as Anthropic's models would write.
+            takes_what_fits: true,
             generation,
             ..ChatRequest::default()
         })

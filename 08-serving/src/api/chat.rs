@@ -49,6 +49,10 @@ pub struct ChatRequest {
     /// Values that the chat template asks for by name; they go before `reasoning_effort`.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// Whether there may be fewer tokens than are asked for, where there is no room for more. Said by other ways of asking.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub takes_what_fits: bool,
     /// What chat completions and completions have in common.
     #[serde(flatten)]
     pub generation: Generation,

@@ -13,7 +13,7 @@ use crate::api::anthropic::{
     ThinkingTokens, like_anthropic,
 };
 use crate::api::chat::ChatRequest;
-use crate::api::{ApiError, Generation, TOO_LONG, read};
+use crate::api::{ApiError, read};
 use crate::text::Piece;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -166,23 +166,10 @@ impl Writes for Messages {
         let request = read_request(app, body)?;
         let generation = request.generation.clone();
         let streams = generation.streaming()?;
-        // Clients ask for as many tokens as Anthropic's models would write.
-        let unbounded = generation.max_tokens.map(|_| {
-            let generation = Generation { max_tokens: None, ..generation.clone() };
-            ChatRequest { generation, ..request.clone() }
-        });
-        let mut talk = Talk::of(app, tenant, request);
-        let mut is_cramped = generation.max_tokens.is_none();
-        if let Err(refused) = &talk
-            && refused.error.code == Some(TOO_LONG)
-            && refused.error.param.as_deref() == Some("max_tokens")
-            && let Some(unbounded) = unbounded
-        {
-            talk = Talk::of(app, tenant, unbounded);
-            is_cramped = true;
-        }
-        let talk = talk.map_err(|refused| refused.by_names(&NAMES))?;
+        let talk = Talk::of(app, tenant, request).map_err(|refused| refused.by_names(&NAMES))?;
         let Talk { mut work, mut turns, .. } = talk;
+        let room = work.requests[0].max_tokens;
+        let is_cramped = generation.max_tokens.is_none_or(|asked| room < asked);
         work.form = work.form.map(|param| match param {
             "response_format" => "output_config",
             param => param,

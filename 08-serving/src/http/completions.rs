@@ -171,6 +171,7 @@ impl Writes for Completions {
             prompts,
             most_tokens: Some(request.most_tokens()),
             most_tokens_param: "max_tokens",
+            takes_what_fits: false,
             likeliest,
             echoed: likeliest.filter(|_| echoes),
             form: request.form()?,

@@ -22,6 +22,8 @@ pub(super) struct Wishes<'a> {
     pub(super) most_tokens: Option<usize>,
     /// The parameter that says so.
     pub(super) most_tokens_param: &'static str,
+    /// Whether as many as fit will do where that is fewer.
+    pub(super) takes_what_fits: bool,
     /// How many likeliest tokens to tell, if any log-probabilities.
     pub(super) likeliest: Option<usize>,
     /// The same of the prompt's tokens, if it is told again with them.
@@ -90,10 +92,12 @@ impl App {
         let salt = tenant.salt(generation.cache_salt.as_deref());
         let mut requests = Vec::with_capacity(answers);
         for asked in &prompts {
-            let most = wishes.most_tokens.unwrap_or_else(|| {
-                // The last token of an answer is never run.
-                (self.limits().context + 1).saturating_sub(asked.tokens.len()).max(1)
-            });
+            // The last token of an answer is never run.
+            let room = (self.limits().context + 1).saturating_sub(asked.tokens.len()).max(1);
+            let most = match wishes.most_tokens {
+                Some(most) if wishes.takes_what_fits => most.min(room),
+                most => most.unwrap_or(room),
+            };
             // Each answer has a copy of its prompt: what is refused for its length is not copied before.
             let length = self.limits().check_length(asked.tokens.len(), most);
             length.map_err(|refused| match asked.tokens.len() > self.limits().context {

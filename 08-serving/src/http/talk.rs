@@ -58,6 +58,7 @@ impl Talk {
             prompts: vec![prompt],
             most_tokens: request.most_tokens()?,
             most_tokens_param: request.most_tokens_param(),
+            takes_what_fits: request.takes_what_fits,
             likeliest,
             echoed: None,
             form,
